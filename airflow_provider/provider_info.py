@@ -1,0 +1,2 @@
+"""x."""
+def get_provider_info(): return {"package-name": "airflow-provider-compliance"}
