@@ -1,2 +1,103 @@
-"""x."""
-def get_provider_info(): return {"package-name": "airflow-provider-compliance"}
+"""What Airflow learns of this provider without importing any of its classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+PACKAGE = "airflow-provider-compliance"
+INTEGRATION = "Document compliance"
+HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
+HOOK_NAME = "Document compliance"
+CONNECTION_TYPE = "compliance"
+
+# One table for both kinds of connection form: `conn-fields` (Airflow 3.2 and newer) and the hook's widgets (older).
+# Every extra of the connection that the hook reads stands here.
+CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
+    "token_url": {
+        "label": "Token URL",
+        "description": "Token endpoint of the identity provider. Required.",
+        "schema": {"type": ["string", "null"], "format": "url"},
+    },
+    "client_id": {
+        "label": "Client ID",
+        "description": "Registered client identifier. Required.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "client_secret": {
+        "label": "Client secret",
+        "description": "Secret of the client. Required.",
+        "schema": {"type": ["string", "null"], "format": "password"},
+    },
+    "idp_subject": {
+        "label": "IDP subject",
+        "description": "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "verify": {
+        "label": "Verify TLS",
+        "description": "true (default), false, or the path of a CA file.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "timeout": {
+        "label": "Timeout",
+        "description": "Seconds to wait for a connection and between two parts of an answer. Default 60.",
+        "schema": {"type": ["number", "null"], "minimum": 0.001},
+    },
+    "max_retries": {
+        "label": "Max retries",
+        "description": "How often a request is repeated after a passing fault. Default 5.",
+        "schema": {"type": ["integer", "null"], "minimum": 0},
+    },
+    "batch_size": {
+        "label": "Batch size",
+        "description": "Most jobs asked for in one batch status request. Default 100.",
+        "schema": {"type": ["integer", "null"], "minimum": 1},
+    },
+    "endpoints": {
+        "label": "Endpoints",
+        "description": "JSON object of paths that the contract leaves open: application_info, assessment_submit, "
+        "assessment_status, assessment_results, assessment_cancel.",
+        "schema": {"type": ["object", "null"], "format": "json"},
+    },
+    "allow_http": {
+        "label": "Allow HTTP",
+        "description": "Allow http:// to a host that is not this machine. Passwords and tokens travel unencrypted.",
+        "schema": {"type": ["boolean", "null"]},
+    },
+}
+
+HIDDEN_FIELDS = ["port", "schema"]
+RELABELING = {"host": "Base URL", "login": "User name", "password": "Password"}
+PLACEHOLDERS = {
+    "host": "https://api.example.com",
+    "token_url": "https://id.example.com/realms/partners/protocol/openid-connect/token",
+    "verify": "true",
+    "timeout": "60",
+    "max_retries": "5",
+    "batch_size": "100",
+}
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata, the target of the entry point `apache_airflow_provider`."""
+    return {
+        "package-name": PACKAGE,
+        "name": "Document compliance",
+        "description": "Extract texts from documents and web pages, assess them against compliance frameworks, "
+        "and send expert feedback.",
+        "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
+        "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
+        "connection-types": [
+            {
+                "connection-type": CONNECTION_TYPE,
+                "hook-class-name": HOOK_CLASS,
+                "hook-name": HOOK_NAME,
+                "ui-field-behaviour": {
+                    "hidden-fields": HIDDEN_FIELDS,
+                    "relabeling": RELABELING,
+                    "placeholders": PLACEHOLDERS,
+                },
+                "conn-fields": CONNECTION_FIELDS,
+            }
+        ],
+    }
