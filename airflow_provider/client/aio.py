@@ -150,6 +150,7 @@ class AsyncComplianceClient:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
         )
+        self._session._retry_connection = False  # noqa: SLF001 - it repeats behind the back of Exchange
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -134,7 +134,7 @@ class Exchange(Generic[T]):
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
         if outcome.status < 300 or outcome.status in self.call.returned:
-            return Answer(self.call.returns(outcome))
+            return self._after_success(outcome)
         response = self._without_secrets(outcome)
         status, wait = response.status, retry_after(response)
         match status:
@@ -164,6 +164,14 @@ class Exchange(Generic[T]):
     @property
     def _name(self) -> str:
         return f"{self.call.method} {self.url}"
+
+    def _after_success(self, response: HttpResponse) -> Answer[T] | TryAgain:
+        try:
+            return Answer(self.call.returns(response))
+        except ComplianceProtocolError as error:
+            if response.has_marked_end or not self.call.repeatable:
+                raise
+            return self._repeat("the answer may be cut off", error)
 
     def _after_failure(self, failure: Failure) -> TryAgain:
         if failure.kind is FailureKind.TLS:

@@ -47,8 +47,10 @@ def proxy_for(url: str) -> str | None:
 def root_cause(error: BaseException) -> str:
     """Describe an error by its innermost OSError, else its type: never by a repr, which may show headers."""
     for link in _chain(error):
+        if isinstance(link, ssl.SSLError):
+            return str(getattr(link, "verify_message", "") or link.reason or type(link).__name__)
         if isinstance(link, OSError) and link.strerror:
-            return link.strerror
+            return os.strerror(link.errno) if link.errno and link.errno > 0 else link.strerror
     return type(error).__name__
 
 

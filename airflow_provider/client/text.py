@@ -26,8 +26,7 @@ class TextStream:
     @classmethod
     def of(cls, response: HttpResponse) -> TextStream:
         """Begin with the head of an answer; one that does not say where it ends is refused."""
-        framing = response.headers.get("transfer-encoding", "").lower()
-        if "content-length" not in response.headers and "chunked" not in framing:
+        if not response.has_marked_end:
             raise ComplianceProtocolError(
                 f"The answer from {response.url} says neither its length nor that it is chunked, so a broken "
                 "text could not be told from a whole one. Check the proxies on the way to the service."
@@ -67,7 +66,7 @@ def _charset(response: HttpResponse) -> str:
     header["Content-Type"] = response.headers.get("content-type", "")
     name = str(header.get_param("charset", "utf-8")).strip()
     try:
-        b"".decode(name)  # fails for what is no text encoding
+        "x".encode(name)  # fails for what is no text encoding
         known = codecs.lookup(name).name not in _NO_CHARSETS
     except (LookupError, ValueError):
         known = False

@@ -51,6 +51,13 @@ class HttpResponse:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
+    def has_marked_end(self) -> bool:
+        """Whether a cut-off body would have been noticed: without a length and chunks, its end is any end."""
+        return (
+            "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
+        )
+
+    @property
     def location(self) -> str | None:
         """The path of the Location header, if there is one and it stays on the origin of the request."""
         if not (location := self.headers.get("location")):
