@@ -155,4 +155,4 @@ def _safe_name(name: str) -> str:
     """Keep the last part of a name, fit for a header: quotes are percent-encoded, as browsers do."""
     name = name.replace("\\", "/").rpartition("/")[2]
     name = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
-    return "".join(letter for letter in name if letter.isprintable()).encode(errors="replace").decode()
+    return "".join(letter for letter in name if letter.isprintable())

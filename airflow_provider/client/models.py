@@ -59,6 +59,7 @@ class WireModel(BaseModel):
         extra="ignore",
         hide_input_in_errors=True,
         coerce_numbers_to_str=True,
+        allow_inf_nan=False,
     )
 
     @field_validator("*", mode="wrap")

@@ -25,8 +25,8 @@ class BatchLimit:
 def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Plan[dict[str, ContentJob]]:
     """Ask for any number of jobs; one that the service does not know is absent in the result.
 
-    413 says that a batch is too large. 400 may say that, too, or that one uuid is malformed: the batch is halved
-    until the culprit stands alone, and the limit is lowered only where there was none.
+    413 says that a batch is too large. 400 may say that, too, or that one uuid is malformed: the batch is
+    halved until the culprit stands alone, and the limit is lowered only where there was none.
     """
     todo = [list(dict.fromkeys(uuids))]
     found: dict[str, ContentJob] = {}

@@ -133,7 +133,7 @@ def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
     service.on("POST /token", Reply(status))
-    with pytest.raises(exc.ComplianceConfigError, match="no token endpoint.*'token_url'"):
+    with pytest.raises(exc.ComplianceConfigError, match=r"no token endpoint.*'token_url'"):
         run("list_frameworks")
 
 
@@ -216,8 +216,7 @@ def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, sett
     async def scenario() -> list[Any]:
         async with AsyncComplianceClient(settings) as client:
             leader = asyncio.create_task(client.list_frameworks())
-            while not service.received:
-                await asyncio.sleep(0.01)
+            await asyncio.to_thread(service.first_request.wait, 30)
             others = [asyncio.create_task(client.list_frameworks()) for _ in range(5)]
             impatient = asyncio.create_task(client.list_frameworks())
             await asyncio.sleep(0.05)

@@ -43,7 +43,11 @@ class AsyncCaller:
     def __init__(self, settings: Settings) -> None:
         self._runner = asyncio.Runner()
         self._client = AsyncComplianceClient(settings)
-        self._runner.run(self._client.__aenter__())
+        try:
+            self._runner.run(self._client.__aenter__())
+        except BaseException:
+            self._runner.close()
+            raise
 
     def __call__(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return self._runner.run(getattr(self._client, method)(*args, **kwargs))

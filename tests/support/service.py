@@ -67,6 +67,7 @@ class Service:
 
     def __init__(self) -> None:
         self.received: list[Received] = []
+        self.first_request = threading.Event()
         self.over = threading.Event()
         self.tokens_issued = 0
         self.token_life: float | None = 300
@@ -84,7 +85,7 @@ class Service:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 service._answer(self, Received(self.command, self.path, headers, body))
 
-            do_GET = do_POST = do_DELETE = do_PUT = do_HEAD = handle_any
+            do_GET = do_POST = do_DELETE = do_PUT = do_HEAD = handle_any  # noqa: N815 - names of the base class
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
@@ -129,6 +130,7 @@ class Service:
     def _answer(self, handler: BaseHTTPRequestHandler, request: Received) -> None:
         with self._lock:
             self.received.append(request)
+            self.first_request.set()
             actions = self._script.get(f"{request.method} {urlsplit(request.path).path}", [])
             action = actions.pop(0) if len(actions) > 1 else actions[0] if actions else Reply(404, json={})
         if callable(action):
