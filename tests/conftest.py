@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -55,7 +54,7 @@ def client_kind(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def connect(client_kind: str) -> Iterator[Callable[[Settings], SyncCaller | AsyncCaller]]:
     """Make a client, of either kind, that is closed after the test."""
-    opened: list[Any] = []
+    opened: list[SyncCaller | AsyncCaller] = []
 
     def make(settings: Settings) -> SyncCaller | AsyncCaller:
         opened.append(CALLERS[client_kind](settings))

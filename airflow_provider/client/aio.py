@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -16,7 +16,7 @@ from airflow_provider.client import endpoints, plans
 from airflow_provider.client.documents import CHUNK, Document, FileSource
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import ContentJob
-from airflow_provider.client.network import ca_file, find, is_tls_refusal, proxy_for, root_cause
+from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, shared_by
 from airflow_provider.client.tokens import AccessToken
@@ -25,7 +25,6 @@ from airflow_provider.client.wire import (
     Body,
     Call,
     Failure,
-    FailureKind,
     HttpRequest,
     HttpResponse,
 )
@@ -39,12 +38,13 @@ _NOT_CONNECTED = (
     aiohttp.ClientHttpProxyError,
     aiohttp.ConnectionTimeoutError,
 )
+_TIMED_OUT = (TimeoutError,)
 _FAILED = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 def _operation(
     endpoint: Callable[P, Call[T]],
-) -> Callable[Concatenate[AsyncComplianceClient, P], Awaitable[T]]:
+) -> Callable[Concatenate[AsyncComplianceClient, P], Coroutine[Any, Any, T]]:
     """Make a method of an endpoint."""
 
     @wraps(endpoint)
@@ -56,7 +56,7 @@ def _operation(
 
 def _configured(
     endpoint: Callable[Concatenate[Endpoints, P], Call[T]],
-) -> Callable[Concatenate[AsyncComplianceClient, P], Awaitable[T]]:
+) -> Callable[Concatenate[AsyncComplianceClient, P], Coroutine[Any, Any, T]]:
     """Make a method of an endpoint whose path is a setting."""
 
     @wraps(endpoint)
@@ -206,7 +206,7 @@ class AsyncComplianceClient:
                 )
             )
         except _FAILED as error:
-            return _failure(error), None
+            return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         good, content = response.status < 300, bytearray()
         try:
             if not (good and call.streamed):
@@ -217,7 +217,7 @@ class AsyncComplianceClient:
                         break
         except _FAILED as error:
             if good:
-                return _failure(error), None
+                return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpResponse(response.status, headers, bytes(content), request.url), response
 
@@ -234,24 +234,9 @@ async def _pieces(response: aiohttp.ClientResponse | None, exchange: Exchange[An
             async for piece in response.content.iter_chunked(CHUNK):
                 yield piece
     except _FAILED as error:
-        raise exchange.broken(_failure(error)) from None
+        raise exchange.broken(failure(error, _NOT_CONNECTED, _TIMED_OUT)) from None
 
 
 def _tls_context(verify: bool | str) -> ssl.SSLContext | bool:
     path = ca_file(verify)
     return ssl.create_default_context(cafile=path) if path else False
-
-
-def _failure(error: BaseException) -> Failure:
-    """Say how far the request came; an error of our own, raised while the body was read, passes."""
-    if own := find(error, ComplianceError):
-        raise own
-    if is_tls_refusal(error):
-        kind = FailureKind.TLS
-    elif find(error, *_NOT_CONNECTED):
-        kind = FailureKind.NOT_CONNECTED
-    elif find(error, TimeoutError):
-        kind = FailureKind.TIMED_OUT
-    else:
-        kind = FailureKind.BROKEN
-    return Failure(kind, root_cause(error))

@@ -104,7 +104,7 @@ class Exchange(Generic[T]):
         return max(0.0, start - now)
 
     def next_request(self, token: AccessToken | None) -> HttpRequest:
-        """Build the request; `token` goes along where the call is authorized."""
+        """Build the request; `token` is for a call that is authorized, and None for any other."""
         call, self._token = self.call, token
         headers = {"Accept": "application/json, text/plain;q=0.9", "User-Agent": USER_AGENT, **call.headers}
         body = call.body
@@ -117,9 +117,8 @@ class Exchange(Generic[T]):
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
             headers["Content-Length"] = str(body.length)
-        if call.authorized:
-            if token:
-                headers["Authorization"] = token.authorization
+        if token:
+            headers["Authorization"] = token.authorization
             if self.settings.idp_subject:
                 headers["IDP_SUBJECT"] = self.settings.idp_subject
         return HttpRequest(call.method, self.url, headers, body)

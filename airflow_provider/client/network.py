@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
-from typing import TypeVar
+from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
 
-from airflow_provider.exceptions import ComplianceConfigError
-
-E = TypeVar("E", bound=BaseException)
+from airflow_provider.client.wire import Failure, FailureKind
+from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 
 def ca_file(verify: bool | str) -> str | None:
@@ -44,34 +42,53 @@ def proxy_for(url: str) -> str | None:
     return proxy if proxy and not proxy_bypass(parts.netloc.rpartition("@")[2]) else None
 
 
-def root_cause(error: BaseException) -> str:
+def failure(
+    error: BaseException,
+    not_connected: tuple[type[BaseException], ...],
+    timed_out: tuple[type[BaseException], ...],
+) -> Failure:
+    """Say how far a request came that ended with a library's error; one of our own, wrapped by it, passes.
+
+    :param error: what the library raised
+    :param not_connected: the library's errors for a request that never left
+    :param timed_out: the library's errors for an answer that did not come in time
+    """
+    chain = _chain(error)
+
+    def has(*kinds: type[BaseException]) -> bool:
+        return any(isinstance(link, kinds) for link in chain)
+
+    for link in chain:
+        if isinstance(link, ComplianceError):  # raised by the body while it was sent
+            raise link
+    if has(ssl.SSLError) and not has(ssl.SSLEOFError, ssl.SSLZeroReturnError):
+        kind = FailureKind.TLS
+    elif has(*not_connected):
+        kind = FailureKind.NOT_CONNECTED
+    elif has(*timed_out):
+        kind = FailureKind.TIMED_OUT
+    else:
+        kind = FailureKind.BROKEN
+    return Failure(kind, _reason(chain))
+
+
+def _reason(chain: list[BaseException]) -> str:
     """Describe an error by its innermost OSError, else its type: never by a repr, which may show headers."""
-    for link in _chain(error):
+    for link in chain:
         if isinstance(link, ssl.SSLError):
             return str(getattr(link, "verify_message", "") or link.reason or type(link).__name__)
         if isinstance(link, OSError) and link.strerror:
             return os.strerror(link.errno) if link.errno and link.errno > 0 else link.strerror
-    return type(error).__name__
+    return type(chain[-1]).__name__
 
 
-def is_tls_refusal(error: BaseException) -> bool:
-    """Tell a refused certificate or handshake from a TLS connection that was cut."""
-    cut = find(error, ssl.SSLEOFError, ssl.SSLZeroReturnError)
-    return cut is None and find(error, ssl.SSLError) is not None
-
-
-def find(error: BaseException, *kinds: type[E]) -> E | None:
-    """Find an error of one of these kinds in an error and all that led to it."""
-    return next((link for link in _chain(error) if isinstance(link, kinds)), None)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error and all that led to it, the innermost first."""
+def _chain(error: BaseException) -> list[BaseException]:
+    """List an error and all that led to it, the innermost first."""
     seen: list[BaseException] = []
-    todo = [error]
+    todo: list[Any] = [error]
     while todo:
         link = todo.pop()
         if isinstance(link, BaseException) and link not in seen:
             seen.append(link)
             todo += [link.__context__, link.__cause__, getattr(link, "reason", None), *link.args]
-    return reversed(seen)
+    return seen[::-1]

@@ -17,7 +17,7 @@ from airflow_provider.client import endpoints, plans
 from airflow_provider.client.documents import CHUNK, Document, FileSource
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import ContentJob
-from airflow_provider.client.network import ca_file, find, is_tls_refusal, proxy_for, root_cause
+from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, shared_by
 from airflow_provider.client.tokens import AccessToken
@@ -26,7 +26,6 @@ from airflow_provider.client.wire import (
     Body,
     Call,
     Failure,
-    FailureKind,
     HttpRequest,
     HttpResponse,
 )
@@ -199,7 +198,7 @@ class ComplianceClient:
                 stream=True,
             )
         except _FAILED as error:
-            return _failure(error), None
+            return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         good, content = response.status_code < 300, bytearray()
         try:
             if not (good and call.streamed):
@@ -210,7 +209,7 @@ class ComplianceClient:
         except _FAILED as error:
             if good:
                 response.close()
-                return _failure(error), None
+                return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpResponse(response.status_code, headers, bytes(content), request.url), response
 
@@ -233,19 +232,4 @@ def _pieces(response: requests.Response | None, exchange: Exchange[Any]) -> Iter
         if response is not None:
             yield from response.iter_content(CHUNK)
     except _FAILED as error:
-        raise exchange.broken(_failure(error)) from None
-
-
-def _failure(error: BaseException) -> Failure:
-    """Say how far the request came; an error of our own, raised while the body was read, passes."""
-    if own := find(error, ComplianceError):
-        raise own
-    if is_tls_refusal(error):
-        kind = FailureKind.TLS
-    elif find(error, *_NOT_CONNECTED):
-        kind = FailureKind.NOT_CONNECTED
-    elif find(error, *_TIMED_OUT):
-        kind = FailureKind.TIMED_OUT
-    else:
-        kind = FailureKind.BROKEN
-    return Failure(kind, root_cause(error))
+        raise exchange.broken(failure(error, _NOT_CONNECTED, _TIMED_OUT)) from None

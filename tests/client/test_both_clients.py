@@ -67,8 +67,9 @@ def test_a_submit_without_a_body_is_followed_by_its_location(
     assert run("submit_url", "https://example.com").uuid == UUID
 
 
-def test_a_location_on_another_origin_is_not_used(run: Any, service: Service) -> None:
-    elsewhere = f"https://evil.example{CONTENT}/{UUID}/status"
+@pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example", "http://[::1"])
+def test_a_location_on_another_origin_is_not_used(run: Any, service: Service, origin: str) -> None:
+    elsewhere = f"{origin}{CONTENT}/{UUID}/status"
     service.on(f"POST {CONTENT}/url", Reply(202, headers={"Location": elsewhere}))
     with pytest.raises(exc.ComplianceProtocolError, match="neither an id nor a usable Location"):
         run("submit_url", "https://example.com")
@@ -257,6 +258,34 @@ def test_a_refusal_is_final_and_shows_the_service_s_words(
     assert caught.value.status == status
     assert not caught.value.transient
     assert len(service.requests_to(f"POST {CONTENT}/url")) == 1
+
+
+@pytest.mark.parametrize(
+    "cut", [Raw(b"HTTP/1.1 429 Slow\r\nContent-Length: 99\r\n\r\nhalf"), Reply(429, body=b"x" * 10**6)]
+)
+def test_an_error_page_that_is_cut_or_huge_still_counts_by_its_status(
+    run: Any, service: Service, cut: Any
+) -> None:
+    service.on(f"POST {CONTENT}/url", cut, ACCEPTED)
+    assert run("submit_url", "https://example.com").uuid == UUID
+
+
+class Fading(io.BytesIO):
+    """A document whose store goes away while it is sent."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() > 500_000:
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+def test_a_document_that_can_not_be_read_to_its_end_is_an_error_of_its_own(
+    run: Any, service: Service
+) -> None:
+    service.on(f"POST {CONTENT}/file", ACCEPTED)
+    with pytest.raises(exc.ComplianceReadError, match="Input/output error"):
+        run("submit_file", Fading(PDF * 300_000))
+    assert not service.requests_to(f"POST {CONTENT}/file")
 
 
 def test_retry_after_pauses_everybody(connect: Any, service: Service) -> None:

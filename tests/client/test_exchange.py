@@ -46,7 +46,6 @@ def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
 
 
 AGAIN = TryAgain
-THROTTLE = {"retry_after": "1"}
 
 
 @pytest.mark.parametrize(
@@ -66,7 +65,7 @@ THROTTLE = {"retry_after": "1"}
         (READ, response(429), AGAIN),
         (READ, response(500), AGAIN),
         (READ, response(503), AGAIN),
-        (READ, response(503, **THROTTLE), AGAIN),
+        (READ, response(503, retry_after="1"), AGAIN),
         (READ, response(599), AGAIN),
         (READ, response(999), AGAIN),
         (READ, Failure(FailureKind.NOT_CONNECTED), AGAIN),
@@ -83,7 +82,7 @@ THROTTLE = {"retry_after": "1"}
         (SUBMIT, response(429), AGAIN),
         (SUBMIT, response(500), exc.ComplianceUncertainError),
         (SUBMIT, response(503), exc.ComplianceUncertainError),
-        (SUBMIT, response(503, **THROTTLE), AGAIN),
+        (SUBMIT, response(503, retry_after="1"), AGAIN),
         (SUBMIT, Failure(FailureKind.NOT_CONNECTED), AGAIN),
         (SUBMIT, Failure(FailureKind.TIMED_OUT), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.BROKEN, "Connection reset by peer"), exc.ComplianceUncertainError),

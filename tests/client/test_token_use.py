@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -13,6 +12,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.sharing import Flight, shared_by
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Raw, Received, Reply, Service
 from tests.support.values import settings_for
@@ -231,22 +231,20 @@ def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, sett
     assert service.grants() == ["password", "password"]
 
 
-def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(service: Service) -> None:
-    settings = settings_for(service.url, retry_seconds=0.05, timeout=0.1)
+def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, service: Service) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
-    with ComplianceClient(settings) as client:
-        flight = client._shared.tokens.ask(None)  # takes the lead, and never flies
-        finished = threading.Event()
-        assert flight
-        results: list[Any] = []
-
-        def follow() -> None:
-            results.append(client.list_frameworks())
-            finished.set()
-
-        threading.Thread(target=follow, daemon=True).start()
-        assert finished.wait(30)
-    assert results == [[]]
+    settings = settings_for(service.url)
+    shared = shared_by(settings)
+    shared.patience = 0.1
+    dead = shared.tokens.ask(None)
+    assert isinstance(dead, Flight)
+    assert dead.leads
+    run = connect(settings)
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password"]
+    shared.tokens.give_up(dead)  # and should it come back after all, it disturbs nobody
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password"]
 
 
 def test_an_async_client_has_to_be_entered(settings: Settings) -> None:
