@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -71,9 +72,11 @@ class TokenCache:
         :param refused: the token that the service has just refused
         """
         if self._refusal and self._clock() < self._refusal[1]:
-            raise self._refusal[0]
+            # An error that is raised again and again would gather the frames of all who met it.
+            raise copy.copy(self._refusal[0])
         tokens = self._tokens
-        if tokens is None or tokens.access == refused or self._clock() >= tokens.access.renew_at:
+        # Not ==: a renewal may bring the same token again, and that must not cost a crowd one renewal each.
+        if tokens is None or tokens.access is refused or self._clock() >= tokens.access.renew_at:
             return None
         return tokens.access
 
@@ -92,7 +95,7 @@ class TokenCache:
         try:
             return self._keep((yield self._grant(form)), asked_at)
         except ComplianceAuthError as error:
-            self._refusal = (error, self._clock() + REFUSAL_MEMORY)
+            self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
             raise
 
     def _keep(self, answer: TokenAnswer, asked_at: float) -> AccessToken:
