@@ -56,24 +56,25 @@ class AsyncCaller:
 
     def __init__(self, settings: Settings, shared: Shared) -> None:
         self.shared = shared
-        self._runner = asyncio.Runner()
+        self.runner = asyncio.Runner()
         self._client = AsyncComplianceClient(settings, shared=shared)
-        self._runner.run(self._client.__aenter__())
+        self.runner.run(self._client.__aenter__())
 
     def call(self) -> Any:
-        return self._runner.run(self._one())
+        return self.runner.run(self.one())
 
     def crowd(self, size: int) -> list[Any]:
         async def gather() -> list[Any]:
-            return await asyncio.gather(*(self._one() for _ in range(size)), return_exceptions=True)
+            return await asyncio.gather(*(self.one() for _ in range(size)), return_exceptions=True)
 
-        return self._runner.run(gather())
+        return self.runner.run(gather())
 
     def close(self) -> None:
-        self._runner.run(self._client.__aexit__())
-        self._runner.close()
+        self.runner.run(self._client.__aexit__())
+        self.runner.close()
 
-    async def _one(self) -> Any:
+    async def one(self) -> Any:
+        """Make the call, inside of the runner."""
         return await self._client.list_frameworks()
 
 

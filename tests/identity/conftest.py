@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -64,11 +65,15 @@ def canaille(log: Path, *, life: int) -> Iterator[Provider]:
     ):
         assert process.stdin
         assert process.stdout
+        too_late = threading.Timer(PATIENCE, process.kill)
+        too_late.start()
         try:
             ready = process.stdout.readline()
+            too_late.cancel()
             assert ready, f"Canaille did not start:\n{log.read_text()}"
             yield Provider(**json.loads(ready))
         finally:
+            too_late.cancel()
             process.stdin.close()
             try:
                 process.wait(PATIENCE)

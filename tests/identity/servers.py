@@ -7,7 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -36,14 +36,19 @@ class TokenProxy:
     :param upstream: the identity provider's token endpoint
     :param grants: the requests so far, in the order of their answers
     :param slowness: seconds to wait before a request is passed on
+    :param may_answer: while not set, answers of the identity provider are held back
     :param answers_to_lose: how many answers are thrown away, after the identity provider has given them
     """
 
     upstream: str
     grants: list[Grant] = field(default_factory=list)
     slowness: float = 0.0
+    may_answer: threading.Event = field(default_factory=threading.Event)
     answers_to_lose: int = 0
     url: str = ""
+
+    def __post_init__(self) -> None:
+        self.may_answer.set()
 
     @property
     def outcomes(self) -> list[tuple[str, int]]:
@@ -72,6 +77,7 @@ class TokenProxy:
         status, kind, answer = self.post(body)
         form = dict(parse_qsl(body.decode(), strict_parsing=True))
         self.grants.append(Grant(form, status, json.loads(answer) if kind == "application/json" else {}))
+        self.may_answer.wait(PATIENCE)
         if self.answers_to_lose:
             self.answers_to_lose -= 1
             return
@@ -121,8 +127,9 @@ def _answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", kin
     if kind:
         handler.send_header("Content-Type", kind)
     handler.send_header("Content-Length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
+    with suppress(ConnectionError):  # whoever asked may be gone
+        handler.end_headers()
+        handler.wfile.write(body)
 
 
 @contextmanager

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 
 from airflow_provider.exceptions import ComplianceAuthError
+from tests.identity.callers import AsyncCaller
 from tests.identity.conftest import SHORT_LIFE, Clock, Connect, Provider
-from tests.identity.servers import FrameworkService, TokenProxy
+from tests.identity.servers import PATIENCE, FrameworkService, TokenProxy
 
 pytestmark = pytest.mark.identity_provider
 
@@ -122,6 +125,34 @@ def test_a_crowd_that_is_refused_with_the_new_token_too_does_not_renew_again(
     assert "refused with a fresh token" in str(errors[0])
     assert proxy.outcomes == [LOGIN, RENEWAL]
     assert len(frameworks.authorizations) == 1 + 2 * CROWD
+
+
+@pytest.mark.parametrize("connect", ["aiohttp"], indirect=True)
+def test_a_renewal_that_is_cancelled_halfway_is_taken_over_by_those_who_wait(
+    connect: Connect, proxy: TokenProxy
+) -> None:
+    clock = Clock()
+    client = connect(clock)
+    assert isinstance(client, AsyncCaller)
+    client.call()
+    clock.now += 3600
+
+    async def cancel_the_first() -> list[Any]:
+        proxy.may_answer.clear()
+        first = asyncio.create_task(client.one())
+        while len(proxy.grants) < 2:  # noqa: ASYNC110 - the proxy is in a thread of its own
+            await asyncio.sleep(0.01)
+        # The refresh token is used up now, and the first task will never see the next one.
+        others = [asyncio.create_task(client.one()) for _ in range(CROWD)]
+        await asyncio.sleep(0)
+        first.cancel()
+        proxy.may_answer.set()
+        return await asyncio.gather(first, *others, return_exceptions=True)
+
+    first, *others = client.runner.run(asyncio.wait_for(cancel_the_first(), PATIENCE))
+    assert isinstance(first, asyncio.CancelledError)
+    assert others == [[]] * CROWD
+    assert proxy.outcomes == [LOGIN, RENEWAL, ("refresh_token", 400), LOGIN]
 
 
 def test_who_comes_late_with_the_old_token_gets_the_new_one(
