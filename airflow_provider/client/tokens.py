@@ -86,7 +86,7 @@ class TokenCache:
         if tokens and tokens.refresh and asked_at < tokens.refresh_until:
             form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh.get_secret_value()}
             try:
-                return self._keep((yield self._grant(form)), asked_at)
+                return self._keep((yield self._grant(form)), asked_at, tokens.refresh)
             except ComplianceAuthError:
                 self._tokens = None
         asked_at = self._clock()
@@ -98,10 +98,13 @@ class TokenCache:
             self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
             raise
 
-    def _keep(self, answer: TokenAnswer, asked_at: float) -> AccessToken:
+    def _keep(
+        self, answer: TokenAnswer, asked_at: float, refresh_used: SecretStr | None = None
+    ) -> AccessToken:
         life = DEFAULT_LIFE if answer.expires_in is None else max(answer.expires_in, 0.0)
         access = AccessToken(answer.access_token, asked_at + life - min(RENEW_BEFORE, life / 5))
-        refresh = answer.refresh_token if answer.refresh_token.get_secret_value() else None
+        # Without a new refresh token the old one stays: not every identity provider rotates them.
+        refresh = answer.refresh_token if answer.refresh_token.get_secret_value() else refresh_used
         # 0 says that a refresh token does not end by itself.
         until = asked_at + answer.refresh_expires_in if answer.refresh_expires_in else float("inf")
         self._tokens = TokenSet(access, refresh, until)
