@@ -151,10 +151,10 @@ class TokenCache:
             )
         code, description = oauth_error(response)
         said = f"{code}: {description}" if description else code or f"status {response.status}"
-        if code in ("invalid_client", "unauthorized_client"):
+        if code in ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"):
             return ComplianceAuthError(
                 f"The identity provider refused client '{self._settings.client_id}' ({said}): check the "
-                f"extras 'client_id' and 'client_secret' of {where}."
+                f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
             )
         also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
         return ComplianceAuthError(
