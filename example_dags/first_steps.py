@@ -24,4 +24,4 @@ def compliance_first_steps() -> None:
     look(submit())  # type: ignore[arg-type] # Airflow passes the value when the task runs
 
 
-compliance_first_steps()
+made = compliance_first_steps()
