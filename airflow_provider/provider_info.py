@@ -66,10 +66,11 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
 }
 
-HIDDEN_FIELDS = ["port", "schema"]
+HIDDEN_FIELDS = ["schema"]
 RELABELING = {"host": "Base URL", "login": "User name", "password": "Password"}
 PLACEHOLDERS = {
     "host": "https://api.example.com",
+    "port": "443",
     "token_url": "https://id.example.com/realms/partners/protocol/openid-connect/token",
     "verify": "true",
     "timeout": "60",

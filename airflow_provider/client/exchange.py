@@ -152,7 +152,7 @@ class Exchange(Generic[T]):
                 target = response.headers.get("location", "")[:200]
                 raise ComplianceProtocolError(
                     f"{self._name} was redirected ({status}) to {target!r}. "
-                    f"Redirects are never followed: check the address in {self.settings.name}."
+                    f"Redirects are never followed: check {self._address}."
                 )
         raise self.call.refusal(response) or self._refused(response)
 
@@ -162,7 +162,15 @@ class Exchange(Generic[T]):
 
     @property
     def _name(self) -> str:
-        return f"{self.call.method} {self.url}"
+        # Airflow masks the token URL in its logs, because its name has "token" in it: say what it is.
+        return (
+            f"{self.call.method} {self.url}" if self.call.authorized else f"The token request to {self.url}"
+        )
+
+    @property
+    def _address(self) -> str:
+        setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
+        return f"{setting} of {self.settings.name}"
 
     def _after_success(self, response: HttpResponse) -> Answer[T] | TryAgain:
         try:
@@ -175,8 +183,8 @@ class Exchange(Generic[T]):
     def _after_failure(self, failure: Failure) -> TryAgain:
         if failure.kind is FailureKind.TLS:
             raise ComplianceTlsError(
-                f"{self._name}: {failure}. Check the address, and the extra 'verify' of {self.settings.name} "
-                "(the path of a CA file, where the server's certificate is signed by your own authority)."
+                f"{self._name}: {failure}. Check {self._address}, and the extra 'verify' (the "
+                "path of a CA file, where the server's certificate is signed by your own authority)."
             )
         if failure.kind is not FailureKind.NOT_CONNECTED:
             self._broke = True
@@ -233,8 +241,8 @@ class Exchange(Generic[T]):
 
     def _connection_error(self, failure: Failure, more: str = "") -> ComplianceConnectionError:
         return ComplianceConnectionError(
-            f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that the address in "
-            f"{self.settings.name} is right and can be reached from here."
+            f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
+            "is right and can be reached from here."
         )
 
     def _uncertain(self, why: str) -> ComplianceUncertainError:
