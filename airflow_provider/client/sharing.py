@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider.client.exchange import Pause
@@ -24,10 +24,11 @@ from airflow_provider.exceptions import ComplianceError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Flight:
-    """One renewal of the token: who `leads` carries it out, all others wait until it has `landed`."""
+    """One renewal of the token: who `leads` carries it out in its `thread`, all others wait for `landed`."""
 
     landed: Future[AccessToken | None]
     leads: bool
+    thread: int = field(default_factory=threading.get_ident)
 
 
 class TokenDesk:
@@ -36,7 +37,7 @@ class TokenDesk:
     def __init__(self, cache: TokenCache) -> None:
         self.cache = cache
         self._lock = threading.Lock()
-        self._landing: Future[AccessToken | None] | None = None
+        self._flight: Flight | None = None
 
     def ask(self, refused: AccessToken | None) -> AccessToken | Flight:
         """Return the token; or a renewal, which the caller has to lead or to wait for.
@@ -44,14 +45,14 @@ class TokenDesk:
         :param refused: the token that the service has just refused
         """
         with self._lock:
-            if self._landing:
-                return Flight(self._landing, leads=False)
+            if self._flight:
+                return replace(self._flight, leads=False)
             if token := self.cache.usable(refused):
                 return token
-            self._landing = Future()
+            self._flight = Flight(Future(), leads=True)
             # A running future can't be cancelled by one of those who wait for it.
-            self._landing.set_running_or_notify_cancel()
-            return Flight(self._landing, leads=True)
+            self._flight.landed.set_running_or_notify_cancel()
+            return self._flight
 
     @contextmanager
     def leading(self, flight: Flight) -> Iterator[None]:
@@ -72,8 +73,8 @@ class TokenDesk:
 
     def _land(self, flight: Flight, result: AccessToken | ComplianceError | None) -> None:
         with self._lock:
-            if self._landing is flight.landed:
-                self._landing = None
+            if self._flight and self._flight.landed is flight.landed:
+                self._flight = None
             if flight.landed.done():
                 return
             if isinstance(result, ComplianceError):

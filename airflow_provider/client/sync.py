@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -175,8 +176,10 @@ class ComplianceClient:
             if asked.leads:
                 with desk.leading(asked):
                     return self.follow(desk.cache.renewal())
+            # A leader on this very thread, in an event loop, can't go on while we block it.
+            patience = 0 if asked.thread == threading.get_ident() else self._shared.patience
             try:
-                if token := asked.landed.result(self._shared.patience):
+                if token := asked.landed.result(patience):
                     return token
             except TimeoutError:
                 desk.give_up(asked)

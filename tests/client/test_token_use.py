@@ -247,6 +247,24 @@ def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, servi
     assert service.grants() == ["password"]
 
 
+def test_a_blocking_call_on_the_thread_of_the_event_loop_does_not_wait_for_the_loop(
+    service: Service, settings: Settings
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", Hang(), service._issue_token)
+
+    async def scenario() -> list[Any]:
+        async with AsyncComplianceClient(settings) as client:
+            leader = asyncio.create_task(client.list_frameworks())
+            await asyncio.to_thread(service.first_request.wait, 30)
+            with ComplianceClient(settings) as blocking:
+                result = blocking.list_frameworks()
+            leader.cancel()
+            return result
+
+    assert asyncio.run(scenario()) == []
+
+
 def test_an_async_client_has_to_be_entered(settings: Settings) -> None:
     with pytest.raises(RuntimeError, match="async with"):
         asyncio.run(_call_unentered(settings))
