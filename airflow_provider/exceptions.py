@@ -11,6 +11,8 @@
     │   └── ComplianceTlsError           the server's certificate or TLS set-up is not acceptable
     ├── ComplianceProtocolError          an answer that is not what the contract says, such as an HTML page
     ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
+    ├── ComplianceJobError          *    a job failed, was cancelled, or is not known any more
+    ├── ComplianceJobTimeoutError   *    a job did not come to its end in time
     └── ComplianceHttpError              an error answer; `status` and `body` (cut) say more
         ├── ComplianceRefusedError       400, 403, 409, 413, 422, ...: the same request will be refused again
         ├── ComplianceNotFoundError      404, 410: an unknown job, or a wrong path
@@ -67,6 +69,18 @@ class ComplianceProtocolError(ComplianceError):
 
 class ComplianceUncertainError(ComplianceError):
     """A submit broke off: the service may have taken it, so it has not been repeated."""
+
+    transient = True
+
+
+class ComplianceJobError(ComplianceError):
+    """A job failed, was cancelled, or is not known to the service any more."""
+
+    transient = True
+
+
+class ComplianceJobTimeoutError(ComplianceError):
+    """A job did not come to its end in time."""
 
     transient = True
 

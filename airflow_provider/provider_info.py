@@ -59,6 +59,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "assessment_submit, assessment_status, assessment_results, assessment_cancel.",
         "schema": {"type": ["object", "null"], "format": "json"},
     },
+    "console_url": {
+        "label": "Console URL",
+        "description": "Where a person looks at a job, such as https://console.example.com/jobs/{uuid}. "
+        "Tasks link to it.",
+        "schema": {"type": ["string", "null"]},
+    },
     "allow_http": {
         "label": "Allow HTTP",
         "description": "Allow http:// to another host than this. Passwords and tokens travel unencrypted.",
@@ -88,6 +94,16 @@ def get_provider_info() -> dict[str, Any]:
         "frameworks, and send expert feedback.",
         "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
+        "operators": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]}
+        ],
+        "sensors": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.content"]}
+        ],
+        "triggers": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]}
+        ],
+        "extra-links": ["airflow_provider.operators.links.ComplianceJobLink"],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,

@@ -77,6 +77,7 @@ class Settings:
     :param backoff: first pause in seconds before a repeat; doubles with each
     :param batch_size: most jobs in one batch status request
     :param endpoints: paths that the contract leaves open
+    :param console_url: where a person looks at a job, with `{uuid}` in it; nothing is sent there
     :param allow_http: allow http:// to another host than this one
     :param name: where these settings come from, for messages
     """
@@ -95,6 +96,7 @@ class Settings:
     backoff: float = 0.5
     batch_size: int = 100
     endpoints: Endpoints = field(default_factory=Endpoints)
+    console_url: str | None = None
     allow_http: bool = False
     name: str = field(default="the client's settings", compare=False)
 
@@ -110,6 +112,8 @@ class Settings:
             self.idp_subject.isascii() and self.idp_subject.isprintable()
         ):
             raise self._wrong("idp_subject", "has characters that can't stand in a header")
+        if self.console_url and not self.console_url.startswith(("https://", "http://")):
+            raise self._wrong("console_url", "must be a web address such as https://example.com/jobs/{uuid}")
         if not self.timeout > 0:
             raise self._wrong("timeout", "must be more than 0 seconds")
         if self.max_retries < 0:

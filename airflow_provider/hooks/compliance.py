@@ -66,20 +66,35 @@ class ComplianceHook(BaseHook):
 
         return ComplianceClient(self._settings)
 
-    async def get_async_conn(self) -> AsyncComplianceClient:
-        """Return the async client, to be entered: `async with await hook.get_async_conn() as client`."""
+    async def get_async_conn(self, **changes: Any) -> AsyncComplianceClient:
+        """Return the async client, to be entered: `async with await hook.get_async_conn() as client`.
+
+        :param changes: settings to replace, such as `max_retries=1`; the token is shared all the same
+        """
+        from dataclasses import replace
+
         from asgiref.sync import sync_to_async
 
         from airflow_provider.client.aio import AsyncComplianceClient
+        from airflow_provider.client.sharing import shared_by
 
         # In a triggerer, Airflow answers a look-up only from asgiref's thread.
-        return AsyncComplianceClient(await sync_to_async(lambda: self._settings)())
+        settings = await sync_to_async(lambda: self._settings)()
+        return AsyncComplianceClient(replace(settings, **changes), shared=shared_by(settings))
 
     @cached_property
     def _settings(self) -> Settings:
         from airflow_provider.hooks.connection import settings_of
 
         return settings_of(self.get_connection(self.conn_id))
+
+    @ends_task
+    def console_url(self, uuid: str) -> str | None:
+        """Return where a person looks at a job, if the connection says so."""
+        from urllib.parse import quote
+
+        template = self._settings.console_url
+        return template.replace("{uuid}", quote(uuid, safe="")) if template else None
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the frameworks; say in one sentence what is wrong."""

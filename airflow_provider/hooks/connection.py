@@ -58,6 +58,7 @@ def settings_of(conn: Any) -> Settings:
         max_retries=extra("max_retries", int, Settings.max_retries),
         batch_size=extra("batch_size", int, Settings.batch_size),
         endpoints=extra("endpoints", _endpoints, Endpoints()),
+        console_url=extra("console_url", str, None),
         allow_http=extra("allow_http", _true_or_false, False),
         name=name,
     )

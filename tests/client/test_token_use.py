@@ -145,6 +145,8 @@ def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> 
         Reply(json=[]),
         Reply(json={"access_token": "x", "token_type": "mac"}),
         Reply(json={"access_token": "x\r\nEvil: 1"}),
+        Reply(json={"access_token": "x y"}),
+        Reply(json={"access_token": "xü"}),
         Reply(json={"access_token": {"x": "y"}}),
         Reply(302, headers={"Location": "/login"}),
     ],

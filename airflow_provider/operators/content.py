@@ -1,0 +1,286 @@
+"""Operators for content processing: submit, refresh, cancel."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseOperator, conf
+
+from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.failing import without_retries
+from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.waiting import Ending, Limit, problem, wait_for_jobs
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.client.models import ContentJob
+
+STATE_KEY = "compliance_job"
+
+
+class ComplianceJobOperator(BaseOperator):
+    """Base of the operators that have the service process something, and may wait for it.
+
+    A retry or clear goes on with the job of an earlier attempt (Airflow 3.3 and newer): it waits on where the
+    job is under way, is done where it is completed, and begins anew where it failed or is gone.
+
+    :param conn_id: the Airflow connection
+    :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
+    :param timeout: seconds to wait; then the job is cancelled, and the task fails
+    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
+    """
+
+    template_fields: Sequence[str] = ("conn_id",)
+    ui_color = "#dce8f5"
+    operator_extra_links = (ComplianceJobLink(),)
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = ComplianceHook.default_conn_name,
+        wait_for_completion: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float = 30.0,
+        timeout: float = 24 * 3600.0,
+        cancel_on_kill: bool = True,
+        refresh_failed: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self.timeout = timeout
+        self.cancel_on_kill = cancel_on_kill
+        self.refresh_failed = refresh_failed
+        self._uuid: str | None = None
+
+    @abstractmethod
+    def begin(self, hook: ComplianceHook) -> ContentJob:
+        """Have the service begin."""
+
+    @property
+    @abstractmethod
+    def source(self) -> str:
+        """What is processed; a stored job of another source is not gone on with."""
+
+    def execute(self, context: Context) -> str:
+        """Begin or go on, then wait if asked to."""
+        hook = ComplianceHook(self.conn_id)
+        job = self._earlier(context, hook) or self._begin(context, hook)
+        self._uuid = job.uuid
+        if url := hook.console_url(job.uuid):
+            context["ti"].xcom_push(key=JOB_URL, value=url)
+        if not self.wait_for_completion:
+            return job.uuid
+        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        if not self.deferrable or job.status.is_final:
+            ending = wait_for_jobs(hook, [job.uuid], self.poll_interval, limit.deadline, self.log)
+            return self._conclude(ending, limit, job.uuid)
+        self.log.info("Waiting for job %s in the triggerer.", job.uuid)
+        trigger = ComplianceContentTrigger(
+            self.conn_id, [job.uuid], self.poll_interval, limit.deadline, self.cancel_on_kill
+        )
+        return self.defer(
+            trigger=trigger,
+            method_name="execute_complete",
+            kwargs={"uuid": job.uuid, "limit": limit.name},
+            timeout=limit.for_airflow,
+        )
+
+    def execute_complete(self, context: Context, event: Any = None, uuid: str = "", limit: str = "") -> str:
+        """Go on after the trigger's event."""
+        return self._conclude(Ending.of(event), Limit(limit), uuid)
+
+    def on_kill(self) -> None:
+        """Cancel the job, if there is one."""
+        if self._uuid and self.cancel_on_kill:
+            self._cancel(self._uuid, "The task was killed")
+
+    def _conclude(self, ending: Ending, limit: Limit, uuid: str) -> str:
+        """Say how it ended; the one end of all ways of waiting."""
+        error = problem(ending, [uuid])
+        if error is None:
+            self.log.info("Job %s completed; waited %.0f s for it.", uuid, ending.seconds)
+            return uuid
+        if ending.kind == "timeout":
+            if self.cancel_on_kill:
+                self._cancel(uuid, "The time is up")
+            raise limit.exceeded(error)
+        raise error if error.transient else without_retries(error)
+
+    def _cancel(self, uuid: str, why: str) -> None:
+        try:
+            ComplianceHook(self.conn_id).cancel(uuid)
+            self.log.info("%s: job %s is cancelled.", why, uuid)
+        except ComplianceNotFoundError:
+            self.log.info("%s: job %s is gone already.", why, uuid)
+        except ComplianceError as error:
+            self.log.warning("%s, but job %s could not be cancelled: %s", why, uuid, error)
+
+    def _begin(self, context: Context, hook: ComplianceHook) -> ContentJob:
+        job = self.begin(hook)
+        self.log.info("The service has taken %s as job %s.", self.source, job.uuid)
+        if store := context.get("task_state_store"):
+            store.set(STATE_KEY, {"uuid": job.uuid, "source": self.source})
+        return job
+
+    def _earlier(self, context: Context, hook: ComplianceHook) -> ContentJob | None:
+        """Find the job of the attempt before, if it is still good for something."""
+        store = context.get("task_state_store")
+        stored: Any = (store.get(STATE_KEY) if store else None) or {}
+        if stored.get("source") != self.source:
+            return None
+        uuid = str(stored["uuid"])
+        try:
+            job = hook.get_status(uuid)
+        except ComplianceNotFoundError:
+            self.log.info("Job %s of an earlier attempt is gone: beginning anew.", uuid)
+            return None
+        if job.status == "FAILED" and self.refresh_failed:
+            self.log.info("Job %s of an earlier attempt failed (%s): refreshing it.", uuid, job.error)
+            return hook.refresh(uuid)
+        if job.status in ("FAILED", "CANCELLED"):
+            self.log.info(
+                "Job %s of an earlier attempt is %s (%s): beginning anew.", uuid, job.status, job.error
+            )
+            return None
+        self.log.info("Going on with job %s of an earlier attempt, which is %s.", uuid, job.status)
+        return job
+
+
+class ComplianceSubmitFileOperator(ComplianceJobOperator):
+    """Submit a PDF or DOCX document; returns the uuid of its job.
+
+    :param file: a path, an object-storage URI such as `s3://conn@bucket/key`, or an ObjectStoragePath
+    :param file_name: name to tell the service; by default the file's own
+    :param conn_id: the Airflow connection
+    :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
+    :param timeout: seconds to wait; then the job is cancelled, and the task fails
+    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "file", "file_name")
+
+    def __init__(self, *, file: Any, file_name: str | None = None, **kwargs: Any) -> None:
+        kwargs.setdefault("map_index_template", "{{ task.file_name or task.file }}")
+        super().__init__(**kwargs)
+        self.file = file
+        self.file_name = file_name
+
+    @property
+    def source(self) -> str:
+        """The file."""
+        return str(self.file)
+
+    def begin(self, hook: ComplianceHook) -> ContentJob:
+        """Upload the file."""
+        return hook.submit_file(self.file, self.file_name)
+
+
+class ComplianceSubmitUrlOperator(ComplianceJobOperator):
+    """Submit a web page; returns the uuid of its job.
+
+    :param url: the page's address
+    :param conn_id: the Airflow connection
+    :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
+    :param timeout: seconds to wait; then the job is cancelled, and the task fails
+    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "url")
+
+    def __init__(self, *, url: str, **kwargs: Any) -> None:
+        kwargs.setdefault("map_index_template", "{{ task.url }}")
+        super().__init__(**kwargs)
+        self.url = url
+
+    @property
+    def source(self) -> str:
+        """The page."""
+        return self.url
+
+    def begin(self, hook: ComplianceHook) -> ContentJob:
+        """Submit the page."""
+        return hook.submit_url(self.url)
+
+
+class ComplianceRefreshContentOperator(ComplianceJobOperator):
+    """Have a job processed again, because it failed or its content is stale; returns its uuid.
+
+    :param uuid: the job
+    :param conn_id: the Airflow connection
+    :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
+    :param timeout: seconds to wait; then the task fails
+    :param cancel_on_kill: cancel, and so delete, the job when the task is killed or timed out; off by
+        default, because the job was there before the task
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "uuid")
+
+    def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
+        kwargs.setdefault("map_index_template", "{{ task.uuid }}")
+        super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)
+        self.uuid = uuid
+
+    @property
+    def source(self) -> str:
+        """The job itself."""
+        return self.uuid
+
+    def begin(self, hook: ComplianceHook) -> ContentJob:
+        """Refresh the job."""
+        return hook.refresh(self.uuid)
+
+
+class ComplianceCancelContentOperator(BaseOperator):
+    """Cancel a job and delete it.
+
+    :param uuid: the job
+    :param conn_id: the Airflow connection
+    :param ignore_missing: succeed also where the service does not know the job
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "uuid")
+    ui_color = "#f5e3dc"
+
+    def __init__(
+        self,
+        *,
+        uuid: str,
+        conn_id: str = ComplianceHook.default_conn_name,
+        ignore_missing: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        kwargs.setdefault("map_index_template", "{{ task.uuid }}")
+        super().__init__(**kwargs)
+        self.uuid = uuid
+        self.conn_id = conn_id
+        self.ignore_missing = ignore_missing
+
+    def execute(self, context: Context) -> None:
+        """Cancel the job."""
+        try:
+            ComplianceHook(self.conn_id).cancel(self.uuid)
+            self.log.info("Job %s is cancelled.", self.uuid)
+        except ComplianceNotFoundError:
+            if not self.ignore_missing:
+                raise
+            self.log.info("Job %s is gone already.", self.uuid)

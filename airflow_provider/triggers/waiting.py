@@ -1,0 +1,196 @@
+"""How to wait for jobs: how often to look, what may be waited out, and what the end of a wait says."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import asdict, dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceJobError,
+    ComplianceJobTimeoutError,
+    ComplianceProtocolError,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider.client.models import ContentJob
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+SAY_EVERY = 300.0  # seconds between two lines that a wait goes on
+UNKNOWN = "UNKNOWN"  # our own word for a job that the service does not know
+REASON_SHOWN = 500
+COMPLAINTS_SHOWN = 5
+GRACE = 120.0  # seconds after our own deadline in which the trigger's event can still come
+
+Record = dict[str, Any]
+
+
+@dataclass
+class Ending:
+    """How a wait ended; the trigger's event to the task, so it has ids, states and reasons only.
+
+    :param kind: all jobs came to their end, or the time is up, or nothing can be learnt any more
+    :param jobs: the records of the jobs that came to their end, by uuid
+    :param seconds: how long the wait was
+    :param error: why nothing can be learnt any more
+    :param transient: whether that may pass by itself
+    """
+
+    kind: Literal["done", "timeout", "error"]
+    jobs: dict[str, Record] = field(default_factory=dict)
+    seconds: float = 0.0
+    error: str = ""
+    transient: bool = False
+
+    def event(self) -> dict[str, Any]:
+        """Return the payload of the trigger's event."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, event: Any) -> Ending:
+        """Read the payload of an event; one that makes no sense is an error that says so."""
+        if isinstance(event, dict) and event.get("kind") in ("done", "timeout", "error"):
+            known = {name: event[name] for name in cls.__dataclass_fields__ if name in event}
+            return cls(**known)
+        return cls("error", error=f"The trigger sent an event that is not understood: {str(event)[:200]}")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Until when a task may wait, and what that limit is called."""
+
+    name: str
+    deadline: float = 0.0
+
+    @classmethod
+    def of(cls, context: Any, timeout: float, execution_timeout: timedelta | None) -> Limit:
+        """Take the nearer of our own timeout and Airflow's, which does not count while a task is deferred."""
+        own = cls("timeout", time.time() + timeout)
+        if execution_timeout is None:
+            return own
+        started = context["ti"].start_date
+        begin = started.timestamp() if started else time.time()
+        return min(own, cls("execution_timeout", begin + execution_timeout.total_seconds()), key=_deadline)
+
+    @property
+    def for_airflow(self) -> timedelta:
+        """After what time Airflow should give the trigger up by itself, as where no triggerer runs."""
+        return timedelta(seconds=max(0.0, self.deadline - time.time()) + GRACE)
+
+    def exceeded(self, error: ComplianceError) -> BaseException:
+        """Return what to raise when the time is up: for Airflow's own limit the same as when not deferred."""
+        return AirflowTaskTimeout(str(error)) if self.name == "execution_timeout" else error
+
+
+def _deadline(limit: Limit) -> float:
+    return limit.deadline
+
+
+def problem(ending: Ending, uuids: Collection[str]) -> ComplianceError | None:
+    """Say what is wrong with the end of a wait for these jobs, in the service's own words."""
+    if ending.kind == "error":
+        return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
+    records = [ending.jobs.get(uuid, {"uuid": uuid}) for uuid in uuids]
+    bad = [_complaint(record) for record in records if record.get("status") != "COMPLETED"]
+    if not bad:
+        return None
+    more = f"; and {len(bad) - COMPLAINTS_SHOWN} more" if len(bad) > COMPLAINTS_SHOWN else ""
+    which = (
+        bad[0]
+        if len(uuids) == 1
+        else f"{len(bad)} of {len(uuids)} jobs: {'; '.join(bad[:COMPLAINTS_SHOWN])}{more}"
+    )
+    if ending.kind == "timeout":
+        return ComplianceJobTimeoutError(f"The time is up after {ending.seconds:.0f} s. {which}.")
+    return ComplianceJobError(f"{which}.")
+
+
+def _complaint(record: Record) -> str:
+    match record.get("status"):
+        case "FAILED":
+            return f"Job {record['uuid']} failed: {record.get('error') or 'the service gave no reason'}"
+        case "CANCELLED":
+            return f"Job {record['uuid']} was cancelled"
+        case "UNKNOWN":
+            return (
+                f"Job {record['uuid']} is not known to the service: cancelled, expired, or of another partner"
+            )
+    return f"Job {record['uuid']} is still under way"
+
+
+def record_of(uuid: str, job: ContentJob | None) -> Record:
+    """Return what a wait keeps of a job; None is one that the service does not know."""
+    if job is None:
+        return {"uuid": uuid, "status": UNKNOWN}
+    record: Record = job.model_dump(mode="json", exclude_none=True)
+    if "error" in record:
+        record["error"] = record["error"][:REASON_SHOWN]
+    return record
+
+
+def next_look(now: float, since: float, poll_interval: float) -> float:
+    """Return when to look at a job again that is waited for since then.
+
+    At first every second, later less often, up to `poll_interval`. The moments lie on a common grid, so that
+    jobs of different age are looked at in the same request.
+    """
+    step = 1.0
+    while step * 2 <= (now - since) / 4:
+        step *= 2
+    step = min(step, poll_interval)
+    return (now // step + 1) * step
+
+
+def may_pass(error: ComplianceError) -> bool:
+    """Tell whether a wait should outlast this error: also an odd answer, such as the page of a proxy."""
+    return error.transient or isinstance(error, ComplianceProtocolError)
+
+
+def wait_for_jobs(
+    hook: ComplianceHook, uuids: Iterable[str], poll_interval: float, deadline: float, log: Any
+) -> Ending:
+    """Wait in this process until all jobs have come to their end, or the wall clock says `deadline`.
+
+    :param hook: the hook
+    :param uuids: the jobs
+    :param poll_interval: longest time between two looks
+    :param deadline: seconds since the epoch
+    :param log: the task's log
+    """
+    left = list(dict.fromkeys(uuids))
+    ended: dict[str, Record] = {}
+    since = said = time.monotonic()
+    while True:
+        try:
+            jobs = hook.get_statuses(left)
+        except ComplianceError as error:
+            if not may_pass(error):
+                return Ending("error", ended, time.monotonic() - since, str(error))
+            log.warning("The service can't be asked right now, going on: %s", error)
+        else:
+            ended |= {uuid: record_of(uuid, jobs.get(uuid)) for uuid in left if _is_over(jobs.get(uuid))}
+            left = [uuid for uuid in left if uuid not in ended]
+        now = time.monotonic()
+        if not left:
+            return Ending("done", ended, now - since)
+        pause = min(next_look(now, since, poll_interval) - now, deadline - time.time())
+        if pause <= 0:
+            return Ending("timeout", ended, now - since)
+        if now - said >= SAY_EVERY:
+            said = now
+            log.info(
+                "Still waiting for %s of %s jobs after %.0f s.",
+                len(left),
+                len(left) + len(ended),
+                now - since,
+            )
+        time.sleep(pause)
+
+
+def _is_over(job: ContentJob | None) -> bool:
+    return job is None or job.status.is_final
