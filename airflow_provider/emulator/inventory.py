@@ -179,6 +179,7 @@ class Inventory(Control):
             "jobs_held": len(state.jobs),
             "jobs_forgotten": state.jobs.forgotten,
             "assessments": self.assessments(20),
+            "assessments_held": len(state.assessments),
             "feedback": self.feedback()[-20:][::-1],
             "tokens": self.tokens(),
             "faults": self.faults(),

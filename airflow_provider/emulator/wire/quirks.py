@@ -25,9 +25,9 @@ def format_time(state: State, seconds: float | None) -> str | None:
     """Write a point in time as one of the forms that RFC 3339 allows."""
     if seconds is None:
         return None
-    moment = datetime.fromtimestamp(seconds, UTC)
-    whole, micro = moment.strftime("%Y-%m-%dT%H:%M:%S"), f"{moment.microsecond:06d}"
-    forms = (f"{whole}.{micro[:3]}Z", f"{whole}.{micro}000Z", f"{whole}.{micro}+00:00", f"{whole}Z")
+    millis = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
+    # All forms stand for the same moment: a record must not change from one answer to the next.
+    forms = (f"{millis}Z", f"{millis}000Z", f"{millis}000000Z", f"{millis}+00:00")
     return state.random.choice(forms) if state.settings.quirks else forms[0]
 
 
