@@ -99,7 +99,9 @@ def read_until_reset(service: Emulator, path: str, token: str) -> bytes:
     """Read an answer from a socket until the other side resets the connection; a plain end is no reset."""
     data = b""
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
-        head = f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        head = (
+            f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{service.port}\r\nAuthorization: Bearer {token}\r\n\r\n"
+        )
         connection.sendall(head.encode())
         try:
             while chunk := connection.recv(65536):
