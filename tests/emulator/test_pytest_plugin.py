@@ -40,7 +40,7 @@ class TestInAClass:
 def run_pytest(folder: Path, source: str) -> subprocess.CompletedProcess[str]:
     (folder / "test_it.py").write_text(source)
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:cacheprovider", "--strict-markers"],
+        [sys.executable, "-m", "pytest", "-q", "-W", "error", "-p", "no:anyio", "--strict-markers"],
         cwd=folder,
         capture_output=True,
         text=True,
