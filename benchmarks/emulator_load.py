@@ -1,8 +1,8 @@
 """The emulator under load: `python -m benchmarks.emulator_load`.
 
-Thousands of documents are submitted, polled one by one and in batches, and read back, over many connections. The
-load comes from the same process, so the emulator alone could do more. Fails on the first wrong answer, and when
-fewer than 200 requests per second were answered.
+Thousands of documents are submitted, polled one by one and in batches, and read back, over many connections.
+The load comes from the same process, so the emulator alone could do more. Fails on the first wrong answer
+and when fewer than 200 requests per second were answered.
 """
 
 from __future__ import annotations

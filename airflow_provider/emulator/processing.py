@@ -21,6 +21,8 @@ from airflow_provider.emulator.extraction import (
 from airflow_provider.emulator.memory.jobs import Outcome
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from airflow_provider.emulator.memory.jobs import Job
     from airflow_provider.emulator.memory.state import State
 
@@ -38,7 +40,6 @@ class Processor:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compliance-emulator-extract")
         self._session: aiohttp.ClientSession | None = None
-        self._open: set[IO[bytes]] = set()
         state.jobs.on_forget = self.drop
 
     async def close(self) -> None:
@@ -50,17 +51,20 @@ class Processor:
         if self._session is not None:
             await self._session.close()
         self._threads.shutdown(cancel_futures=True)
-        for source in self._open:
-            source.close()
 
     def read_file(self, job: Job, source: IO[bytes]) -> None:
         """Begin to extract the text of an upload; closes the file."""
-        self._spawn(job, source)
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._threads, _text_of_file, source, job.file_name or ""
+        )
+        reading.add_done_callback(lambda done: source.close())
+        # Shielded, because a file must not be closed under the hands of the thread that reads it.
+        self._spawn(job, lambda: asyncio.shield(reading))
 
     def read_url(self, job: Job) -> None:
         """Begin to fetch the page of a job, in place of an earlier fetch."""
         self.drop(job)
-        self._spawn(job, None)
+        self._spawn(job, lambda: self._fetch(job))
 
     def drop(self, job: Job) -> None:
         """Stop working on a job."""
@@ -76,15 +80,14 @@ class Processor:
         if due:
             await asyncio.wait(due, timeout=PATIENCE)
 
-    def _spawn(self, job: Job, source: IO[bytes] | None) -> None:
-        task = asyncio.get_running_loop().create_task(self._process(job, source))
+    def _spawn(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._process(job, work))
         self._tasks[job.uuid] = task
         task.add_done_callback(lambda done: self._tasks.get(job.uuid) is done and self._tasks.pop(job.uuid))
 
-    async def _process(self, job: Job, source: IO[bytes] | None) -> None:
+    async def _process(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
         try:
-            text = await (self._fetch(job) if source is None else self._extract(job, source))
-            outcome = Outcome(text=text)
+            outcome = Outcome(text=await work())
         except ExtractionError as error:
             outcome = Outcome(error=str(error))
         except Exception as error:
@@ -93,19 +96,6 @@ class Processor:
         # A test may have decided the outcome in the meantime.
         if job.outcome is None:
             self._state.settle_job(job, outcome)
-
-    async def _extract(self, job: Job, source: IO[bytes]) -> str:
-        self._open.add(source)
-        reading = asyncio.get_running_loop().run_in_executor(
-            self._threads, _text_of_file, source, job.file_name or ""
-        )
-        reading.add_done_callback(lambda done: self._close(source))
-        # Shielded, because a file must not be closed under the hands of the thread that reads it.
-        return await asyncio.shield(reading)
-
-    def _close(self, source: IO[bytes]) -> None:
-        source.close()
-        self._open.discard(source)
 
     async def _fetch(self, job: Job) -> str:
         url = job.source_url or ""

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,18 +26,37 @@ def test_it_listens_on_one_loopback_address_only(service: Emulator) -> None:
         socket.create_connection(("127.0.0.2", service.port), timeout=30).close()
 
 
-def test_a_stop_leaves_no_thread_and_no_socket(site: Site) -> None:
-    before = set(threading.enumerate())
+def leave_work_unfinished(site: Site) -> int:
+    """Stop an emulator with files to read and a page to fetch; return the port that it had."""
     with Emulator(jobs="polls:3") as service, Raw(service) as raw:
-        port = service.port
-        raw.submit()
-        raw.submit(make_pdf("x") + b"%" * 2**21)
         raw.post(f"{CONTENT}/url", json={"url": site.url + "/silent"})
+        for _ in range(10):
+            raw.submit(make_pdf("x") + b"%" * 2**21)
+        return service.port
+
+
+def test_a_stop_leaves_no_thread_no_socket_and_no_file(site: Site) -> None:
+    before = set(threading.enumerate())
+
+    port = leave_work_unfinished(site)
 
     assert {thread for thread in set(threading.enumerate()) - before if "emulator" in thread.name} == set()
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=30).close()
+    # Whatever was left open complains now, and a complaint is an error here.
     gc.collect()
+
+
+def test_a_stopped_emulator_takes_no_memory() -> None:
+    def use_one() -> weakref.ref[Emulator]:
+        with Emulator() as service, Raw(service) as raw:
+            raw.status(raw.submit())
+            return weakref.ref(service)
+
+    gone = use_one()
+    gc.collect()
+
+    assert gone() is None
 
 
 def test_it_comes_back_on_the_same_port_with_the_same_memory() -> None:

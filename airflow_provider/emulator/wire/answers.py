@@ -3,23 +3,41 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from aiohttp import web
 
-from airflow_provider.emulator.memory.state import State
-from airflow_provider.emulator.processing import Processor
 from airflow_provider.emulator.wire.quirks import format_time, shape_record
 
 if TYPE_CHECKING:
+    from airflow_provider.emulator.inventory import Inventory
     from airflow_provider.emulator.memory.jobs import Job
+    from airflow_provider.emulator.memory.state import State
+    from airflow_provider.emulator.processing import Processor
 
-STATE = web.AppKey("state", State)
-PROCESSOR = web.AppKey("processor", Processor)
 # The header in which the gateway hands on who the partner is.
 SUBJECT = "IDP_SUBJECT"
+
+
+@dataclass
+class Context:
+    """What the handlers work with."""
+
+    state: State
+    processor: Processor
+    inventory: Inventory
+
+
+# A box that is emptied in the end, because aiohttp keeps applications in a cache for the life of the process.
+CONTEXT: web.AppKey[list[Context]] = web.AppKey("context", list)
+
+
+def context_of(request: web.Request) -> Context:
+    """Return what a handler works with."""
+    return request.app[CONTEXT][0]
 
 
 class RefusalError(Exception):
@@ -34,7 +52,7 @@ def error_answer(
     request: web.Request, status: int, message: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     """Return an error as Spring Boot writes them."""
-    now = datetime.fromtimestamp(request.app[STATE].clock.now(), UTC)
+    now = datetime.fromtimestamp(context_of(request).state.clock.now(), UTC)
     body = {
         "timestamp": now.isoformat(timespec="milliseconds"),
         "status": status,

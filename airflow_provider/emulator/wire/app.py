@@ -9,7 +9,7 @@ from aiohttp import web
 from airflow_provider.emulator.operations import JWKS, JWKS_PATH, LOGIN, OPERATIONS, TOKEN_PATH
 from airflow_provider.emulator.processing import Processor
 from airflow_provider.emulator.wire import assessments, content, control, frameworks, token
-from airflow_provider.emulator.wire.answers import PROCESSOR, STATE
+from airflow_provider.emulator.wire.answers import CONTEXT, Context
 from airflow_provider.emulator.wire.gateway import finish_headers, gateway
 
 if TYPE_CHECKING:
@@ -23,9 +23,7 @@ MAX_BODY = 64 * 2**20
 def make_app(state: State, inventory: Inventory) -> web.Application:
     """Build the application around a memory."""
     app = web.Application(middlewares=[gateway], client_max_size=MAX_BODY)
-    app[STATE] = state
-    app[control.INVENTORY] = inventory
-    app[PROCESSOR] = processor = Processor(state)
+    app[CONTEXT] = [Context(state, Processor(state), inventory)]
     base_path = state.settings.base_path
     for name, (method, path) in OPERATIONS.items():
         module = next(each for each in (content, frameworks, assessments) if hasattr(each, name))
@@ -34,9 +32,11 @@ def make_app(state: State, inventory: Inventory) -> web.Application:
     app.router.add_route("GET", JWKS_PATH, token.show_keys, name=JWKS)
     app.add_routes(control.ROUTES)
 
-    async def stop_processing(app: web.Application) -> None:
-        await processor.close()
-
     app.on_cleanup.append(stop_processing)
     app.on_response_prepare.append(finish_headers)
     return app
+
+
+async def stop_processing(app: web.Application) -> None:
+    """End the work and let go of the memory."""
+    await app[CONTEXT].pop().processor.close()

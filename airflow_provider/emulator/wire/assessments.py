@@ -10,10 +10,9 @@ from aiohttp import web
 from airflow_provider.emulator.memory.assessments import CATEGORIES, Assessment, texts_named_in
 from airflow_provider.emulator.operations import ASSESSMENTS
 from airflow_provider.emulator.wire.answers import (
-    PROCESSOR,
-    STATE,
     SUBJECT,
     RefusalError,
+    context_of,
     json_answer,
     read_object,
 )
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 async def submit_assessment(request: web.Request) -> web.Response:
     """Take in any JSON object."""
-    state = request.app[STATE]
+    state = context_of(request).state
     payload = await read_object(request)
     assessment = Assessment(
         request.headers[SUBJECT], payload, state.clock.now(), size=len(json.dumps(payload))
@@ -39,7 +38,7 @@ async def submit_assessment(request: web.Request) -> web.Response:
 
 async def get_assessment(request: web.Request) -> web.Response:
     """Tell how an assessment stands; a completed one redirects to its results."""
-    state = request.app[STATE]
+    state = context_of(request).state
     assessment = _find(request)
     assessment.looks += 1
     status = await _settled_status(request, assessment)
@@ -51,7 +50,7 @@ async def get_assessment(request: web.Request) -> web.Response:
 
 async def get_assessment_results(request: web.Request) -> web.Response:
     """Return the judgement on each criterion."""
-    state = request.app[STATE]
+    state = context_of(request).state
     assessment = _find(request)
     status = await _settled_status(request, assessment)
     if status != "COMPLETED":
@@ -67,7 +66,7 @@ async def get_assessment_results(request: web.Request) -> web.Response:
 
 async def cancel_assessment(request: web.Request) -> web.Response:
     """Cancel and delete an assessment."""
-    request.app[STATE].assessments.remove(_find(request))
+    context_of(request).state.assessments.remove(_find(request))
     return web.Response()
 
 
@@ -86,14 +85,14 @@ def assessment_record(state: State, assessment: Assessment, status: str) -> dict
 
 def _find(request: web.Request) -> Assessment:
     identifier = request.match_info["assessment_id"]
-    assessment = request.app[STATE].find_assessment(identifier, request.headers[SUBJECT])
+    assessment = context_of(request).state.find_assessment(identifier, request.headers[SUBJECT])
     if assessment is None:
         raise RefusalError(404, f"No assessment {identifier}")
     return assessment
 
 
 async def _settled_status(request: web.Request, assessment: Assessment) -> str:
-    state = request.app[STATE]
+    state = context_of(request).state
     named = (state.find_job(uuid, assessment.subject) for uuid in texts_named_in(assessment.payload)[1])
-    await request.app[PROCESSOR].settle([job for job in named if job is not None])
+    await context_of(request).processor.settle([job for job in named if job is not None])
     return state.assessment_status(assessment)

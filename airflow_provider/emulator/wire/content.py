@@ -13,10 +13,9 @@ from airflow_provider.emulator.extraction import kind_of
 from airflow_provider.emulator.memory.jobs import Job
 from airflow_provider.emulator.operations import CONTENT
 from airflow_provider.emulator.wire.answers import (
-    PROCESSOR,
-    STATE,
     SUBJECT,
     RefusalError,
+    context_of,
     job_record,
     json_answer,
     read_object,
@@ -35,29 +34,29 @@ async def submit_file(request: web.Request) -> web.Response:
         raise RefusalError(
             415, f"Content-Type '{request.content_type}' is not supported, send multipart/form-data"
         )
-    state = request.app[STATE]
+    state = context_of(request).state
     source, name = await _receive(request)
     job = Job(request.headers[SUBJECT], "FILE", state.clock.now(), file_name=name)
     state.add_job(job)
-    request.app[PROCESSOR].read_file(job, source)
+    context_of(request).processor.read_file(job, source)
     return _accepted(request, job)
 
 
 async def submit_url(request: web.Request) -> web.Response:
     """Take in the address of a page."""
-    state = request.app[STATE]
+    state = context_of(request).state
     url = (await read_object(request)).get("url")
     if not isinstance(url, str) or not _is_web_address(url):
         raise RefusalError(400, "url must be an absolute http or https address")
     job = Job(request.headers[SUBJECT], "URL", state.clock.now(), source_url=url)
     state.add_job(job)
-    request.app[PROCESSOR].read_url(job)
+    context_of(request).processor.read_url(job)
     return _accepted(request, job)
 
 
 async def get_status(request: web.Request) -> web.Response:
     """Tell how a job stands; a completed one redirects to its text."""
-    state = request.app[STATE]
+    state = context_of(request).state
     job = _find(request)
     await _look(request, [job])
     if state.status(job) == "COMPLETED":
@@ -68,7 +67,7 @@ async def get_status(request: web.Request) -> web.Response:
 
 async def get_statuses(request: web.Request) -> web.Response:
     """Tell how many jobs stand; those that nobody knows are left out."""
-    state = request.app[STATE]
+    state = context_of(request).state
     uuids = (await read_object(request)).get("uuids")
     if not isinstance(uuids, list) or not all(isinstance(each, str) for each in uuids):
         raise RefusalError(400, "uuids must be an array of strings")
@@ -83,9 +82,9 @@ async def get_statuses(request: web.Request) -> web.Response:
 
 async def get_content(request: web.Request) -> web.Response:
     """Return the text of a completed job."""
-    state = request.app[STATE]
+    state = context_of(request).state
     job = _find(request)
-    await request.app[PROCESSOR].settle([job])
+    await context_of(request).processor.settle([job])
     status = state.status(job)
     if status != "COMPLETED":
         raise RefusalError(409, f"Job {job.uuid} has no content: it is {status}")
@@ -95,7 +94,7 @@ async def get_content(request: web.Request) -> web.Response:
 
 async def cancel(request: web.Request) -> web.Response:
     """Cancel and delete a job."""
-    request.app[STATE].jobs.remove(_find(request))
+    context_of(request).state.jobs.remove(_find(request))
     return web.Response()
 
 
@@ -104,15 +103,15 @@ async def refresh(request: web.Request) -> web.Response:
     if await request.read():
         raise RefusalError(400, "This operation takes no body")
     job = _find(request)
-    request.app[STATE].restart_job(job)
+    context_of(request).state.restart_job(job)
     if job.source_type == "URL":
-        request.app[PROCESSOR].read_url(job)
+        context_of(request).processor.read_url(job)
     return _accepted(request, job)
 
 
 def _find(request: web.Request) -> Job:
     uuid = request.match_info["uuid"]
-    job = request.app[STATE].find_job(uuid, request.headers[SUBJECT])
+    job = context_of(request).state.find_job(uuid, request.headers[SUBJECT])
     if job is None:
         raise RefusalError(404, f"No content processing job {uuid}")
     return job
@@ -121,11 +120,11 @@ def _find(request: web.Request) -> Job:
 async def _look(request: web.Request, jobs: list[Job]) -> None:
     for job in jobs:
         job.looks += 1
-    await request.app[PROCESSOR].settle(jobs)
+    await context_of(request).processor.settle(jobs)
 
 
 def _accepted(request: web.Request, job: Job) -> web.Response:
-    state = request.app[STATE]
+    state = context_of(request).state
     location = make_location(state, request, f"{CONTENT}/{job.uuid}/status")
     return json_answer(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
 
@@ -139,7 +138,7 @@ def _is_web_address(url: str) -> bool:
 
 async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
     """Write the part `file` to a temporary file; return it with its name."""
-    limit = request.app[STATE].settings.max_upload
+    limit = context_of(request).state.settings.max_upload
     received: tuple[IO[bytes], str] | None = None
     try:
         try:

@@ -9,10 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from airflow_provider.emulator.inventory import Inventory
-from airflow_provider.emulator.wire.answers import RefusalError, json_answer, parse_object
+from airflow_provider.emulator.wire.answers import RefusalError, context_of, json_answer, parse_object
 
-INVENTORY = web.AppKey("inventory", Inventory)
 Handler = Callable[[web.Request], Awaitable[web.Response]]
 
 # The page shows what strangers put into names and texts: it runs its own script and nothing else.
@@ -39,7 +37,7 @@ def _call(name: str, *path_parts: str, body: bool = False) -> Handler:
     """Return a handler that calls one control with the parts of the path and the fields of the body."""
 
     async def handle(request: web.Request) -> web.Response:
-        method = getattr(request.app[INVENTORY], name)
+        method = getattr(context_of(request).inventory, name)
         args = [request.match_info[part] for part in path_parts]
         fields = await _read(request) if body else dict(_numbers(request))
         try:
@@ -70,13 +68,13 @@ def _numbers(request: web.Request) -> dict[str, int]:
 
 async def _clear_fault(request: web.Request) -> web.Response:
     wanted = request.match_info.get("fault_id")
-    cleared = request.app[INVENTORY].clear_faults(None if wanted is None else int(wanted))
+    cleared = context_of(request).inventory.clear_faults(None if wanted is None else int(wanted))
     return json_answer({"cleared": cleared})
 
 
 async def _show_text(request: web.Request) -> web.Response:
     try:
-        text = request.app[INVENTORY].text(request.match_info["uuid"])
+        text = context_of(request).inventory.text(request.match_info["uuid"])
     except KeyError as error:
         raise RefusalError(404, str(error.args[0])) from None
     # Plain text that no browser takes for a page.

@@ -8,25 +8,25 @@ from aiohttp import web
 
 from airflow_provider.emulator.memory.assessments import CATEGORIES
 from airflow_provider.emulator.memory.catalogue import public_criterion, public_framework
-from airflow_provider.emulator.wire.answers import STATE, SUBJECT, RefusalError, json_answer, read_object
+from airflow_provider.emulator.wire.answers import SUBJECT, RefusalError, context_of, json_answer, read_object
 from airflow_provider.emulator.wire.quirks import shape_record
 
 
 async def get_application_info(request: web.Request) -> web.Response:
     """Say what this is."""
     info = {"name": "compliance-emulator", "description": "A stand-in for the service", "apiVersion": "v1"}
-    return json_answer(shape_record(request.app[STATE], info))
+    return json_answer(shape_record(context_of(request).state, info))
 
 
 async def list_frameworks(request: web.Request) -> web.Response:
     """List all frameworks with their criteria."""
-    state = request.app[STATE]
+    state = context_of(request).state
     return json_answer([shape_record(state, public_framework(each)) for each in state.catalogue.frameworks])
 
 
 async def list_criteria(request: web.Request) -> web.Response:
     """List the criteria of one framework."""
-    state = request.app[STATE]
+    state = context_of(request).state
     framework = state.catalogue.find(request.match_info["framework_id"])
     if framework is None:
         raise RefusalError(404, f"No framework {request.match_info['framework_id']}")
@@ -35,7 +35,7 @@ async def list_criteria(request: web.Request) -> web.Response:
 
 async def submit_feedback(request: web.Request) -> web.Response:
     """Check and keep an expert's feedback."""
-    state = request.app[STATE]
+    state = context_of(request).state
     body = await read_object(request)
     problems = _check_feedback(body)
     if problems:

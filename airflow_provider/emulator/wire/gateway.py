@@ -13,7 +13,7 @@ from multidict import CIMultiDict
 
 from airflow_provider.emulator.memory.identity import TokenError
 from airflow_provider.emulator.operations import LOGIN, OPERATIONS, OTHER, REFRESH_TOKEN
-from airflow_provider.emulator.wire.answers import STATE, SUBJECT, RefusalError, error_answer
+from airflow_provider.emulator.wire.answers import SUBJECT, RefusalError, context_of, error_answer
 from airflow_provider.emulator.wire.faulty import answer_of, reset_connection, send_in_halves
 from airflow_provider.emulator.wire.quirks import mix_case
 
@@ -38,7 +38,7 @@ async def gateway(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path == "/" or request.path.startswith("/_emulator"):
         return await _refuse_politely(request, handler)
     operation = await operation_of(request)
-    counters = request.app[STATE].counters
+    counters = context_of(request).state.counters
     counters.begin()
     try:
         return await _serve(request, handler, operation)
@@ -59,7 +59,7 @@ async def operation_of(request: web.Request) -> str:
 
 
 async def _serve(request: web.Request, handler: Handler, operation: str) -> web.StreamResponse:
-    state = request.app[STATE]
+    state = context_of(request).state
     if state.settings.latency:
         await asyncio.sleep(state.settings.latency)
     limit = state.settings.concurrency
@@ -113,7 +113,7 @@ def _authenticate(request: web.Request) -> web.Request:
         challenge = {"WWW-Authenticate": 'Bearer realm="compliance"'}
         raise RefusalError(401, "Full authentication is required", challenge)
     try:
-        claims = request.app[STATE].identity.judge_access(token.strip())
+        claims = context_of(request).state.identity.judge_access(token.strip())
     except TokenError as refused:
         details = f'Bearer realm="compliance", error="{refused.error}", error_description="{refused}"'
         raise RefusalError(refused.status, str(refused), {"WWW-Authenticate": details}) from None
@@ -142,7 +142,7 @@ async def _refuse_politely(request: web.Request, handler: Handler) -> web.Stream
 def _count(
     request: web.Request, operation: str, response: web.StreamResponse, answer: str | None = None
 ) -> web.StreamResponse:
-    state = request.app[STATE]
+    state = context_of(request).state
     seen: dict[str, Any] = {
         "time": state.clock.now(),
         "method": request.method,
@@ -163,9 +163,6 @@ def _reset(request: web.Request, operation: str) -> web.Response:
 
 async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Give the headers of an answer their last shape, just before they go out."""
-    if response.headers.get("Content-Length") == "0":
-        # No body has no type.
-        response.headers.pop("Content-Type", None)
     name = request.match_info.route.name or OTHER
     if name in OPERATIONS or name == LOGIN:
-        mix_case(request.app[STATE], response.headers)
+        mix_case(context_of(request).state, response.headers)

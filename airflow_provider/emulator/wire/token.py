@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from airflow_provider.emulator.memory.identity import GrantError, jwks
-from airflow_provider.emulator.wire.answers import STATE, json_answer
+from airflow_provider.emulator.wire.answers import context_of, json_answer
 from airflow_provider.emulator.wire.gateway import FORM
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def _read_form(request: web.Request) -> dict[str, str]:
 
 
 def _grant(request: web.Request, form: dict[str, str]) -> dict[str, object]:
-    state = request.app[STATE]
+    state = context_of(request).state
     settings = state.settings
     grant_type = form.get("grant_type")
     if not grant_type:
