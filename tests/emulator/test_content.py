@@ -48,6 +48,7 @@ def test_a_file_must_come_as_multipart(raw: Raw) -> None:
         ([("file", ("a.txt", b"plain text"))], 415),
         ([("file", ("a.png", b"\x89PNG"))], 415),
         ([("note", (None, b"hello")), ("file", ("a.pdf", b"%PDF-1.4"))], 202),
+        ([("file", ("damaged.docx", b"not a zip archive"))], 202),
         ([("file", ("without-suffix", make_pdf("x")))], 202),
         ([("file", ("without-suffix", make_docx("x")))], 202),
     ],

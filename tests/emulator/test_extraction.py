@@ -30,6 +30,15 @@ def test_a_broken_pdf_says_so(data: bytes) -> None:
         extract_pdf(io.BytesIO(data))
 
 
+def test_a_pdf_with_a_password_says_so() -> None:
+    zeros = b"00" * 32
+    lock = b"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <%b> /U <%b> >>" % (zeros, zeros)
+    data = make_pdf("x").replace(b"/Root 1 0 R", b"/Root 1 0 R /ID [<00> <00>] " + lock)
+
+    with pytest.raises(ExtractionError, match="protected by a password"):
+        extract_pdf(io.BytesIO(data))
+
+
 def test_a_docx_gives_paragraphs_and_table_rows_as_lines() -> None:
     data = make_docx("First paragraph", "Second & last", table=[["a", "b"], ["c", "d"]])
 

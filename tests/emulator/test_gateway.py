@@ -108,6 +108,23 @@ def test_an_unknown_path_gets_404_with_a_token_and_401_without(raw: Raw, service
     assert requests.get(f"{service.url}/api/v1/nothing", timeout=30).status_code == 401
 
 
+def test_a_body_beyond_all_reason_gets_413(raw: Raw) -> None:
+    headers = {"Content-Type": "application/json"}
+
+    assert raw.post("/api/v1/assessments", data=b" " * (65 * 2**20), headers=headers).status_code == 413
+
+
+def test_a_mistake_of_the_emulator_itself_is_a_500_in_json_and_in_the_log(
+    raw: Raw, service: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    service._state.catalogue.frameworks = [{"nonsense": True}]
+
+    response = raw.get(FRAMEWORKS)
+
+    assert (response.status_code, response.json()["status"]) == (500, 500)
+    assert "The emulator broke on GET /api/v1/frameworks" in caplog.text
+
+
 def test_a_host_name_that_is_not_this_machine_is_refused(service: Emulator) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     try:
