@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from urllib.parse import quote, urlencode
@@ -33,7 +33,7 @@ def on_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P
     return wrapper
 
 
-class Control:
+class Control(ABC):
     """The controls of an emulator; the same in Python and, as JSON, under `/_emulator/`."""
 
     def __init__(self, settings: Settings) -> None:

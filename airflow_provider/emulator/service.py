@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -63,7 +64,8 @@ class Emulator(Inventory):
             ready.result(START_TIMEOUT)
         except OSError as error:
             self._join()
-            raise OSError(error.errno, f"The emulator cannot listen on {HOST}:{self.port}: {error}") from None
+            reason = os.strerror(error.errno or 0)
+            raise OSError(f"The emulator cannot listen on {HOST}:{self.port}: {reason}.") from error
         except BaseException:
             self._join()
             raise

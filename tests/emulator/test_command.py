@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
+from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.__main__ import main
 
 if TYPE_CHECKING:
@@ -85,6 +86,14 @@ def test_a_wrong_option_is_named_without_a_traceback(
     assert main(["--port", "0", *arguments]) == 1
 
     assert message in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with Emulator() as service:
+        assert main(["--port", str(service.port)]) == 1
+
+    message = f"The emulator cannot listen on 127.0.0.1:{service.port}: Address already in use.\n"
+    assert capsys.readouterr().err == message
 
 
 def test_the_help_names_every_way_of_progress(capsys: pytest.CaptureFixture[str]) -> None:

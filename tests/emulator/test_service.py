@@ -137,6 +137,11 @@ def test_the_controls_can_be_used_from_many_threads(service: Emulator) -> None:
     assert len(service.jobs()) == 400
 
 
+def test_a_count_of_an_operation_that_does_not_exist_is_refused(service: Emulator) -> None:
+    with pytest.raises(ValueError, match="No operation is called 'submit_fil'"):
+        service.count("submit_fil")
+
+
 def test_an_error_in_a_control_reaches_the_caller(service: Emulator) -> None:
     with pytest.raises(KeyError, match="no job"):
         service.job("nothing")

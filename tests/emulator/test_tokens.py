@@ -241,7 +241,7 @@ def without_signature(claims: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize(
-    "kind", ["other key", "unknown key", "no signature", "garbage", "changed", "refresh token"]
+    "kind", ["other key", "unknown key", "no signature", "garbage", "not ascii", "changed", "refresh token"]
 )
 def test_a_forged_token_is_refused(raw: Raw, kind: str) -> None:
     answer = raw.log_in()
@@ -255,6 +255,7 @@ def test_a_forged_token_is_refused(raw: Raw, kind: str) -> None:
         "unknown key": forge(claims_of(good), kid="other"),
         "no signature": without_signature(claims_of(good)),
         "garbage": "not-a-token",
+        "not ascii": "\xff.\xff.\xff",
         "changed": f"{head}.{changed}.{signature}",
         "refresh token": answer["refresh_token"],
     }[kind]

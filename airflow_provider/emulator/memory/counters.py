@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from typing import Any
 
+from airflow_provider.emulator.operations import NAMES
+
 
 class Counters:
     """Calls per operation and answer; `reset` stands for a connection that was reset instead of an answer."""
@@ -38,6 +40,8 @@ class Counters:
 
     def count(self, operation: str | None = None, answer: int | str | None = None) -> int:
         """Return how many calls there were, of all operations or one, with any answer or one."""
+        if operation is not None and operation not in NAMES:
+            raise ValueError(f"No operation is called {operation!r}. There are: {', '.join(NAMES)}.")
         kinds = self.answers.values() if operation is None else [self.answers.get(operation, Counter())]
         return sum(kind.total() if answer is None else kind[str(answer)] for kind in kinds)
 

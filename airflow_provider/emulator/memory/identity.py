@@ -157,7 +157,7 @@ class Identity:
                 algorithms=["RS256"],
                 options={"verify_exp": False, "verify_iat": False, "verify_aud": False, "require": ["exp"]},
             )
-        except (jwt.PyJWTError, KeyError):
+        except (jwt.PyJWTError, KeyError, ValueError):
             raise TokenError("Invalid token signature") from None
         if claims.get("iss") != self.issuer or claims.get("typ") != kind:
             raise TokenError("Invalid token")
