@@ -1,91 +1,132 @@
 from __future__ import annotations
 
-import re
-import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 import requests
 
+from tests.emulator.browser import open_page
 from tests.emulator.documents import make_pdf
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from airflow_provider.emulator import Emulator
+    from tests.emulator.browser import Page
     from tests.emulator.raw import Raw
-
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-dev-shm-usage",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--virtual-time-budget=5000",
-]
 
 
 @pytest.fixture
-def browser(tmp_path: Path, service: Emulator) -> Browser:
-    program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium on this machine: apt-get install chromium")
-    return Browser(program, tmp_path / "profile", f"http://127.0.0.1:{service.port}/")
+def page(tmp_path: Path, service: Emulator) -> Iterator[Page]:
+    with open_page(f"http://127.0.0.1:{service.port}/", tmp_path / "profile") as opened:
+        opened.wait_for("document.getElementById('live')?.textContent === 'live'")
+        yield opened
 
 
-class Browser:
-    """Opens the page and returns what stands on it after its script has run."""
-
-    def __init__(self, program: str, profile: Path, url: str) -> None:
-        self.command = [program, *FLAGS, f"--user-data-dir={profile}", "--dump-dom"]
-        self.url = url
-
-    def read(self, fragment: str = "") -> str:
-        done = subprocess.run(
-            [*self.command, self.url + fragment], capture_output=True, text=True, timeout=120, check=True
-        )
-        return done.stdout
+def has(text: str) -> str:
+    """Return the JavaScript that looks for a text on the page."""
+    return f"document.body.innerText.includes({text!r})"
 
 
 @pytest.mark.browser
-def test_a_submitted_job_stands_on_the_page_with_its_state_and_text(
-    browser: Browser, raw: Raw, service: Emulator
+@pytest.mark.compliance_service(jobs="manual")
+def test_a_submitted_job_appears_on_the_open_page_and_changes_its_state(
+    page: Page, raw: Raw, service: Emulator
 ) -> None:
+    assert not page.evaluate(has("outsourcing.pdf"))
     uuid = raw.submit(make_pdf("The provider grants audit rights."), "outsourcing.pdf")
     raw.submit(b"%PDF-1.4 broken", "broken.pdf")
-    raw.content(uuid)
-    service.fail("get_content", status=503, retry_after=2, times=3)
 
-    page = browser.read(f"#{uuid}")
+    page.wait_for(has("outsourcing.pdf"))
+    assert page.evaluate(has(uuid))
+    assert page.evaluate("document.querySelectorAll('#jobs .badge.PENDING').length") == 2
 
-    assert "outsourcing.pdf" in page
-    assert uuid in page
-    assert '<span class="badge COMPLETED">COMPLETED</span>' in page
-    assert '<span class="badge FAILED">FAILED</span>' in page
-    assert "The PDF document is damaged" in page
-    assert '<pre id="text">The provider grants audit rights.</pre>' in page
-    assert "answers 503, Retry-After: 2" in page
-    assert re.search(r"submit_file</td><td><span class=\"answer\">202 . 2</span>", page)
-    assert "<td>partner</td><td>password</td>" in page
-    assert ">live</span>" in page
+    service.finish_jobs()
+    page.wait_for("document.querySelectorAll('#jobs .badge.COMPLETED').length === 1")
+    page.wait_for(has("The PDF document is damaged"))
 
 
 @pytest.mark.browser
-def test_hostile_names_and_texts_stay_text(browser: Browser, service: Emulator) -> None:
+def test_a_click_on_a_job_shows_its_text_and_another_closes_it(page: Page, service: Emulator) -> None:
+    service.add_job(text="Line one\nLine two", file_name="a.pdf")
+    page.wait_for("document.querySelector('#jobs tr.job') !== null")
+
+    page.evaluate("document.querySelector('#jobs tr.job').click()")
+    page.wait_for("document.getElementById('text').textContent === 'Line one\\nLine two'")
+    assert page.evaluate("!document.getElementById('text-panel').hidden")
+
+    page.evaluate("document.getElementById('text-close').click()")
+    page.wait_for("document.getElementById('text-panel').hidden")
+
+
+@pytest.mark.browser
+def test_faults_calls_tokens_assessments_and_feedback_are_shown(
+    page: Page, raw: Raw, service: Emulator
+) -> None:
+    raw.submit()
+    raw.get("/api/v1/nothing")
+    service.fail("get_content", status=503, retry_after=2, times=3)
+    service.fail("submit_file", reset="middle", times=None)
+    number = service.add_assessment({"text": "audit"})["results"][0]["assessmentResponseId"]
+    feedback = {"expertId": "expert-7", "rationalFeedback": "Look again", "assessmentResponseId": number}
+    raw.post("/api/v1/assessmentFeedback", json=feedback)
+
+    page.wait_for(has("Look again"))
+    page.wait_for(has("answers 503, Retry-After: 2"))
+    for text in ("resets the connection (middle)", "submit_file", "expert-7", "MISSING", "/api/v1/nothing"):
+        page.wait_for(has(text))
+    assert page.evaluate("document.querySelector('#tokens tbody').innerText").split()[1:3] == [
+        "partner",
+        "password",
+    ]
+
+
+@pytest.mark.browser
+@pytest.mark.compliance_service(jobs="manual")
+def test_the_buttons_do_what_they_say(page: Page, raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    service.fail("cancel", status=500)
+    page.wait_for(has(uuid))
+
+    page.evaluate("document.querySelector('[data-post=\"jobs/finish\"]').click()")
+    page.wait_for("document.querySelector('#jobs .badge.COMPLETED') !== null")
+    page.evaluate("document.querySelector('[data-delete=faults]').click()")
+    page.wait_for("document.getElementById('faults').innerText.includes('None.')")
+    assert service.faults() == []
+    page.evaluate("window.confirm = () => true; document.querySelector('[data-post=reset]').click()")
+    page.wait_for(has("No jobs yet."))
+    assert service.jobs() == []
+
+
+@pytest.mark.browser
+def test_hostile_names_texts_and_errors_stay_text(page: Page, raw: Raw, service: Emulator) -> None:
     attack = "<img src=x onerror=\"document.title='taken'\"><script>document.title='taken'</script>"
     uuid = service.add_job(file_name=attack, text=attack)
     service.add_job(error=attack, status="FAILED")
+    service.add_job(status=attack)
+    raw.post("/api/v1/assessmentFeedback", json={"expertId": attack, "rationalFeedback": attack})
+    page.evaluate(f"location.hash = '{uuid}'")
 
-    page = browser.read(f"#{uuid}")
+    page.wait_for("document.getElementById('text').textContent.startsWith('<img')")
+    page.wait_for("document.querySelector('#feedback tbody').innerText.includes('<img')")
 
-    assert "<title>Compliance emulator</title>" in page
-    assert "<img" not in page
-    assert page.count("&lt;img src=x") >= 4
+    assert page.evaluate("document.body.innerText.split('<img src=x').length - 1") >= 6
+    assert page.evaluate("document.querySelectorAll('img').length") == 0
+    assert page.evaluate("document.querySelectorAll('script').length") == 1
+    assert page.evaluate("document.title") == "Compliance emulator"
+
+
+@pytest.mark.browser
+def test_the_page_says_when_the_emulator_is_gone_and_comes_back_with_it(
+    page: Page, service: Emulator
+) -> None:
+    service.stop()
+    page.wait_for("document.getElementById('live').textContent === 'no answer'")
+
+    service.start()
+
+    page.wait_for("document.getElementById('live').textContent === 'live'")
 
 
 def test_the_page_forbids_scripts_that_are_not_its_own(service: Emulator) -> None:
