@@ -10,8 +10,8 @@ HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
 
-# One table for both kinds of connection form: `conn-fields` (Airflow 3.2 and newer) and the hook's widgets (older).
-# Every extra of the connection that the hook reads stands here.
+# Every extra of the connection that the hook reads, in one table for both kinds of connection form:
+# `conn-fields` (Airflow 3.2 and newer) and the hook's widgets (older).
 CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     "token_url": {
         "label": "Token URL",
@@ -55,21 +55,22 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "endpoints": {
         "label": "Endpoints",
-        "description": "JSON object of paths that the contract leaves open: application_info, assessment_submit, "
-        "assessment_status, assessment_results, assessment_cancel.",
+        "description": "JSON object of paths that the contract leaves open: application_info, "
+        "assessment_submit, assessment_status, assessment_results, assessment_cancel.",
         "schema": {"type": ["object", "null"], "format": "json"},
     },
     "allow_http": {
         "label": "Allow HTTP",
-        "description": "Allow http:// to a host that is not this machine. Passwords and tokens travel unencrypted.",
+        "description": "Allow http:// to another host than this. Passwords and tokens travel unencrypted.",
         "schema": {"type": ["boolean", "null"]},
     },
 }
 
-HIDDEN_FIELDS = ["port", "schema"]
+HIDDEN_FIELDS = ["schema"]
 RELABELING = {"host": "Base URL", "login": "User name", "password": "Password"}
 PLACEHOLDERS = {
     "host": "https://api.example.com",
+    "port": "443",
     "token_url": "https://id.example.com/realms/partners/protocol/openid-connect/token",
     "verify": "true",
     "timeout": "60",
@@ -83,8 +84,8 @@ def get_provider_info() -> dict[str, Any]:
     return {
         "package-name": PACKAGE,
         "name": "Document compliance",
-        "description": "Extract texts from documents and web pages, assess them against compliance frameworks, "
-        "and send expert feedback.",
+        "description": "Extract texts from documents and web pages, assess them against compliance "
+        "frameworks, and send expert feedback.",
         "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
         "connection-types": [

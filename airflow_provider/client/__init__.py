@@ -1,0 +1,1 @@
+"""A plain Python client of the service; it never imports airflow."""

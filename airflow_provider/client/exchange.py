@@ -1,0 +1,309 @@
+"""One call in progress: the next request, and what to do with what came of it. Every decision lives here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, Generic, TypeVar
+from urllib.parse import quote_plus, urlencode
+
+from airflow_provider import __version__
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import AccessToken
+from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConnectionError,
+    ComplianceError,
+    ComplianceNotFoundError,
+    ComplianceProtocolError,
+    ComplianceRefusedError,
+    ComplianceServerError,
+    ComplianceThrottledError,
+    ComplianceTlsError,
+    ComplianceUncertainError,
+)
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+LONGEST_BACKOFF = 30.0
+BODY_SHOWN = 500
+USER_AGENT = f"airflow-provider-compliance/{__version__}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """The call is done."""
+
+    value: T
+
+
+@dataclass(frozen=True, slots=True)
+class TryAgain:
+    """The call has to be sent once more, after `Exchange.delay()`."""
+
+
+@dataclass(slots=True)
+class Pause:
+    """Until when nothing is sent to the service, because it asked to; shared by all that talk to it."""
+
+    until: float = 0.0
+
+    def extend(self, until: float) -> None:
+        """Pause until then, or longer if a longer pause is on."""
+        self.until = max(self.until, until)
+
+
+@dataclass(slots=True)
+class Exchange(Generic[T]):
+    """One call in progress.
+
+    :param call: the call
+    :param settings: where it goes, and how patient we are
+    :param pause: the pause shared with other calls to the same server
+    :param clock: monotonic time
+    :param dice: random numbers in [0, 1)
+    """
+
+    call: Call[T]
+    settings: Settings
+    pause: Pause
+    clock: Callable[[], float] = time.monotonic
+    dice: Callable[[], float] = random.random
+    refused_token: AccessToken | None = field(default=None, init=False)
+    _token: AccessToken | None = field(default=None, init=False)
+    _repeats: int = field(default=0, init=False)
+    _broke: bool = field(default=False, init=False)
+    _not_before: float = field(default=0.0, init=False)
+    _give_up_at: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._give_up_at = self.clock() + self.settings.retry_seconds
+
+    def delay(self) -> float:
+        """Seconds to wait before the next request: our own back-off, or the pause of all."""
+        now, start = self.clock(), self._not_before
+        if (paused := self.pause.until - now) > 0:
+            if self.pause.until > self._give_up_at:
+                raise ComplianceThrottledError(
+                    f"{self._name} was not sent: the service asked to wait {paused:.0f} s more. Try later.",
+                    status=HTTPStatus.TOO_MANY_REQUESTS,
+                    retry_after=paused,
+                )
+            # A crowd that waits for the same moment should not come back at the same moment.
+            start = max(start, self.pause.until + self.dice() * min(1.0, paused))
+        return max(0.0, start - now)
+
+    def next_request(self, token: AccessToken | None) -> HttpRequest:
+        """Build the request; `token` is for a call that is authorized, and None for any other."""
+        call, self._token = self.call, token
+        headers = {"Accept": "application/json, text/plain;q=0.9", "User-Agent": USER_AGENT, **call.headers}
+        body = call.body
+        if call.json is not None:
+            headers["Content-Type"] = "application/json"
+            body = json.dumps(call.json).encode()
+        elif call.form is not None:
+            headers["Content-Type"] = "application/x-www-form-urlencoded"
+            body = urlencode(call.form).encode()
+        elif body is not None and not isinstance(body, bytes):
+            headers["Content-Type"] = body.content_type
+            headers["Content-Length"] = str(body.length)
+        if token:
+            headers["Authorization"] = token.authorization
+            if self.settings.idp_subject:
+                headers["IDP_SUBJECT"] = self.settings.idp_subject
+        return HttpRequest(call.method, self.url, headers, body)
+
+    @property
+    def url(self) -> str:
+        """Where the call goes."""
+        return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
+
+    def judge(self, outcome: HttpResponse | Failure) -> Answer[T] | TryAgain:
+        """Say what came of the last request: its value, once more, or an error."""
+        if isinstance(outcome, Failure):
+            return self._after_failure(outcome)
+        if outcome.status < 300 or outcome.status in self.call.returned:
+            return self._after_success(outcome)
+        response = self._without_secrets(outcome)
+        status, wait = response.status, retry_after(response)
+        match status:
+            case 401 if self.call.authorized:
+                return self._after_401(response)
+            case 429:
+                return self._after_throttling(response, wait)
+            case 503 if wait is not None:
+                return self._after_throttling(response, wait)
+            case _ if status >= 500 or status == 408:
+                return self._after_server_error(response)
+            case 404 if self.call.method == "DELETE" and self._broke:
+                # The attempt that broke had arrived after all.
+                return Answer(self.call.returns(outcome))
+            case _ if status < 400:
+                target = response.headers.get("location", "")[:200]
+                raise ComplianceProtocolError(
+                    f"{self._name} was redirected ({status}) to {target!r}. "
+                    f"Redirects are never followed: check {self._address}."
+                )
+        raise self.call.refusal(response) or self._refused(response)
+
+    def broken(self, failure: Failure) -> ComplianceError:
+        """Say that the body of a good answer broke off, when part of it has been passed on already."""
+        return self._connection_error(failure, "the answer is not whole")
+
+    @property
+    def _name(self) -> str:
+        # Airflow masks the token URL in its logs, because its name has "token" in it: say what it is.
+        return (
+            f"{self.call.method} {self.url}" if self.call.authorized else f"The token request to {self.url}"
+        )
+
+    @property
+    def _address(self) -> str:
+        setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
+        return f"{setting} of {self.settings.name}"
+
+    def _after_success(self, response: HttpResponse) -> Answer[T] | TryAgain:
+        try:
+            return Answer(self.call.returns(response))
+        except ComplianceProtocolError as error:
+            if response.has_marked_end or not self.call.repeatable:
+                raise
+            return self._repeat("the answer may be cut off", error)
+
+    def _after_failure(self, failure: Failure) -> TryAgain:
+        if failure.kind is FailureKind.TLS:
+            raise ComplianceTlsError(
+                f"{self._name}: {failure}. Check {self._address}, and the extra 'verify' (the "
+                "path of a CA file, where the server's certificate is signed by your own authority)."
+            )
+        if failure.kind is not FailureKind.NOT_CONNECTED:
+            self._broke = True
+            if not self.call.repeatable:
+                raise self._uncertain(str(failure))
+        return self._repeat(str(failure), self._connection_error(failure))
+
+    def _after_401(self, response: HttpResponse) -> TryAgain:
+        if self.refused_token is not None:
+            raise ComplianceAuthError(
+                f"{self._name} was refused with a fresh token (401{_said(response)}): user "
+                f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
+                "identity provider is not the one that the service trusts."
+            )
+        self.refused_token = self._token
+        return TryAgain()
+
+    def _after_throttling(self, response: HttpResponse, wait: float | None) -> TryAgain:
+        error = ComplianceThrottledError(
+            f"{self._name} was throttled ({response.status}{_said(response)}): send less, or try later.",
+            status=response.status,
+            body=_excerpt(response),
+            retry_after=wait,
+        )
+        again = self._repeat(f"throttled ({response.status})", error, wait)
+        self.pause.extend(self._not_before)
+        return again
+
+    def _after_server_error(self, response: HttpResponse) -> TryAgain:
+        said = f"{response.status} {_phrase(response.status)}{_said(response)}"
+        if not self.call.repeatable:
+            raise self._uncertain(said)
+        self._broke = True
+        error = ComplianceServerError(
+            f"{self._name} failed: {said}.", status=response.status, body=_excerpt(response)
+        )
+        return self._repeat(said, error, retry_after(response))
+
+    def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> TryAgain:
+        """Plan one more request, or raise `error` when the number or the time is used up."""
+        now = self.clock()
+        back_off = min(LONGEST_BACKOFF, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
+            0.5 + self.dice() / 2
+        )
+        self._not_before = now + (back_off if wait is None else wait)
+        if self._repeats >= self.settings.max_retries or self._not_before > self._give_up_at:
+            raise error
+        self._repeats += 1
+        log.info(
+            "%s: %s; trying again in %.1f s (%s of %s).",
+            self._name, why, self._not_before - now, self._repeats, self.settings.max_retries,
+        )  # fmt: skip
+        return TryAgain()
+
+    def _connection_error(self, failure: Failure, more: str = "") -> ComplianceConnectionError:
+        return ComplianceConnectionError(
+            f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
+            "is right and can be reached from here."
+        )
+
+    def _uncertain(self, why: str) -> ComplianceUncertainError:
+        return ComplianceUncertainError(
+            f"{self._name}: {why}. The service may have taken it or not, so it was not sent again: look "
+            "there before you submit it once more."
+        )
+
+    def _refused(self, response: HttpResponse) -> ComplianceError:
+        kind = ComplianceNotFoundError if response.status in (404, 410) else ComplianceRefusedError
+        hint = f" User '{self.settings.username}' may lack a role or scope." if response.status == 403 else ""
+        return kind(
+            f"{self._name} was refused: {response.status} {_phrase(response.status)}{_said(response)}.{hint}",
+            status=response.status,
+            body=_excerpt(response),
+        )
+
+    def _without_secrets(self, response: HttpResponse) -> HttpResponse:
+        """Blank out our own secrets, which a gateway's error page may repeat."""
+        body = response.body
+        token = self._token.secret.get_secret_value() if self._token else ""
+        for secret in (*self.settings.secrets, (self.call.form or {}).get("refresh_token", ""), token):
+            for form in (secret, quote_plus(secret), json.dumps(secret)[1:-1]):
+                if len(form) > 3:
+                    body = body.replace(form.encode(), b"***")
+        return HttpResponse(response.status, response.headers, body, response.url)
+
+
+def retry_after(response: HttpResponse) -> float | None:
+    """Read Retry-After, in seconds or as a date."""
+    value = response.headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _phrase(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "error"
+
+
+def _excerpt(response: HttpResponse) -> str:
+    return response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN]
+
+
+def _said(response: HttpResponse) -> str:
+    """Return the service's own words, from the usual fields of an error body."""
+    try:
+        record: Any = response.json()
+    except ComplianceProtocolError:
+        return ""
+    if isinstance(record, dict):
+        for key in ("message", "error_description", "detail", "error", "title"):
+            if isinstance(words := record.get(key), str) and words.strip():
+                return f", {words.strip()[:BODY_SHOWN]!r}"
+    return ""

@@ -1,0 +1,126 @@
+"""What the service says, as frozen models. No field is required; what is odd is left out, never an error."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from datetime import datetime
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    ValidatorFunctionWrapHandler,
+    field_validator,
+)
+from pydantic.alias_generators import to_camel
+
+log = logging.getLogger(__name__)
+
+
+class JobStatus(enum.StrEnum):
+    """State of a job at the service."""
+
+    PENDING = "PENDING"
+    RUNNING = "RUNNING"
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def is_final(self) -> bool:
+        """The job will not change by itself any more."""
+        return self in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
+
+    @classmethod
+    def _missing_(cls, value: object) -> JobStatus:
+        """Take a status that we do not know for still running, and say so once."""
+        if isinstance(value, str) and value.upper() in cls.__members__:
+            return cls[value.upper()]
+        if (text := str(value)[:50]) not in _unknown_statuses and len(_unknown_statuses) < 100:
+            _unknown_statuses.add(text)
+            log.warning("The service speaks of an unknown job status %r: taken for still running.", text)
+        return cls.RUNNING
+
+
+_unknown_statuses: set[str] = set()
+
+
+class WireModel(BaseModel):
+    """Camel case on the wire, snake case in Python; unknown fields are ignored, odd ones left out."""
+
+    model_config = ConfigDict(
+        alias_generator=to_camel,
+        populate_by_name=True,
+        frozen=True,
+        extra="ignore",
+        hide_input_in_errors=True,
+        coerce_numbers_to_str=True,
+        allow_inf_nan=False,
+    )
+
+    @field_validator("*", mode="wrap")
+    @classmethod
+    def _odd_is_absent(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+        try:
+            return handler(value)
+        except ValidationError:
+            log.debug("%s.%s has an odd value: left out.", cls.__name__, info.field_name)
+            return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
+
+
+class ContentJob(WireModel):
+    """A content processing job."""
+
+    uuid: str = ""
+    source_type: str | None = None
+    source_url: str | None = None
+    file_name: str | None = None
+    status: JobStatus = JobStatus.RUNNING
+    error: str | None = None
+    created_at: datetime | None = None
+    completed_at: datetime | None = None
+    fetched_at: datetime | None = None
+
+
+class Criterion(WireModel):
+    """A criterion of a compliance framework."""
+
+    name: str | None = None
+    code_name: str | None = None
+    description: str | None = None
+
+
+class Framework(WireModel):
+    """A compliance framework with its criteria."""
+
+    id: str | None = None
+    name: str | None = None
+    code_name: str | None = None
+    description: str | None = None
+    criteria: list[Criterion] = Field(default_factory=list)
+
+    @field_validator("criteria", mode="before")
+    @classmethod
+    def _only_objects(cls, value: Any) -> list[dict[str, Any]]:
+        return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+class Assessment(WireModel):
+    """An assessment; `raw` is the whole answer, for its fields are not in the contract."""
+
+    id: str = ""
+    status: JobStatus = JobStatus.RUNNING
+    error: str | None = None
+    raw: dict[str, Any] = Field(default_factory=dict, repr=False)
+
+
+class FeedbackCategory(enum.StrEnum):
+    """A category as corrected by an expert."""
+
+    SUFFICIENTLY_REGULATED = "SUFFICIENTLY_REGULATED"
+    NOT_SUFFICIENTLY_REGULATED = "NOT_SUFFICIENTLY_REGULATED"
+    MISSING = "MISSING"

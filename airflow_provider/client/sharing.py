@@ -1,0 +1,120 @@
+"""What all clients of one connection share in a process: the token, a pause, the batch limit.
+
+Threads and event loops meet here, so one lock and `concurrent.futures.Future`, which both can wait for.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_provider.client.exchange import Pause
+from airflow_provider.client.plans import BatchLimit
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import AccessToken, TokenCache
+from airflow_provider.client.wire import Call
+from airflow_provider.exceptions import ComplianceError
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Flight:
+    """One renewal of the token: who `leads` carries it out in its `thread`, all others wait for `landed`."""
+
+    landed: Future[AccessToken | None]
+    leads: bool
+    thread: int = field(default_factory=threading.get_ident)
+
+
+class TokenDesk:
+    """Hands out the access token of one login; whoever has to renew it does so alone."""
+
+    def __init__(self, cache: TokenCache) -> None:
+        self.cache = cache
+        self._lock = threading.Lock()
+        self._flight: Flight | None = None
+
+    def ask(self, refused: AccessToken | None) -> AccessToken | Flight:
+        """Return the token; or a renewal, which the caller has to lead or to wait for.
+
+        :param refused: the token that the service has just refused
+        """
+        with self._lock:
+            if self._flight:
+                return replace(self._flight, leads=False)
+            if token := self.cache.usable(refused):
+                return token
+            self._flight = Flight(Future(), leads=True)
+            # A running future can't be cancelled by one of those who wait for it.
+            self._flight.landed.set_running_or_notify_cancel()
+            return self._flight
+
+    @contextmanager
+    def leading(self, flight: Flight) -> Iterator[None]:
+        """Renew inside of this block: its end, good or bad, is the end for all who wait."""
+        try:
+            yield
+        except ComplianceError as error:
+            self._land(flight, copy.copy(error))
+            raise
+        except BaseException:
+            self.give_up(flight)
+            raise
+        self._land(flight, self.cache.latest)
+
+    def give_up(self, flight: Flight) -> None:
+        """End a renewal without a result, so that one of those who wait leads the next."""
+        self._land(flight, None)
+
+    def _land(self, flight: Flight, result: AccessToken | ComplianceError | None) -> None:
+        with self._lock:
+            if self._flight and self._flight.landed is flight.landed:
+                self._flight = None
+            if flight.landed.done():
+                return
+            if isinstance(result, ComplianceError):
+                flight.landed.set_exception(result)
+            else:
+                flight.landed.set_result(result)
+
+
+class Shared:
+    """What all clients with equal settings share."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.tokens = TokenDesk(TokenCache(settings))
+        # Longer than any renewal takes: after that its leader is taken for dead.
+        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
+        self.batch = BatchLimit(settings.batch_size)
+        self._service_pause, self._token_pause = Pause(), Pause()
+
+    def pause_of(self, call: Call[Any]) -> Pause:
+        """Return the pause of the server that the call goes to."""
+        return self._service_pause if call.authorized else self._token_pause
+
+
+_registry: dict[Settings, Shared] = {}
+_registry_lock = threading.Lock()
+
+
+def shared_by(settings: Settings) -> Shared:
+    """Return what the clients with these settings share in this process."""
+    with _registry_lock:
+        if settings not in _registry:
+            _registry[settings] = Shared(settings)
+        return _registry[settings]
+
+
+def forget_all() -> None:
+    """Begin anew, as a forked child must: a lock or a renewal may have been under way in the parent."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    _registry.clear()
+
+
+os.register_at_fork(after_in_child=forget_all)

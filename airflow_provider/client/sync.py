@@ -1,0 +1,238 @@
+"""The client on requests. It has no opinions: `Exchange` decides, this sends and waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from http.cookiejar import DefaultCookiePolicy
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
+
+import requests
+import requests.adapters
+import urllib3.exceptions
+
+from airflow_provider.client import endpoints, plans
+from airflow_provider.client.documents import CHUNK, Document, FileSource
+from airflow_provider.client.exchange import Answer, Exchange
+from airflow_provider.client.models import ContentJob
+from airflow_provider.client.network import ca_file, failure, proxy_for
+from airflow_provider.client.settings import Endpoints, Settings
+from airflow_provider.client.sharing import Shared, shared_by
+from airflow_provider.client.tokens import AccessToken
+from airflow_provider.client.wire import (
+    ERROR_BODY,
+    Body,
+    Call,
+    Failure,
+    HttpRequest,
+    HttpResponse,
+)
+from airflow_provider.exceptions import ComplianceError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_NOT_CONNECTED = (
+    requests.exceptions.ConnectTimeout,
+    requests.exceptions.ProxyError,
+    urllib3.exceptions.NewConnectionError,
+)
+_TIMED_OUT = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError)
+_FAILED = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+
+
+def _operation(endpoint: Callable[P, Call[T]]) -> Callable[Concatenate[ComplianceClient, P], T]:
+    """Make a method of an endpoint."""
+
+    @wraps(endpoint)
+    def method(self: ComplianceClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(endpoint(*args, **kwargs))
+
+    return method
+
+
+def _configured(
+    endpoint: Callable[Concatenate[Endpoints, P], Call[T]],
+) -> Callable[Concatenate[ComplianceClient, P], T]:
+    """Make a method of an endpoint whose path is a setting."""
+
+    @wraps(endpoint)
+    def method(self: ComplianceClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.run(endpoint(self.settings.endpoints, *args, **kwargs))
+
+    return method
+
+
+class ComplianceClient:
+    """Talks to the service with requests; usable by several threads, and as a context manager.
+
+    :param settings: addresses, credentials and habits
+    :param shared: token, pause and batch limit; by default shared by all clients with equal settings
+    """
+
+    def __init__(self, settings: Settings, *, shared: Shared | None = None) -> None:
+        self.settings = settings
+        self._shared = shared or shared_by(settings)
+        self._verify = ca_file(settings.verify) or False
+        self._session = requests.Session()
+        self._session.trust_env = False
+        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for scheme in ("http://", "https://"):
+            self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=32))
+
+    submit_url = _operation(endpoints.submit_url)
+    get_status = _operation(endpoints.get_status)
+    get_content = _operation(endpoints.get_content)
+    cancel = _operation(endpoints.cancel)
+    refresh = _operation(endpoints.refresh)
+    list_frameworks = _operation(endpoints.list_frameworks)
+    list_criteria = _operation(endpoints.list_criteria)
+    submit_feedback = _operation(endpoints.submit_feedback)
+    get_application_info = _configured(endpoints.get_application_info)
+    submit_assessment = _configured(endpoints.submit_assessment)
+    get_assessment = _configured(endpoints.get_assessment)
+    get_assessment_results = _configured(endpoints.get_assessment_results)
+    cancel_assessment = _configured(endpoints.cancel_assessment)
+    request = _operation(endpoints.request)
+
+    def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
+        """Submit a document, streamed from where it is."""
+        with Document(file, file_name) as document:
+            return self.run(endpoints.submit_file(document))
+
+    def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
+        """Ask for any number of jobs; one that the service does not know is absent in the result."""
+        return self.follow(plans.get_statuses(uuids, self._shared.batch))
+
+    def download_content(self, uuid: str, target: IO[bytes]) -> int:
+        """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
+        with self.stream_content(uuid) as pieces:
+            return sum(target.write(piece) for piece in pieces)
+
+    @contextmanager
+    def stream_content(self, uuid: str) -> Iterator[Iterator[bytes]]:
+        """Get the extracted text piece by piece, as UTF-8; one that breaks off is an error."""
+
+        def utf8() -> Iterator[bytes]:
+            for piece in pieces:
+                yield text.feed(piece)
+            yield text.finish()
+
+        with self._open(endpoints.stream_content(uuid)) as (text, pieces):
+            yield utf8()
+
+    def run(self, call: Call[T]) -> T:
+        """Carry out one call."""
+        with self._open(call) as (value, _):
+            return value
+
+    def follow(self, plan: plans.Plan[T]) -> T:
+        """Carry out an operation of several calls."""
+        step: Callable[[Any], Call[Any]] = plan.send
+        result: Any = None
+        while True:
+            try:
+                call = step(result)
+            except StopIteration as end:
+                return cast("T", end.value)
+            try:
+                step, result = plan.send, self.run(call)
+            except ComplianceError as error:
+                step, result = plan.throw, error
+
+    def close(self) -> None:
+        """Close all connections; the token stays for others."""
+        self._session.close()
+
+    def __enter__(self) -> ComplianceClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @contextmanager
+    def _open(self, call: Call[T]) -> Iterator[tuple[T, Iterator[bytes]]]:
+        """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
+        exchange = Exchange(call, self.settings, self._shared.pause_of(call))
+        while True:
+            time.sleep(exchange.delay())
+            token = self._token(exchange.refused_token) if call.authorized else None
+            outcome, response = self._send(exchange.next_request(token), call)
+            with nullcontext() if response is None else response:
+                match exchange.judge(outcome):
+                    case Answer(value):
+                        yield value, _pieces(response, exchange)
+                        return
+
+    def _token(self, refused: AccessToken | None) -> AccessToken:
+        desk = self._shared.tokens
+        while True:
+            asked = desk.ask(refused)
+            if isinstance(asked, AccessToken):
+                return asked
+            if asked.leads:
+                with desk.leading(asked):
+                    return self.follow(desk.cache.renewal())
+            # A leader on this very thread, in an event loop, can't go on while we block it.
+            patience = 0 if asked.thread == threading.get_ident() else self._shared.patience
+            try:
+                if token := asked.landed.result(patience):
+                    return token
+            except TimeoutError:
+                desk.give_up(asked)
+
+    def _send(
+        self, request: HttpRequest, call: Call[Any]
+    ) -> tuple[HttpResponse | Failure, requests.Response | None]:
+        body, proxy = request.body, proxy_for(request.url)
+        try:
+            response = self._session.request(
+                request.method,
+                request.url,
+                headers=dict(request.headers),
+                data=body if body is None or isinstance(body, bytes) else _Stream(body),
+                timeout=self.settings.timeout,
+                verify=self._verify,
+                proxies={"http": proxy, "https": proxy} if proxy else {},
+                allow_redirects=False,
+                stream=True,
+            )
+        except _FAILED as error:
+            return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
+        good, content = response.status_code < 300, bytearray()
+        try:
+            if not (good and call.streamed):
+                for piece in response.iter_content(CHUNK):
+                    content += piece
+                    if not good and len(content) > ERROR_BODY:
+                        break
+        except _FAILED as error:
+            if good:
+                response.close()
+                return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        return HttpResponse(response.status_code, headers, bytes(content), request.url), response
+
+
+class _Stream:
+    """A body as requests wants it: with a length, and read from its start at each iteration."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+
+    def __len__(self) -> int:
+        return self._body.length
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._body.chunks()
+
+
+def _pieces(response: requests.Response | None, exchange: Exchange[Any]) -> Iterator[bytes]:
+    try:
+        if response is not None:
+            yield from response.iter_content(CHUNK)
+    except _FAILED as error:
+        raise exchange.broken(failure(error, _NOT_CONNECTED, _TIMED_OUT)) from None

@@ -1,0 +1,178 @@
+"""Access tokens: which one to use, when to renew it, and how. One state machine, without I/O."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+
+from airflow_provider.client.models import WireModel
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.wire import Call, HttpResponse
+from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceProtocolError
+
+RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
+DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
+REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A bearer token; it can't be printed."""
+
+    secret: SecretStr
+    renew_at: float = field(default=0.0, compare=False)
+
+    @property
+    def authorization(self) -> str:
+        """The value of the Authorization header."""
+        return f"Bearer {self.secret.get_secret_value()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSet:
+    """An access token and the refresh token that came with it."""
+
+    access: AccessToken
+    refresh: SecretStr | None
+    refresh_until: float
+
+
+class TokenAnswer(WireModel):
+    """What the token endpoint answers; its names are in snake case on the wire."""
+
+    access_token: SecretStr = SecretStr("")
+    refresh_token: SecretStr = SecretStr("")
+    token_type: str = "bearer"  # noqa: S105 - the type, no secret
+    expires_in: float | None = None
+    refresh_expires_in: float | None = None
+
+
+class TokenCache:
+    """The tokens of one login."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._tokens: TokenSet | None = None
+        self._refusal: tuple[ComplianceAuthError, float] | None = None
+
+    @property
+    def latest(self) -> AccessToken | None:
+        """The newest token, usable or not."""
+        return self._tokens.access if self._tokens else None
+
+    def usable(self, refused: AccessToken | None = None) -> AccessToken | None:
+        """Return the token to use now; None says that it has to be renewed.
+
+        :param refused: the token that the service has just refused
+        """
+        if self._refusal and self._clock() < self._refusal[1]:
+            # An error that is raised again and again would gather the frames of all who met it.
+            raise copy.copy(self._refusal[0])
+        tokens = self._tokens
+        # Not ==: a renewal may bring the same token again, and that must not cost a crowd one renewal each.
+        if tokens is None or tokens.access is refused or self._clock() >= tokens.access.renew_at:
+            return None
+        return tokens.access
+
+    def renewal(self) -> Generator[Call[TokenAnswer], TokenAnswer, AccessToken]:
+        """Renew with the refresh token, or log in with the password when that is gone or refused."""
+        tokens, asked_at = self._tokens, self._clock()
+        if tokens and tokens.refresh and asked_at < tokens.refresh_until:
+            form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh.get_secret_value()}
+            try:
+                return self._keep((yield self._grant(form)), asked_at, tokens.refresh)
+            except ComplianceAuthError:
+                self._tokens = None
+        asked_at = self._clock()
+        password = self._settings.password.get_secret_value()
+        form = {"grant_type": "password", "username": self._settings.username, "password": password}
+        try:
+            return self._keep((yield self._grant(form)), asked_at)
+        except ComplianceAuthError as error:
+            self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
+            raise
+
+    def _keep(
+        self, answer: TokenAnswer, asked_at: float, refresh_used: SecretStr | None = None
+    ) -> AccessToken:
+        life = DEFAULT_LIFE if answer.expires_in is None else max(answer.expires_in, 0.0)
+        access = AccessToken(answer.access_token, asked_at + life - min(RENEW_BEFORE, life / 5))
+        # Without a new refresh token the old one stays: not every identity provider rotates them.
+        refresh = answer.refresh_token if answer.refresh_token.get_secret_value() else refresh_used
+        # 0 says that a refresh token does not end by itself.
+        until = asked_at + answer.refresh_expires_in if answer.refresh_expires_in else float("inf")
+        self._tokens = TokenSet(access, refresh, until)
+        self._refusal = None
+        return access
+
+    def _grant(self, form: dict[str, str]) -> Call[TokenAnswer]:
+        secret = self._settings.client_secret.get_secret_value()
+        form = {**form, "client_id": self._settings.client_id, "client_secret": secret}
+        return Call(
+            "POST",
+            self._settings.token_url,
+            form=form,
+            returns=self._parse,
+            refusal=self._explain,
+            repeatable=True,
+            authorized=False,
+        )
+
+    def _parse(self, response: HttpResponse) -> TokenAnswer:
+        record = response.json()
+        answer = TokenAnswer.model_validate(
+            record if isinstance(record, dict) else {}, by_name=True, by_alias=False
+        )
+        token = answer.access_token.get_secret_value()
+        if not token:
+            raise ComplianceProtocolError(
+                f"The answer from {response.url} has no access_token: check the extra 'token_url' of "
+                f"{self._settings.name}."
+            )
+        if not token.isascii() or not token.isprintable() or " " in token:
+            raise ComplianceProtocolError(f"The access_token from {response.url} can't stand in a header.")
+        if answer.token_type.lower() != "bearer":
+            raise ComplianceProtocolError(f"The token from {response.url} is not a bearer token.")
+        return answer
+
+    def _explain(self, response: HttpResponse) -> ComplianceAuthError | ComplianceConfigError:
+        """Say whom the identity provider refused; only the fields of RFC 6749 are shown."""
+        where = self._settings.name
+        if response.status in (404, 405):
+            return ComplianceConfigError(
+                f"{response.url} answered {response.status}: it is no token endpoint. "
+                f"Check the extra 'token_url' of {where}."
+            )
+        code, description = oauth_error(response)
+        said = f"{code}: {description}" if description else code or f"status {response.status}"
+        if code in ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"):
+            return ComplianceAuthError(
+                f"The identity provider refused client '{self._settings.client_id}' ({said}): check the "
+                f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
+            )
+        also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
+        return ComplianceAuthError(
+            f"The identity provider refused user '{self._settings.username}' ({said}): check login and "
+            f"password{also} of {where}."
+        )
+
+
+def oauth_error(response: HttpResponse) -> tuple[str, str]:
+    """Read `error` and `error_description` of RFC 6749, cut short."""
+    try:
+        record: Any = response.json()
+    except ComplianceProtocolError:
+        record = None
+    if not isinstance(record, dict):
+        return "", ""
+    code, description = record.get("error"), record.get("error_description")
+    return (
+        code[:100] if isinstance(code, str) else "",
+        description[:200] if isinstance(description, str) else "",
+    )

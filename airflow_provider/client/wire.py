@@ -1,0 +1,135 @@
+"""What goes over the wire, without sending it: a call of the service, a request, and what came of it."""
+
+from __future__ import annotations
+
+import enum
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import urljoin, urlsplit
+
+from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
+
+T = TypeVar("T")
+ERROR_BODY = 64 * 1024  # bytes of an error answer that are read at most
+
+
+class Body(Protocol):
+    """A request body of known length that can be read again from its start."""
+
+    content_type: str
+    length: int
+
+    def chunks(self) -> Iterator[bytes]:
+        """Read the whole body once, from its start."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class HttpRequest:
+    """One request, ready to send."""
+
+    method: str
+    url: str
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes | Body | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """One answer; the keys of `headers` are in lower case."""
+
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: bytes = field(default=b"", repr=False)
+    url: str = ""
+
+    @property
+    def content_type(self) -> str:
+        """The media type, without parameters."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def has_marked_end(self) -> bool:
+        """Whether a cut-off body would have been noticed: without a length and chunks, its end is any end."""
+        return (
+            "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
+        )
+
+    @property
+    def location(self) -> str | None:
+        """The path of the Location header, if there is one and it stays on the origin of the request."""
+        if not (location := self.headers.get("location")):
+            return None
+        try:
+            here, there = urlsplit(self.url), urlsplit(urljoin(self.url, location))
+            same = (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+        except ValueError:
+            return None
+        return there.path if same else None
+
+    def json(self) -> Any:
+        """Parse the body as JSON."""
+        try:
+            return json.loads(self.body)
+        except (ValueError, RecursionError):
+            if self.content_type == "text/html":
+                raise ComplianceProtocolError(
+                    f"An HTML page instead of JSON came from {self.url}: this is not the service. "
+                    "Check the address, and whether a proxy or login page stands before it."
+                ) from None
+            kind = self.content_type or "no content type"
+            raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).") from None
+
+
+class FailureKind(enum.Enum):
+    """How far a request came that got no whole answer."""
+
+    NOT_CONNECTED = "could not connect"
+    TLS = "TLS failed"
+    TIMED_OUT = "no answer in time"
+    BROKEN = "the connection broke"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A request that got no whole answer; `reason` is the transport's word, without headers or bodies."""
+
+    kind: FailureKind
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind.value} ({self.reason})" if self.reason else self.kind.value
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """One operation of the service, as data.
+
+    :param method: HTTP method
+    :param path: path below the base URL, quoted; or the whole URL of a call that is not authorized
+    :param returns: turns a good answer into the result
+    :param json: JSON body
+    :param form: form fields, sent URL-encoded
+    :param body: any other body
+    :param headers: more headers
+    :param repeatable: doing it twice is the same as once, so a broken one may be sent again
+    :param authorized: send the access token
+    :param streamed: the body of a good answer is left to the caller
+    :param returned: statuses besides 2xx that are a good answer
+    :param refusal: turns a 4xx answer into a more telling error, if it has one
+    """
+
+    method: str
+    path: str
+    returns: Callable[[HttpResponse], T]
+    json: Any = None
+    form: Mapping[str, str] | None = field(default=None, repr=False)
+    body: bytes | Body | None = field(default=None, repr=False)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    repeatable: bool = False
+    authorized: bool = True
+    streamed: bool = False
+    returned: frozenset[int] = frozenset()
+    refusal: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)

@@ -1,0 +1,109 @@
+"""Everything this provider raises on purpose.
+
+::
+
+    ComplianceError                      base of all
+    ├── ComplianceConfigError            the connection is incomplete or wrong
+    ├── ComplianceInputError             what was passed in can't be sent: a missing file, an empty id
+    ├── ComplianceReadError         *    the document could not be read to its end while it was sent
+    ├── ComplianceAuthError              the identity provider or the service refuses these credentials
+    ├── ComplianceConnectionError   *    not reached, or the connection broke, or no answer in time
+    │   └── ComplianceTlsError           the server's certificate or TLS set-up is not acceptable
+    ├── ComplianceProtocolError          an answer that is not what the contract says, such as an HTML page
+    ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
+    └── ComplianceHttpError              an error answer; `status` and `body` (cut) say more
+        ├── ComplianceRefusedError       400, 403, 409, 413, 422, ...: the same request will be refused again
+        ├── ComplianceNotFoundError      404, 410: an unknown job, or a wrong path
+        ├── ComplianceThrottledError *   429: too many requests, `retry_after` says how long to wait
+        └── ComplianceServerError   *    5xx, 408: the service has a fault
+
+    * transient: may pass by itself, so an Airflow task that raises it is retried; all others end the task.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ComplianceError(Exception):
+    """Base of all errors of this provider; `transient` says whether it may pass by itself."""
+
+    transient: ClassVar[bool] = False
+
+
+class ComplianceConfigError(ComplianceError):
+    """The connection is incomplete or wrong; the message names the field."""
+
+
+class ComplianceInputError(ComplianceError, ValueError):
+    """What was passed in can't be sent; nothing has been sent."""
+
+
+class ComplianceReadError(ComplianceError):
+    """The document's own store failed while it was read; the submit was not finished."""
+
+    transient = True
+
+
+class ComplianceAuthError(ComplianceError):
+    """The identity provider or the service refuses the credentials; a wrong password is never tried twice."""
+
+
+class ComplianceConnectionError(ComplianceError):
+    """The service was not reached, the connection broke, or no answer came in time."""
+
+    transient = True
+
+
+class ComplianceTlsError(ComplianceConnectionError):
+    """The server's certificate or TLS set-up is not acceptable."""
+
+    transient = False
+
+
+class ComplianceProtocolError(ComplianceError):
+    """The answer is not what the contract says."""
+
+
+class ComplianceUncertainError(ComplianceError):
+    """A submit broke off: the service may have taken it, so it has not been repeated."""
+
+    transient = True
+
+
+class ComplianceHttpError(ComplianceError):
+    """An error answer of the service.
+
+    :param message: what happened and what to do
+    :param status: HTTP status code
+    :param body: the first 500 characters of the answer, without secrets
+    :param retry_after: seconds that the service asked to wait, if it did
+    """
+
+    def __init__(
+        self, message: str, *, status: int = 0, body: str = "", retry_after: float | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.body = body
+        self.retry_after = retry_after
+
+
+class ComplianceRefusedError(ComplianceHttpError):
+    """The service refuses this request, and will refuse the same one again."""
+
+
+class ComplianceNotFoundError(ComplianceHttpError):
+    """The service does not know the job, or the path."""
+
+
+class ComplianceThrottledError(ComplianceHttpError):
+    """The service asks to send less."""
+
+    transient = True
+
+
+class ComplianceServerError(ComplianceHttpError):
+    """The service, or a gateway before it, has a fault."""
+
+    transient = True

@@ -1,0 +1,205 @@
+"""The hook: an Airflow connection as a client of the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from typing import IO, TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import BaseHook
+
+from airflow_provider import provider_info
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.hooks.failing import ends_task
+
+if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.documents import FileSource
+    from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
+    from airflow_provider.client.settings import Settings
+    from airflow_provider.client.sync import ComplianceClient
+    from airflow_provider.client.wire import HttpResponse
+
+
+class ComplianceHook(BaseHook):
+    """Talks to the document-compliance service with the credentials of an Airflow connection.
+
+    All hooks of one connection share one access token per process. Errors are those of
+    :mod:`airflow_provider.exceptions`; one that no retry can mend ends the task at once.
+
+    :param conn_id: the Airflow connection, of type `compliance`
+    """
+
+    conn_name_attr = "conn_id"
+    default_conn_name = "compliance_default"
+    conn_type = provider_info.CONNECTION_TYPE
+    hook_name = provider_info.HOOK_NAME
+
+    def __init__(self, conn_id: str = default_conn_name) -> None:
+        super().__init__()
+        self.conn_id = conn_id
+
+    @classmethod
+    def get_connection_form_widgets(cls) -> dict[str, Any]:
+        """Give the extra fields of the connection form; newer Airflow reads them from the metadata."""
+        from airflow_provider.hooks.form import widgets
+
+        return widgets()
+
+    @classmethod
+    def get_ui_field_behaviour(cls) -> dict[str, Any]:
+        """Give labels and placeholders of the connection form; newer Airflow reads them from the metadata."""
+        return {
+            "hidden_fields": provider_info.HIDDEN_FIELDS,
+            "relabeling": provider_info.RELABELING,
+            "placeholders": provider_info.PLACEHOLDERS,
+        }
+
+    @ends_task
+    def get_conn(self) -> ComplianceClient:
+        """Return the client; it logs in with its first call."""
+        return self._client
+
+    @cached_property
+    def _client(self) -> ComplianceClient:
+        from airflow_provider.client.sync import ComplianceClient
+
+        return ComplianceClient(self._settings)
+
+    async def get_async_conn(self) -> AsyncComplianceClient:
+        """Return the async client, to be entered: `async with await hook.get_async_conn() as client`."""
+        from asgiref.sync import sync_to_async
+
+        from airflow_provider.client.aio import AsyncComplianceClient
+
+        # In a triggerer, Airflow answers a look-up only from asgiref's thread.
+        return AsyncComplianceClient(await sync_to_async(lambda: self._settings)())
+
+    @cached_property
+    def _settings(self) -> Settings:
+        from airflow_provider.hooks.connection import settings_of
+
+        return settings_of(self.get_connection(self.conn_id))
+
+    def test_connection(self) -> tuple[bool, str]:
+        """Log in and read the frameworks; say in one sentence what is wrong."""
+        from dataclasses import replace
+
+        from airflow_provider.client.sharing import Shared
+        from airflow_provider.client.sync import ComplianceClient
+
+        try:
+            # Not with the shared token: the point is to try these credentials, now and without patience.
+            settings = replace(self._settings, max_retries=1, timeout=min(self._settings.timeout, 15.0))
+            with ComplianceClient(settings, shared=Shared(settings)) as client:
+                count = len(client.list_frameworks())
+        except ComplianceError as error:
+            return False, str(error)
+        return True, f"Logged in as '{settings.username}'; the service lists {count} frameworks."
+
+    @ends_task
+    def get_application_info(self) -> dict[str, Any]:
+        """Get the service's information about itself."""
+        return self._client.get_application_info()
+
+    @ends_task
+    def list_frameworks(self) -> list[Framework]:
+        """List all frameworks with their criteria."""
+        return self._client.list_frameworks()
+
+    @ends_task
+    def list_criteria(self, framework_id: str | int) -> list[Criterion]:
+        """List the criteria of one framework."""
+        return self._client.list_criteria(framework_id)
+
+    @ends_task
+    def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
+        """Submit a PDF or DOCX document, streamed from where it is.
+
+        :param file: a path, an object-storage URI, an ObjectStoragePath, or an open binary file
+        :param file_name: name to tell the service; by default the file's own
+        """
+        if isinstance(file, str) and "://" in file:
+            if file.lower().startswith(("http://", "https://")):
+                raise ComplianceInputError(f"'{file}' is a web address: submit it with submit_url.")
+            from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+            file = ObjectStoragePath(file)
+        return self._client.submit_file(file, file_name)
+
+    @ends_task
+    def submit_url(self, url: str) -> ContentJob:
+        """Submit a web page."""
+        return self._client.submit_url(url)
+
+    @ends_task
+    def get_status(self, uuid: str) -> ContentJob:
+        """Ask for one job."""
+        return self._client.get_status(uuid)
+
+    @ends_task
+    def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
+        """Ask for any number of jobs in few requests; one that the service does not know is absent."""
+        return self._client.get_statuses(uuids)
+
+    @ends_task
+    def get_content(self, uuid: str) -> str:
+        """Get the extracted text of a completed job, in memory."""
+        return self._client.get_content(uuid)
+
+    @ends_task
+    def download_content(self, uuid: str, target: IO[bytes]) -> int:
+        """Write the extracted text as UTF-8 to an open binary file, in chunks; return the byte count."""
+        return self._client.download_content(uuid, target)
+
+    @ends_task
+    def cancel(self, uuid: str) -> None:
+        """Cancel a job and delete it."""
+        self._client.cancel(uuid)
+
+    @ends_task
+    def refresh(self, uuid: str) -> ContentJob:
+        """Process a job again: one that failed, or whose content is stale."""
+        return self._client.refresh(uuid)
+
+    @ends_task
+    def submit_assessment(self, payload: Mapping[str, Any]) -> Assessment:
+        """Submit an assessment; the payload goes through as it is."""
+        return self._client.submit_assessment(payload)
+
+    @ends_task
+    def get_assessment(self, assessment_id: str | int) -> Assessment:
+        """Ask for the state of an assessment."""
+        return self._client.get_assessment(assessment_id)
+
+    @ends_task
+    def get_assessment_results(self, assessment_id: str | int) -> Any:
+        """Get the results of an assessment, as JSON."""
+        return self._client.get_assessment_results(assessment_id)
+
+    @ends_task
+    def cancel_assessment(self, assessment_id: str | int) -> None:
+        """Cancel an assessment."""
+        self._client.cancel_assessment(assessment_id)
+
+    @ends_task
+    def submit_feedback(
+        self,
+        expert_id: str,
+        rational_feedback: str,
+        assessment_response_id: int | None = None,
+        category_feedback: str | None = None,
+    ) -> None:
+        """Send an expert's feedback on an assessment result.
+
+        :param expert_id: ID of the expert
+        :param rational_feedback: the expert's feedback on the rationale
+        :param assessment_response_id: ID of the assessment response that is rated
+        :param category_feedback: SUFFICIENTLY_REGULATED, NOT_SUFFICIENTLY_REGULATED or MISSING
+        """
+        self._client.submit_feedback(expert_id, rational_feedback, assessment_response_id, category_feedback)
+
+    @ends_task
+    def request(self, method: str, path: str, **kwargs: Any) -> HttpResponse:
+        """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
+        return self._client.request(method, path, **kwargs)

@@ -1,0 +1,102 @@
+"""From an Airflow connection to the client's settings."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import SecretStr
+
+from airflow_provider.client.settings import Endpoints, Settings
+from airflow_provider.exceptions import ComplianceConfigError
+from airflow_provider.provider_info import CONNECTION_FIELDS
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+
+def settings_of(conn: Any) -> Settings:
+    """Read the settings from an Airflow connection, whichever way it was written down.
+
+    :param conn: the connection; from the form, from JSON, or from a URI, where every extra is a string
+    """
+    extras = conn.extra_dejson
+    name = f"the Airflow connection '{conn.conn_id}'"
+    if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
+        log.warning("Unknown extras of %s are ignored: %s.", name, ", ".join(unknown))
+
+    def extra(key: str, parse: Callable[[Any], T], default: T) -> T:
+        if (value := extras.get(key)) in (None, ""):
+            return default
+        try:
+            return parse(value)
+        except (ValueError, TypeError, OverflowError):
+            raise ComplianceConfigError(
+                f"The extra '{key}' of {name} has a value that can't be used. It means: "
+                f"{CONNECTION_FIELDS[key]['description']}"
+            ) from None
+
+    for key in ("token_url", "client_id", "client_secret"):
+        if not extras.get(key):
+            raise ComplianceConfigError(
+                f"The extra '{key}' of {name} is missing: set it in the field "
+                f"'{CONNECTION_FIELDS[key]['label']}' of the connection form, or in its JSON or URI."
+            )
+    verify: bool | str = True
+    return Settings(
+        base_url=_base_url(conn.host, conn.port, conn.schema),
+        token_url=str(extras["token_url"]).strip(),
+        username=conn.login or "",
+        password=SecretStr(conn.password or ""),
+        client_id=str(extras["client_id"]),
+        client_secret=SecretStr(str(extras["client_secret"])),
+        idp_subject=extra("idp_subject", str, None),
+        verify=extra("verify", _true_false_or_path, verify),
+        timeout=extra("timeout", float, Settings.timeout),
+        max_retries=extra("max_retries", int, Settings.max_retries),
+        batch_size=extra("batch_size", int, Settings.batch_size),
+        endpoints=extra("endpoints", _endpoints, Endpoints()),
+        allow_http=extra("allow_http", _true_or_false, False),
+        name=name,
+    )
+
+
+def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
+    """Join what a URI takes apart: in `compliance://https://u@host:8443/prefix` the prefix is the schema."""
+    scheme, _, rest = (host or "").strip().rpartition("://")
+    if not rest:
+        return ""
+    prefix = schema or ""
+    if not scheme:
+        scheme, prefix = (prefix, "") if prefix in ("http", "https") else ("https", prefix)
+    address, slash, path = rest.partition("/")
+    return f"{scheme}://{address}{f':{port}' if port else ''}{slash}{path}".rstrip("/") + f"/{prefix}".rstrip(
+        "/"
+    )
+
+
+def _endpoints(value: Any) -> Endpoints:
+    return Endpoints.of(json.loads(value) if isinstance(value, str) else value)
+
+
+def _true_or_false(value: Any) -> bool:
+    parsed = _true_false_or_path(value)
+    if isinstance(parsed, str):
+        raise TypeError
+    return parsed
+
+
+def _true_false_or_path(value: Any) -> bool | str:
+    if isinstance(value, bool):
+        return value
+    words: Mapping[str, bool] = {
+        "true": True,
+        "yes": True,
+        "1": True,
+        "false": False,
+        "no": False,
+        "0": False,
+    }
+    return words.get(str(value).strip().lower(), str(value))

@@ -1,0 +1,27 @@
+"""Submit a web page and look at its job, with the hook alone."""
+
+from __future__ import annotations
+
+from airflow.providers.common.compat.sdk import dag, task
+
+
+@dag(schedule=None, tags=["compliance"], doc_md=__doc__)
+def compliance_first_steps() -> None:
+    """Submit a web page, then ask for the state of its job."""
+
+    @task
+    def submit() -> str:
+        from airflow_provider.hooks.compliance import ComplianceHook
+
+        return ComplianceHook().submit_url("https://example.com/imprint").uuid
+
+    @task
+    def look(uuid: str) -> str:
+        from airflow_provider.hooks.compliance import ComplianceHook
+
+        return ComplianceHook().get_status(uuid).status
+
+    look(submit())  # type: ignore[arg-type] # Airflow passes the value when the task runs
+
+
+made = compliance_first_steps()

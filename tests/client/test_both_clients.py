@@ -1,0 +1,491 @@
+"""Each behaviour of the client, proven on both clients over real sockets."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from tests.support.service import Hang, Raw, Received, Reply, Service
+from tests.support.values import CONTENT, PDF, UUID, docx, settings_for
+
+STATUS = f"GET {CONTENT}/{UUID}/status"
+TEXT = f"GET {CONTENT}/{UUID}/content"
+RUNNING = Reply(json={"uuid": UUID, "status": "RUNNING"})
+ACCEPTED = Reply(202, json={"uuid": UUID, "status": "PENDING"})
+
+
+def test_a_call_carries_the_token_of_one_login(run: Any, service: Service) -> None:
+    service.on(STATUS, RUNNING)
+    for _ in range(3):
+        assert run("get_status", UUID).status == "RUNNING"
+    assert [r.token for r in service.requests_to(STATUS)] == ["access-1"] * 3
+    assert service.grants() == ["password"]
+
+
+def test_the_login_is_form_encoded_and_complete(run: Any, service: Service) -> None:
+    service.on(STATUS, RUNNING)
+    run("get_status", UUID)
+    (login,) = service.requests_to("POST /token")
+    assert login.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert login.form == {
+        "grant_type": "password",
+        "username": "alice",
+        "password": settings_for("http://localhost").password.get_secret_value(),
+        "client_id": "partner",
+        "client_secret": "c1ient-s3cret",
+    }
+
+
+def test_303_is_completed_and_never_followed(run: Any, service: Service) -> None:
+    service.on(STATUS, Reply(303, headers={"Location": f"{CONTENT}/{UUID}/content"}))
+    service.on(TEXT, Reply(body=b"text"))
+    job = run("get_status", UUID)
+    assert (job.uuid, job.status) == (UUID, "COMPLETED")
+    assert not service.requests_to(TEXT)
+
+
+def test_submit_url_sends_json_and_returns_the_job(run: Any, service: Service) -> None:
+    service.on(f"POST {CONTENT}/url", ACCEPTED)
+    job = run("submit_url", "https://example.com/imprint")
+    assert (job.uuid, job.status) == (UUID, "PENDING")
+    (request,) = service.requests_to(f"POST {CONTENT}/url")
+    assert request.headers["content-type"] == "application/json"
+    assert request.json == {"url": "https://example.com/imprint"}
+
+
+@pytest.mark.parametrize("location", [f"{CONTENT}/{UUID}/status", f"status/../{UUID}", "absolute"])
+def test_a_submit_without_a_body_is_followed_by_its_location(
+    run: Any, service: Service, location: str
+) -> None:
+    if location == "absolute":
+        location = f"{service.url}{CONTENT}/{UUID}/status"
+    service.on(f"POST {CONTENT}/url", Reply(202, headers={"Location": location}))
+    assert run("submit_url", "https://example.com").uuid == UUID
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example", "http://[::1"])
+def test_a_location_on_another_origin_is_not_used(run: Any, service: Service, origin: str) -> None:
+    elsewhere = f"{origin}{CONTENT}/{UUID}/status"
+    service.on(f"POST {CONTENT}/url", Reply(202, headers={"Location": elsewhere}))
+    with pytest.raises(exc.ComplianceProtocolError, match="neither an id nor a usable Location"):
+        run("submit_url", "https://example.com")
+
+
+@pytest.mark.parametrize("source", ["path", "str", "file", "middle of a file"])
+def test_a_document_is_sent_as_one_multipart_part_of_known_length(
+    run: Any, service: Service, tmp_path: Path, source: str
+) -> None:
+    service.on(f"POST {CONTENT}/file", ACCEPTED)
+    path = tmp_path / 'Prüf"bericht.pdf'
+    path.write_bytes(PDF)
+    file: Any = path
+    if source == "str":
+        file = str(path)
+    elif source == "file":
+        file = path.open("rb")
+    elif source == "middle of a file":
+        file = io.BytesIO(b"garbage" + PDF)
+        file.seek(7)
+        file.name = 'Prüf"bericht.pdf'
+    job = run("submit_file", file)
+    if source == "file":
+        file.close()
+    assert job.uuid == UUID
+    (request,) = service.requests_to(f"POST {CONTENT}/file")
+    boundary = request.headers["content-type"].removeprefix("multipart/form-data; boundary=")
+    assert "transfer-encoding" not in request.headers
+    assert (
+        request.body
+        == (
+            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="Prüf%22bericht.pdf"\r\n'
+            f"Content-Type: application/pdf\r\n\r\n"
+        ).encode()
+        + PDF
+        + f"\r\n--{boundary}--\r\n".encode()
+    )
+
+
+def test_a_docx_is_told_by_its_bytes_and_can_be_renamed(run: Any, service: Service) -> None:
+    service.on(f"POST {CONTENT}/file", ACCEPTED)
+    run("submit_file", io.BytesIO(docx()), file_name="../secret/contract.docx")
+    (request,) = service.requests_to(f"POST {CONTENT}/file")
+    assert b'filename="contract.docx"' in request.body
+    assert b"wordprocessingml.document" in request.body
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is empty"),
+        (b"<html>", "neither PDF nor DOCX"),
+        (docx("xl/workbook.xml"), "neither PDF nor DOCX"),
+        (docx()[:-30], "broken or cut off"),
+    ],
+)
+def test_what_is_no_document_is_refused_before_anything_is_sent(
+    run: Any, service: Service, tmp_path: Path, content: bytes, message: str
+) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_bytes(content)
+    with pytest.raises(exc.ComplianceInputError, match=message):
+        run("submit_file", path)
+    assert not service.received
+
+
+@pytest.mark.parametrize("refusal", [Reply(401), Reply(429, headers={"Retry-After": "0"})])
+def test_a_refused_upload_is_sent_whole_again(run: Any, service: Service, refusal: Reply) -> None:
+    service.on(f"POST {CONTENT}/file", refusal, ACCEPTED)
+    document = PDF + b"x" * 1_000_000
+    assert run("submit_file", io.BytesIO(document)).uuid == UUID
+    first, second = service.requests_to(f"POST {CONTENT}/file")
+    assert first.body == second.body
+    assert document in second.body
+
+
+@pytest.mark.parametrize(
+    "action", [Reply(500), Reply(502), Reply(503), Reply(504), Raw(reset=True), Raw()], ids=str
+)
+@pytest.mark.parametrize(
+    "method", ["submit_url", "submit_file", "submit_feedback", "refresh", "submit_assessment"]
+)
+def test_a_submit_that_broke_is_uncertain_and_never_repeated(
+    run: Any, service: Service, action: Any, method: str
+) -> None:
+    route, args = {
+        "submit_url": (f"POST {CONTENT}/url", ("https://example.com",)),
+        "submit_file": (f"POST {CONTENT}/file", (io.BytesIO(PDF),)),
+        "submit_feedback": ("POST /api/v1/assessmentFeedback", ("e", "r")),
+        "refresh": (f"POST {CONTENT}/{UUID}/refresh", (UUID,)),
+        "submit_assessment": ("POST /api/v1/assessments", ({"a": 1},)),
+    }[method]
+    service.on(route, action)
+    with pytest.raises(exc.ComplianceUncertainError, match="may have taken it or not") as caught:
+        run(method, *args)
+    assert caught.value.transient
+    assert len(service.requests_to(route)) == 1
+
+
+def test_a_submit_is_repeated_where_the_service_surely_did_not_take_it(run: Any, service: Service) -> None:
+    wait = {"Retry-After": "0"}
+    service.on(
+        f"POST {CONTENT}/url",
+        Reply(429),
+        Reply(503, headers=wait),
+        Reply(401),
+        Reply(429, headers=wait),
+        ACCEPTED,
+    )
+    assert run("submit_url", "https://example.com").uuid == UUID
+    assert len(service.requests_to(f"POST {CONTENT}/url")) == 5
+
+
+def test_a_submit_that_gets_no_answer_in_time_is_uncertain(connect: Any, service: Service) -> None:
+    service.on(f"POST {CONTENT}/url", Hang())
+    run = connect(settings_for(service.url, timeout=0.2))
+    with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        run("submit_url", "https://example.com")
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Reply(500), Reply(503), Reply(408), Raw(reset=True), Raw(), Raw(b"HTTP/1.1 200 OK\r\nContent-Le")],
+    ids=str,
+)
+def test_a_read_survives_passing_faults(run: Any, service: Service, fault: Any) -> None:
+    service.on(STATUS, fault, fault, RUNNING)
+    assert run("get_status", UUID).status == "RUNNING"
+
+
+def test_a_read_gives_up_after_the_last_retry(connect: Any, service: Service) -> None:
+    service.on(STATUS, Reply(502, json={"message": "no upstream"}))
+    run = connect(settings_for(service.url, max_retries=3))
+    with pytest.raises(exc.ComplianceServerError, match=r"502 Bad Gateway, 'no upstream'") as caught:
+        run("get_status", UUID)
+    assert len(service.requests_to(STATUS)) == 4
+    assert (caught.value.status, caught.value.body) == (502, '{"message": "no upstream"}')
+
+
+def test_nobody_listening_is_a_transient_error_that_names_the_address(connect: Any, service: Service) -> None:
+    run = connect(settings_for("http://127.0.0.1:9", token_url=f"{service.url}/token", max_retries=1))
+    with pytest.raises(
+        exc.ComplianceConnectionError, match=r"127\.0\.0\.1:9.*could not connect.*refused"
+    ) as caught:
+        run("submit_url", "https://example.com")
+    assert caught.value.transient
+
+
+def test_an_unknown_host_is_a_transient_error(connect: Any, service: Service) -> None:
+    run = connect(
+        settings_for("https://no-such-host.invalid", token_url=f"{service.url}/token", max_retries=0)
+    )
+    with pytest.raises(exc.ComplianceConnectionError, match="could not connect"):
+        run("list_frameworks")
+
+
+def test_a_cancel_that_broke_and_then_finds_no_job_is_done(run: Any, service: Service) -> None:
+    service.on(f"DELETE {CONTENT}/{UUID}", Raw(reset=True), Reply(404))
+    run("cancel", UUID)
+    assert len(service.requests_to(f"DELETE {CONTENT}/{UUID}")) == 2
+
+
+def test_cancelling_an_unknown_job_is_an_error(run: Any, service: Service) -> None:
+    with pytest.raises(exc.ComplianceNotFoundError):
+        run("cancel", UUID)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, exc.ComplianceRefusedError),
+        (403, exc.ComplianceRefusedError),
+        (404, exc.ComplianceNotFoundError),
+        (409, exc.ComplianceRefusedError),
+        (410, exc.ComplianceNotFoundError),
+        (413, exc.ComplianceRefusedError),
+        (422, exc.ComplianceRefusedError),
+    ],
+)
+def test_a_refusal_is_final_and_shows_the_service_s_words(
+    run: Any, service: Service, status: int, error: type[exc.ComplianceHttpError]
+) -> None:
+    service.on(f"POST {CONTENT}/url", Reply(status, json={"title": "t", "message": "not this one"}))
+    with pytest.raises(error, match="not this one") as caught:
+        run("submit_url", "https://example.com")
+    assert caught.value.status == status
+    assert not caught.value.transient
+    assert len(service.requests_to(f"POST {CONTENT}/url")) == 1
+
+
+@pytest.mark.parametrize(
+    "cut", [Raw(b"HTTP/1.1 429 Slow\r\nContent-Length: 99\r\n\r\nhalf"), Reply(429, body=b"x" * 10**6)]
+)
+def test_an_error_page_that_is_cut_or_huge_still_counts_by_its_status(
+    run: Any, service: Service, cut: Any
+) -> None:
+    service.on(f"POST {CONTENT}/url", cut, ACCEPTED)
+    assert run("submit_url", "https://example.com").uuid == UUID
+
+
+class Fading(io.BytesIO):
+    """A document whose store goes away while it is sent."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() > 500_000:
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+def test_a_document_that_can_not_be_read_to_its_end_is_an_error_of_its_own(
+    run: Any, service: Service
+) -> None:
+    service.on(f"POST {CONTENT}/file", ACCEPTED)
+    with pytest.raises(exc.ComplianceReadError, match="Input/output error"):
+        run("submit_file", Fading(PDF * 300_000))
+    assert not service.requests_to(f"POST {CONTENT}/file")
+
+
+def test_retry_after_pauses_everybody(connect: Any, service: Service) -> None:
+    service.on(STATUS, Reply(429, headers={"Retry-After": "3600"}))
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    settings = settings_for(service.url)
+    run = connect(settings)
+    with pytest.raises(exc.ComplianceThrottledError) as caught:
+        run("get_status", UUID)
+    assert caught.value.retry_after == 3600
+    assert len(service.requests_to(STATUS)) == 1
+
+
+@pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"", b"\xff\xfe", b"[]", b'"x"', b"[" * 100_000])
+def test_an_answer_that_is_not_the_contract_s_is_a_protocol_error(
+    run: Any, service: Service, body: bytes
+) -> None:
+    service.on(STATUS, Reply(body=body, headers={"Content-Type": "text/html"}))
+    with pytest.raises(exc.ComplianceProtocolError):
+        run("get_status", UUID)
+
+
+def test_a_redirect_is_an_error_and_the_token_goes_nowhere_else(run: Any, service: Service) -> None:
+    with Service().running() as other:
+        other.on("GET /api/v1/frameworks", Reply(json=[]))
+        service.on(
+            "GET /api/v1/frameworks", Reply(302, headers={"Location": f"{other.url}/api/v1/frameworks"})
+        )
+        with pytest.raises(exc.ComplianceProtocolError, match="redirected"):
+            run("list_frameworks")
+        assert not other.received
+
+
+@pytest.mark.parametrize("uuid", ["../x", "..%2f..%2fadmin", "a/b?c#d", "ä ö", "{uuid}", "x\r\nEvil: 1"])
+def test_an_id_can_not_leave_its_place(run: Any, service: Service, uuid: str) -> None:
+    with pytest.raises(exc.ComplianceNotFoundError):
+        run("get_status", uuid)
+    path = service.received[-1].path
+    assert path.startswith(f"{CONTENT}/")
+    assert path.endswith("/status")
+    assert path.count("/") == 5
+    assert "evil" not in service.received[-1].headers
+
+
+@pytest.mark.parametrize("uuid", ["", " ", ".", "..", None, "\ud800"])
+@pytest.mark.parametrize("method", ["get_status", "get_content", "cancel", "refresh", "list_criteria"])
+def test_what_is_no_id_is_refused_before_anything_is_sent(
+    run: Any, service: Service, method: str, uuid: Any
+) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        run(method, uuid)
+    assert not service.received
+
+
+def test_the_base_url_may_have_a_prefix(connect: Any, service: Service) -> None:
+    service.on(
+        "GET /partners/x/api/v1/frameworks", Reply(json=[{"id": 7, "criteria": [{"codeName": "A"}, 3]}])
+    )
+    run = connect(settings_for(f"{service.url}/partners/x/", token_url=f"{service.url}/token"))
+    (framework,) = run("list_frameworks")
+    assert (framework.id, framework.criteria[0].code_name, len(framework.criteria)) == ("7", "A", 1)
+
+
+def test_criteria_of_a_framework(run: Any, service: Service) -> None:
+    service.on(
+        "GET /api/v1/frameworks/7/criteria", Reply(json=[{"name": "N", "codeName": "C", "description": "D"}])
+    )
+    (criterion,) = run("list_criteria", 7)
+    assert (criterion.name, criterion.code_name, criterion.description) == ("N", "C", "D")
+
+
+def test_feedback_goes_out_under_the_contract_s_names(run: Any, service: Service) -> None:
+    service.on("POST /api/v1/assessmentFeedback", Reply(200))
+    assert run("submit_feedback", "e1", "because", 2**62, "MISSING") is None
+    assert service.received[-1].json == {
+        "expertId": "e1",
+        "rationalFeedback": "because",
+        "assessmentResponseId": 2**62,
+        "categoryFeedback": "MISSING",
+    }
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ("", "r"),
+        ("e", "  "),
+        (None, "r"),
+        ("e", "r", 2**63),
+        ("e", "r", True),
+        ("e", "r", "1"),
+        ("e", "r", 1, "X"),
+    ],
+)
+def test_wrong_feedback_is_refused_before_anything_is_sent(run: Any, service: Service, args: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        run("submit_feedback", *args)
+    assert not service.received
+
+
+def test_assessments_on_the_default_paths(run: Any, service: Service) -> None:
+    service.on("POST /api/v1/assessments", Reply(202, json={"assessmentId": 42, "status": "PENDING"}))
+    service.on("GET /api/v1/assessments/42/status", Reply(json={"status": "RUNNING"}), Reply(303))
+    service.on("GET /api/v1/assessments/42/results", Reply(json=[{"x": 1}]))
+    service.on("DELETE /api/v1/assessments/42", Reply(200))
+    service.on("GET /api/v1/info", Reply(json={"version": "1"}))
+    submitted = run("submit_assessment", {"framework": {"id": 7}})
+    assert (submitted.id, submitted.status) == ("42", "PENDING")
+    assert service.received[-1].json == {"framework": {"id": 7}}
+    assert [run("get_assessment", "42").status for _ in range(2)] == ["RUNNING", "COMPLETED"]
+    assert run("get_assessment_results", "42") == [{"x": 1}]
+    assert run("cancel_assessment", "42") is None
+    assert run("get_application_info") == {"version": "1"}
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize(
+    ("method", "args", "entry"),
+    [
+        ("get_application_info", (), "application_info"),
+        ("submit_assessment", ({},), "assessment_submit"),
+        ("get_assessment", ("1",), "assessment_status"),
+        ("get_assessment_results", ("1",), "assessment_results"),
+        ("cancel_assessment", ("1",), "assessment_cancel"),
+    ],
+)
+def test_a_wrong_guess_of_a_path_names_the_extra_to_set(
+    run: Any, service: Service, method: str, args: Any, entry: str, status: int
+) -> None:
+    path = {
+        "application_info": "/info",
+        "assessment_submit": "/assessments",
+        "assessment_cancel": "/assessments/1",
+    }
+    verb = {"submit_assessment": "POST", "cancel_assessment": "DELETE"}.get(method, "GET")
+    default = f"/assessments/1/{entry.removeprefix('assessment_')}"
+    service.on(f"{verb} /api/v1{path.get(entry, default)}", Reply(status))
+    with pytest.raises(exc.ComplianceHttpError, match=f"Set '{entry}' in the connection's extra 'endpoints'"):
+        run(method, *args)
+
+
+def test_any_other_call_is_authenticated(run: Any, service: Service) -> None:
+    service.on("PUT /api/v2/thing", Reply(307, body=b"there", headers={"X-A": "b"}))
+    answer = run("request", "put", "/api/v2/thing", params={"q": "a b"}, data=b"raw", headers={"X-Mine": "1"})
+    assert (answer.status, answer.body, answer.headers["x-a"]) == (307, b"there", "b")
+    request = service.received[-1]
+    assert (request.path, request.body, request.token) == ("/api/v2/thing?q=a+b", b"raw", "access-1")
+    assert request.headers["x-mine"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("path", "headers"),
+    [
+        ("//evil.example/x", {}),
+        ("https://evil.example/x", {}),
+        ("@evil.example/x", {}),
+        ("/x", {"authorization": "Basic x"}),
+        ("/x", {"X-A": "a\r\nB: c"}),
+    ],
+)
+def test_any_other_call_stays_at_the_service(
+    run: Any, service: Service, path: str, headers: dict[str, str]
+) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        run("request", "GET", path, headers=headers)
+    assert not service.received
+
+
+def test_idp_subject_is_sent_only_where_it_is_set(connect: Any, service: Service) -> None:
+    service.on(STATUS, RUNNING)
+    connect(settings_for(service.url))("get_status", UUID)
+    assert "idp_subject" not in service.received[-1].headers
+    connect(settings_for(service.url, idp_subject=UUID))("get_status", UUID)
+    assert service.received[-1].headers["idp_subject"] == UUID
+
+
+def test_cookies_and_netrc_do_not_interfere(
+    connect: Any, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login mallory password guess\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    service.on(STATUS, Reply(json={}, headers={"Set-Cookie": "a=b; Path=/"}))
+    run = connect(settings_for(service.url))
+    run("get_status", UUID)
+    run("get_status", UUID)
+    last = service.received[-1]
+    assert (last.token, "cookie" in last.headers) == ("access-1", False)
+
+
+def test_the_environment_s_proxy_is_used(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def relay(request: Received) -> Reply:
+        return Reply(json={"uuid": UUID, "status": "FAILED", "error": "by proxy"})
+
+    service.on(STATUS, relay)
+    monkeypatch.setenv("http_proxy", service.url)
+    run = connect(settings_for("http://service.example", token_url=f"{service.url}/token", allow_http=True))
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    assert run("get_status", UUID).error == "by proxy"
+    assert service.received[-1].headers["host"] == "service.example"

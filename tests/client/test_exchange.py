@@ -1,0 +1,296 @@
+"""Every decision of an exchange, as tables without I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client import endpoints
+from airflow_provider.client.exchange import Answer, Exchange, Pause, TryAgain, retry_after
+from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.tokens import AccessToken
+from airflow_provider.client.wire import Call, Failure, FailureKind, HttpResponse
+from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
+
+TOKEN = AccessToken(SecretStr("the-token"))
+READ = endpoints.get_status(UUID)
+SUBMIT = endpoints.submit_url("https://example.com")
+LOGIN: Call[Any] = Call(
+    "POST", "https://id.example/token", form={"a": "b"}, returns=lambda r: r.status, authorized=False
+)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def exchange(
+    call: Call[Any], clock: Clock | None = None, pause: Pause | None = None, **changes: Any
+) -> Exchange[Any]:
+    settings = settings_for("https://api.example.com/x", token_url="https://id.example/token", **changes)
+    return Exchange(call, settings, pause or Pause(), clock=clock or Clock(), dice=lambda: 1.0)
+
+
+def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    return HttpResponse(status, {"content-length": "2", **given}, body, "https://api.example.com/x")
+
+
+AGAIN = TryAgain
+
+
+@pytest.mark.parametrize(
+    ("call", "outcome", "verdict"),
+    [
+        (READ, response(200), Answer),
+        (READ, response(303), Answer),
+        (READ, response(302), exc.ComplianceProtocolError),
+        (READ, response(304), exc.ComplianceProtocolError),
+        (READ, response(400), exc.ComplianceRefusedError),
+        (READ, response(401), AGAIN),
+        (READ, response(403), exc.ComplianceRefusedError),
+        (READ, response(404), exc.ComplianceNotFoundError),
+        (READ, response(408), AGAIN),
+        (READ, response(410), exc.ComplianceNotFoundError),
+        (READ, response(418), exc.ComplianceRefusedError),
+        (READ, response(429), AGAIN),
+        (READ, response(500), AGAIN),
+        (READ, response(503), AGAIN),
+        (READ, response(503, retry_after="1"), AGAIN),
+        (READ, response(599), AGAIN),
+        (READ, response(999), AGAIN),
+        (READ, Failure(FailureKind.NOT_CONNECTED), AGAIN),
+        (READ, Failure(FailureKind.TIMED_OUT), AGAIN),
+        (READ, Failure(FailureKind.BROKEN), AGAIN),
+        (READ, Failure(FailureKind.TLS), exc.ComplianceTlsError),
+        (SUBMIT, response(200, b'{"uuid": "u"}'), Answer),
+        (SUBMIT, response(202, b'{"uuid": "u"}'), Answer),
+        (SUBMIT, response(202), exc.ComplianceProtocolError),
+        (SUBMIT, response(303), exc.ComplianceProtocolError),
+        (SUBMIT, response(401), AGAIN),
+        (SUBMIT, response(408), exc.ComplianceUncertainError),
+        (SUBMIT, response(409), exc.ComplianceRefusedError),
+        (SUBMIT, response(429), AGAIN),
+        (SUBMIT, response(500), exc.ComplianceUncertainError),
+        (SUBMIT, response(503), exc.ComplianceUncertainError),
+        (SUBMIT, response(503, retry_after="1"), AGAIN),
+        (SUBMIT, Failure(FailureKind.NOT_CONNECTED), AGAIN),
+        (SUBMIT, Failure(FailureKind.TIMED_OUT), exc.ComplianceUncertainError),
+        (SUBMIT, Failure(FailureKind.BROKEN, "Connection reset by peer"), exc.ComplianceUncertainError),
+        (SUBMIT, Failure(FailureKind.TLS), exc.ComplianceTlsError),
+        (LOGIN, response(401), exc.ComplianceRefusedError),
+    ],
+    ids=lambda value: getattr(value, "method", None) or str(getattr(value, "status", value))[:60],
+)
+def test_the_verdict_on_each_outcome(call: Call[Any], outcome: Any, verdict: type) -> None:
+    one = exchange(call)
+    one.next_request(TOKEN)
+    if issubclass(verdict, Exception):
+        with pytest.raises(verdict):
+            one.judge(outcome)
+    else:
+        assert isinstance(one.judge(outcome), verdict)
+
+
+def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again() -> None:
+    cut = HttpResponse(200, {}, b'{"uu', "https://api.example.com")
+    one = exchange(READ, max_retries=1)
+    assert isinstance(one.judge(cut), TryAgain)
+    with pytest.raises(exc.ComplianceProtocolError):
+        one.judge(cut)
+    with pytest.raises(exc.ComplianceProtocolError, match="took the submit"):
+        exchange(SUBMIT).judge(HttpResponse(202, {}, b"", "https://api.example.com"))
+
+
+def test_the_second_401_is_final() -> None:
+    one = exchange(READ)
+    one.next_request(TOKEN)
+    assert isinstance(one.judge(response(401)), TryAgain)
+    assert one.refused_token == TOKEN
+    assert one.delay() == 0
+    one.next_request(AccessToken(SecretStr("another")))
+    with pytest.raises(exc.ComplianceAuthError):
+        one.judge(response(401))
+
+
+def test_the_request_carries_what_the_contract_wants() -> None:
+    request = exchange(SUBMIT, idp_subject=UUID).next_request(TOKEN)
+    assert (request.method, request.url) == (
+        "POST",
+        "https://api.example.com/x/api/v1/content-processing/url",
+    )
+    assert request.body == b'{"url": "https://example.com"}'
+    assert request.headers["Authorization"] == "Bearer the-token"
+    assert request.headers["IDP_SUBJECT"] == UUID
+    assert request.headers["Content-Type"] == "application/json"
+
+
+def test_a_login_carries_no_token_and_goes_to_its_own_address() -> None:
+    request = exchange(LOGIN, idp_subject=UUID).next_request(None)
+    assert request.url == "https://id.example/token"
+    assert request.body == b"a=b"
+    assert not {"Authorization", "IDP_SUBJECT"} & set(request.headers)
+
+
+def test_back_off_doubles_up_to_half_a_minute() -> None:
+    one = exchange(READ, backoff=1.0, max_retries=100, retry_seconds=1e9)
+    delays = []
+    for _ in range(20):
+        one.judge(response(500))
+        delays.append(one.delay())
+    assert delays[:7] == [1, 2, 4, 8, 16, 30, 30]
+    assert max(delays) == 30
+
+
+def test_repeats_end_with_the_time() -> None:
+    clock = Clock()
+    one = exchange(READ, clock, backoff=1.0, max_retries=100, retry_seconds=10)
+    for _ in range(3):
+        assert isinstance(one.judge(Failure(FailureKind.BROKEN)), TryAgain)
+        clock.now += one.delay()
+    with pytest.raises(exc.ComplianceConnectionError):
+        one.judge(Failure(FailureKind.BROKEN))
+
+
+@pytest.mark.parametrize(
+    ("value", "seconds"),
+    [
+        ("7", 7),
+        (" 0 ", 0),
+        ("1.5", 1.5),
+        ("-5", 0),
+        ("", None),
+        ("soon", None),
+        ("inf", None),
+        ("nan", None),
+        ("Fri, 31 Dec 1999 23:59:59 GMT", 0),
+        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
+    ],
+)
+def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
+    assert retry_after(response(429, retry_after=value)) == seconds
+
+
+@pytest.mark.parametrize("usegmt", [True, False])
+def test_retry_after_as_a_date_counts_from_now(usegmt: bool) -> None:
+    moment = datetime.now(UTC) + timedelta(hours=1)
+    text = format_datetime(moment, usegmt=True) if usegmt else format_datetime(moment.replace(tzinfo=None))
+    seconds = retry_after(response(429, retry_after=text))
+    assert seconds is not None
+    assert 3500 < seconds <= 3600
+
+
+def test_a_pause_is_shared_by_all_and_spread() -> None:
+    clock, pause = Clock(), Pause()
+    one, other = exchange(READ, clock, pause), exchange(SUBMIT, clock, pause)
+    one.judge(response(429, retry_after="20"))
+    assert one.delay() == other.delay() == 21
+    other.judge(response(503, retry_after="5"))
+    assert other.delay() == 21
+    clock.now += 30
+    assert one.delay() == other.delay() == 0
+
+
+def test_a_server_error_pauses_nobody_else() -> None:
+    clock, pause = Clock(), Pause()
+    one, other = exchange(READ, clock, pause, backoff=1.0), exchange(READ, clock, pause)
+    one.judge(response(500))
+    assert (one.delay(), other.delay()) == (1, 0)
+
+
+def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
+    clock, pause = Clock(), Pause()
+    with pytest.raises(exc.ComplianceThrottledError) as caught:
+        exchange(READ, clock, pause).judge(response(429, retry_after="3600"))
+    assert caught.value.retry_after == 3600
+    pause.extend(clock.now + 3600)
+    with pytest.raises(exc.ComplianceThrottledError, match="asked to wait 3600 s more"):
+        exchange(READ, clock, pause).delay()
+
+
+def bodies() -> Iterator[tuple[bytes, str]]:
+    for key in ("message", "error", "error_description", "detail", "title"):
+        yield f'{{"{key}": "the words"}}'.encode(), "the words"
+    yield b'{"message": "  ", "title": "t"}', "'t'"
+    yield b'{"message": 5}', "418"
+    yield b"[1]", "418"
+    yield b"<html>", "418"
+    yield b"\xff", "418"
+
+
+@pytest.mark.parametrize(("body", "shown"), list(bodies()))
+def test_an_error_shows_the_usual_fields(body: bytes, shown: str) -> None:
+    with pytest.raises(exc.ComplianceRefusedError, match=shown) as caught:
+        exchange(READ).judge(response(418, body))
+    assert caught.value.body == body.decode(errors="replace")
+
+
+def test_an_error_keeps_500_characters() -> None:
+    with pytest.raises(exc.ComplianceRefusedError) as caught:
+        exchange(READ).judge(response(400, "ä".encode() * 5000))
+    assert caught.value.body == "ä" * 500
+
+
+def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
+    one = exchange(SUBMIT)
+    one.next_request(TOKEN)
+    page = f"Authorization: Bearer the-token, {PASSWORD} pa55-w0rd%2F%2B%26+%C3%BC {CLIENT_SECRET}"
+    with pytest.raises(exc.ComplianceRefusedError) as caught:
+        one.judge(response(400, page.encode()))
+    assert caught.value.body == "Authorization: Bearer ***, *** *** ***"
+
+
+def test_a_refused_refresh_token_is_blanked_out() -> None:
+    call: Call[Any] = Call(
+        "POST", "https://id.example", form={"refresh_token": "rrrr"}, returns=str, authorized=False
+    )
+    with pytest.raises(exc.ComplianceRefusedError) as caught:
+        exchange(call).judge(response(400, b'{"message": "rrrr is used"}'))
+    assert "rrrr" not in f"{caught.value}{caught.value.body}"
+
+
+def test_a_cancel_finds_the_job_gone_only_after_a_break() -> None:
+    one = exchange(endpoints.cancel(UUID))
+    with pytest.raises(exc.ComplianceNotFoundError):
+        one.judge(response(404))
+    one.judge(Failure(FailureKind.BROKEN))
+    assert one.judge(response(404)) == Answer(None)
+
+
+def test_403_speaks_of_roles() -> None:
+    with pytest.raises(exc.ComplianceRefusedError, match="'alice' may lack a role"):
+        exchange(READ).judge(response(403))
+
+
+def test_a_broken_body_is_a_transient_error() -> None:
+    error = exchange(READ).broken(Failure(FailureKind.BROKEN, "Connection reset by peer"))
+    assert error.transient
+    assert "Connection reset by peer" in str(error)
+
+
+@pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": float("nan")}, {("a",): 1}])
+def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="not JSON"):
+        endpoints.submit_assessment(Endpoints(), payload)
+
+
+@pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "javascript:alert(1)", None, 5])
+def test_what_is_no_web_address_is_refused(url: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="no web address"):
+        endpoints.submit_url(url)
+
+
+def test_repeatable_is_what_http_says_unless_told() -> None:
+    assert endpoints.request("get", "/x").repeatable
+    assert not endpoints.request("POST", "/x").repeatable
+    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}, repeatable=True).repeatable
+    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}).path == "/x?a=b&c=d"

@@ -1,0 +1,75 @@
+"""What the service says, however oddly."""
+
+from __future__ import annotations
+
+import logging
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider.client.models import ContentJob, Framework, JobStatus
+
+
+@pytest.mark.parametrize(
+    ("status", "final"),
+    [("PENDING", False), ("RUNNING", False), ("COMPLETED", True), ("FAILED", True), ("CANCELLED", True)],
+)
+def test_three_states_are_final(status: str, final: bool) -> None:
+    assert JobStatus(status).is_final is final
+
+
+@pytest.mark.parametrize("status", ["completed", "Completed", "COMPLETED"])
+def test_the_case_of_a_status_does_not_matter(status: str) -> None:
+    assert ContentJob.model_validate({"status": status}).status is JobStatus.COMPLETED
+
+
+def test_an_unknown_status_is_still_running_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        for _ in range(3):
+            assert ContentJob.model_validate({"status": "PAUSED-X"}).status is JobStatus.RUNNING
+    assert caplog.text.count("PAUSED-X") == 1
+
+
+def test_a_record_of_the_contract_is_read_whole() -> None:
+    job = ContentJob.model_validate(
+        {
+            "uuid": "u",
+            "sourceType": "URL",
+            "sourceUrl": "https://example.com",
+            "fileName": "f.pdf",
+            "status": "FAILED",
+            "error": "broken",
+            "createdAt": "2026-01-02T03:04:05Z",
+            "completedAt": "2026-01-02T03:04:06.5+00:00",
+            "fetchedAt": None,
+            "more": {"of": "it"},
+        }
+    )
+    assert (job.source_type, job.source_url, job.file_name, job.error) == (
+        "URL",
+        "https://example.com",
+        "f.pdf",
+        "broken",
+    )
+    assert job.created_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    assert job.completed_at
+    assert job.fetched_at is None
+
+
+@pytest.mark.parametrize(
+    "odd", [{}, {"createdAt": "soon"}, {"createdAt": []}, {"error": {}}, {"fileName": ["x"]}]
+)
+def test_no_field_is_required_and_an_odd_one_is_left_out(odd: dict[str, Any]) -> None:
+    assert ContentJob.model_validate({"uuid": 5, **odd}) == ContentJob(uuid="5")
+
+
+@pytest.mark.parametrize("criteria", [None, "x", {}, [1, None]])
+def test_odd_criteria_are_left_out(criteria: Any) -> None:
+    assert Framework.model_validate({"name": "n", "criteria": criteria}).criteria == []
+
+
+def test_a_record_can_not_be_changed() -> None:
+    job = ContentJob(uuid="u")
+    with pytest.raises(ValueError, match="frozen"):
+        job.uuid = "v"  # type: ignore[misc] # that is the point

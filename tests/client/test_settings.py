@@ -1,0 +1,94 @@
+"""Settings are checked before anything is sent, and the message says what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider.client.settings import Endpoints, is_loopback
+from airflow_provider.exceptions import ComplianceConfigError
+from tests.support.values import settings_for
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"base_url": ""},
+            r"host \(the base URL\) of the Airflow connection 'compliance_default' is missing",
+        ),
+        ({"base_url": "api.example.com"}, "must be a web address"),
+        ({"base_url": "ftp://api.example.com"}, "must be a web address"),
+        ({"base_url": "https://"}, "must be a web address"),
+        ({"base_url": "https://a b"}, "blanks or control characters"),
+        ({"base_url": "https://a\nb"}, "blanks or control characters"),
+        ({"base_url": "https://api.example.com:99999"}, "no web address"),
+        ({"base_url": "https://[::1"}, "no web address"),
+        ({"base_url": f"https://{'a' * 70}.com"}, "no web address"),
+        ({"base_url": "https://u:p@api.example.com"}, "must not contain credentials"),
+        ({"base_url": "https://api.example.com?x=1"}, "must not have a query"),
+        ({"base_url": "http://api.example.com"}, "'api.example.com' unencrypted.*'allow_http'"),
+        ({"token_url": ""}, "token_url of .* is missing"),
+        ({"token_url": "http://id.example.com/token"}, "'id.example.com' unencrypted"),
+        ({"token_url": "https://id.example.com/token#x"}, "fragment"),
+        ({"username": ""}, "login of .* is missing"),
+        ({"password": SecretStr("")}, "password of .* is missing"),
+        ({"client_id": ""}, "client_id of .* is missing"),
+        ({"client_secret": SecretStr("")}, "client_secret of .* is missing"),
+        ({"idp_subject": "a\r\nb"}, "idp_subject"),
+        ({"idp_subject": "ä"}, "idp_subject"),
+        ({"timeout": 0}, "timeout"),
+        ({"timeout": float("nan")}, "timeout"),
+        ({"max_retries": -1}, "max_retries"),
+        ({"batch_size": 0}, "batch_size"),
+    ],
+)
+def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ComplianceConfigError, match=message):
+        settings_for("https://api.example.com", **changes)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://localhost:1", "http://127.8.9.1/x", "http://[::1]:5", "http://a.localhost"]
+)
+def test_http_is_fine_on_this_machine(url: str) -> None:
+    assert settings_for(url).base_url == url
+
+
+def test_http_is_fine_where_it_is_allowed() -> None:
+    assert settings_for("http://api.example.com", allow_http=True).base_url == "http://api.example.com"
+
+
+@pytest.mark.parametrize("host", ["example.com", "localhost.example.com", "10.0.0.1", "128.0.0.1", "::2", ""])
+def test_other_machines_are_not_this_one(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_the_token_url_may_have_a_query() -> None:
+    url = "https://id.example.com/token?realm=x"
+    assert settings_for("https://api.example.com/", token_url=url).token_url == url
+
+
+@pytest.mark.parametrize(
+    ("paths", "message"),
+    [
+        ([], "JSON object"),
+        ({"assesment_submit": "/x"}, "unknown entries assesment_submit; known are application_info"),
+        ({"application_info": "x"}, "begins with '/'"),
+        ({"application_info": 5}, "begins with '/'"),
+        ({"application_info": "/a b"}, "begins with '/'"),
+        ({"application_info": "/a\n"}, "begins with '/'"),
+        ({"assessment_status": "/x/status"}, r"must contain \{assessment_id\}"),
+    ],
+)
+def test_wrong_endpoints_are_named(paths: Any, message: str) -> None:
+    with pytest.raises(ComplianceConfigError, match=message):
+        Endpoints.of(paths)
+
+
+def test_endpoints_can_be_replaced_one_by_one() -> None:
+    endpoints = Endpoints.of({"assessment_cancel": "/v9/{assessment_id}"})
+    assert endpoints.assessment_cancel == "/v9/{assessment_id}"
+    assert endpoints.assessment_submit == "/api/v1/assessments"

@@ -1,0 +1,274 @@
+"""Tokens: one login for all, renewed in time, by both clients over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.sharing import Flight, shared_by
+from airflow_provider.client.sync import ComplianceClient
+from tests.support.service import Hang, Raw, Received, Reply, Service
+from tests.support.values import settings_for
+
+FRAMEWORKS = "GET /api/v1/frameworks"
+
+
+def accept_from(number: int) -> Callable[[Received], Reply]:
+    """Accept only tokens from this number on."""
+
+    def answer(request: Received) -> Reply:
+        good = int(request.token.removeprefix("access-")) >= number
+        return Reply(json=[]) if good else Reply(401, headers={"WWW-Authenticate": "Bearer"})
+
+    return answer
+
+
+def test_a_401_costs_one_renewal_and_one_repeat(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, accept_from(2))
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password", "refresh_token"]
+    assert service.requests_to("POST /token")[1].form["refresh_token"] == "refresh-1"
+    assert [r.token for r in service.requests_to(FRAMEWORKS)] == ["access-1", "access-2"]
+
+
+def test_a_401_costs_one_renewal_for_a_whole_crowd(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    run("list_frameworks")
+    service.on(FRAMEWORKS, accept_from(2))
+    assert run.crowd(20, "list_frameworks") == [[]] * 20
+    assert service.grants() == ["password", "refresh_token"]
+
+
+def test_a_crowd_logs_in_once(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    assert run.crowd(20, "list_frameworks") == [[]] * 20
+    assert service.grants() == ["password"]
+
+
+def test_a_fresh_token_that_is_refused_is_final(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(401, json={"message": "no role"}))
+    with pytest.raises(
+        exc.ComplianceAuthError, match=r"fresh token \(401, 'no role'\).*'alice'.*compliance_default"
+    ):
+        run("list_frameworks")
+    assert len(service.requests_to(FRAMEWORKS)) == 2
+
+
+def test_a_refused_refresh_token_falls_back_to_the_password(run: Any, service: Service) -> None:
+    issue = service._issue_token
+
+    def refuse_refresh(request: Received) -> Reply:
+        if request.form["grant_type"] == "refresh_token":
+            return Reply(400, json={"error": "invalid_grant", "error_description": "Token is not active"})
+        return issue(request)
+
+    service.on("POST /token", refuse_refresh)
+    service.on(FRAMEWORKS, accept_from(2))
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password", "refresh_token", "password"]
+
+
+def test_each_refresh_token_is_used_once(run: Any, service: Service) -> None:
+    service.token_life = 0
+    service.on(FRAMEWORKS, Reply(json=[]))
+    for _ in range(4):
+        run("list_frameworks")
+    used = [r.form.get("refresh_token") for r in service.requests_to("POST /token")]
+    assert used == [None, "refresh-1", "refresh-2", "refresh-3"]
+
+
+@pytest.mark.parametrize("life", [5, 0, -1, None])
+def test_a_short_lived_token_does_not_loop(run: Any, service: Service, life: float | None) -> None:
+    service.token_life = life
+    service.on(FRAMEWORKS, Reply(json=[]))
+    run("list_frameworks")
+    assert service.grants() == ["password"]
+    run("list_frameworks")
+    assert len(service.grants()) == (1 if life in (5, None) else 2)
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "message"),
+    [
+        (
+            401,
+            {"error": "invalid_grant", "error_description": "Invalid user credentials"},
+            r"refused user 'alice' \(inv",
+        ),
+        (400, {"error": "invalid_request"}, "refused user 'alice'.*and the extras 'client_id'"),
+        (401, {"error": "invalid_client"}, "refused client 'partner'.*'client_id' and 'client_secret'"),
+        (400, {"error": "unauthorized_client"}, "refused client 'partner'"),
+        (403, None, r"refused user 'alice' \(status 403\)"),
+        (400, [], r"refused user 'alice' \(status 400\)"),
+        (400, {"error": 7}, r"refused user 'alice' \(status 400\)"),
+    ],
+)
+def test_wrong_credentials_are_tried_once_and_never_again(
+    run: Any, service: Service, status: int, body: Any, message: str
+) -> None:
+    service.on("POST /token", Reply(status, json=body))
+    for _ in range(2):
+        with pytest.raises(exc.ComplianceAuthError, match=f"{message}.*compliance_default") as caught:
+            run("list_frameworks")
+        assert not caught.value.transient
+    errors = run.crowd(10, "list_frameworks")
+    assert {type(error) for error in errors} == {exc.ComplianceAuthError}
+    assert service.grants() == ["password"]
+
+
+def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None:
+    service.on("POST /token", Reply(401, json={"error": "invalid_grant"}))
+    errors = run.crowd(20, "list_frameworks")
+    assert {type(error) for error in errors} == {exc.ComplianceAuthError}
+    assert service.grants() == ["password"]
+
+
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
+    service.on("POST /token", Reply(status))
+    with pytest.raises(exc.ComplianceConfigError, match=r"no token endpoint.*'token_url'"):
+        run("list_frameworks")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(body=b"<html>", headers={"Content-Type": "text/html"}),
+        Reply(json={"token": "x"}),
+        Reply(json=[]),
+        Reply(json={"access_token": "x", "token_type": "mac"}),
+        Reply(json={"access_token": "x\r\nEvil: 1"}),
+        Reply(json={"access_token": {"x": "y"}}),
+        Reply(302, headers={"Location": "/login"}),
+    ],
+    ids=str,
+)
+def test_an_odd_token_answer_is_a_protocol_error(run: Any, service: Service, answer: Reply) -> None:
+    service.on("POST /token", answer)
+    with pytest.raises(exc.ComplianceProtocolError):
+        run("list_frameworks")
+
+
+def test_a_lower_case_token_type_and_unknown_fields_are_fine(run: Any, service: Service) -> None:
+    service.on(
+        "POST /token", Reply(json={"access_token": "t", "token_type": "bearer", "expires_in": "odd", "x": []})
+    )
+    service.on(FRAMEWORKS, Reply(json=[]))
+    run("list_frameworks")
+    assert service.received[-1].token == "t"
+
+
+@pytest.mark.parametrize("fault", [Reply(500), Reply(429), Raw(reset=True)], ids=str)
+def test_a_login_survives_passing_faults(run: Any, service: Service, fault: Any) -> None:
+    service.on("POST /token", fault, fault, service._issue_token)
+    service.on(FRAMEWORKS, Reply(json=[]))
+    assert run("list_frameworks") == []
+
+
+def test_a_faulty_identity_provider_is_a_transient_error_for_all(connect: Any, service: Service) -> None:
+    service.on("POST /token", Reply(500))
+    run = connect(settings_for(service.url, max_retries=1))
+    errors = run.crowd(10, "list_frameworks")
+    assert {type(error) for error in errors} == {exc.ComplianceServerError}
+    assert len(service.grants()) < 10
+
+
+def test_clients_of_equal_settings_share_one_login_across_threads_and_event_loops(
+    service: Service, settings: Settings
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+
+    async def with_aiohttp() -> None:
+        async with AsyncComplianceClient(settings) as client:
+            await asyncio.gather(*(client.list_frameworks() for _ in range(5)))
+
+    def in_thread(number: int) -> None:
+        if number % 2:
+            asyncio.run(with_aiohttp())
+        else:
+            with ComplianceClient(settings_for(service.url, name="another connection")) as client:
+                client.list_frameworks()
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(in_thread, range(8)))
+    assert service.grants() == ["password"]
+
+
+def test_clients_of_other_credentials_do_not_share(service: Service, settings: Settings) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    for username in ("alice", "bob"):
+        with ComplianceClient(settings_for(service.url, username=username)) as client:
+            client.list_frameworks()
+    assert len(service.grants()) == 2
+
+
+def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, settings: Settings) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", Hang(), service._issue_token)
+
+    async def scenario() -> list[Any]:
+        async with AsyncComplianceClient(settings) as client:
+            leader = asyncio.create_task(client.list_frameworks())
+            await asyncio.to_thread(service.first_request.wait, 30)
+            others = [asyncio.create_task(client.list_frameworks()) for _ in range(5)]
+            impatient = asyncio.create_task(client.list_frameworks())
+            await asyncio.sleep(0.05)
+            impatient.cancel()
+            leader.cancel()
+            results = await asyncio.gather(*others)
+            with pytest.raises(asyncio.CancelledError):
+                await leader
+            return results
+
+    assert asyncio.run(scenario()) == [[]] * 5
+    assert service.grants() == ["password", "password"]
+
+
+def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    settings = settings_for(service.url)
+    shared = shared_by(settings)
+    shared.patience = 0.1
+    dead = shared.tokens.ask(None)
+    assert isinstance(dead, Flight)
+    assert dead.leads
+    run = connect(settings)
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password"]
+    shared.tokens.give_up(dead)  # and should it come back after all, it disturbs nobody
+    assert run("list_frameworks") == []
+    assert service.grants() == ["password"]
+
+
+def test_a_blocking_call_on_the_thread_of_the_event_loop_does_not_wait_for_the_loop(
+    service: Service, settings: Settings
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", Hang(), service._issue_token)
+
+    async def scenario() -> list[Any]:
+        async with AsyncComplianceClient(settings) as client:
+            leader = asyncio.create_task(client.list_frameworks())
+            await asyncio.to_thread(service.first_request.wait, 30)
+            with ComplianceClient(settings) as blocking:
+                result = blocking.list_frameworks()
+            leader.cancel()
+            return result
+
+    assert asyncio.run(scenario()) == []
+
+
+def test_an_async_client_has_to_be_entered(settings: Settings) -> None:
+    with pytest.raises(RuntimeError, match="async with"):
+        asyncio.run(_call_unentered(settings))
+
+
+async def _call_unentered(settings: Settings) -> None:
+    await AsyncComplianceClient(settings).list_frameworks()

@@ -1,0 +1,134 @@
+"""The token cache as a state machine, without I/O."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.tokens import REFUSAL_MEMORY, AccessToken, TokenAnswer, TokenCache
+from airflow_provider.client.wire import Call
+from tests.support.values import settings_for
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def cache(clock: Clock) -> TokenCache:
+    return TokenCache(settings_for("https://api.example.com", token_url="https://id.example/token"), clock)
+
+
+def answer(name: str, **fields: Any) -> TokenAnswer:
+    return TokenAnswer(access_token=SecretStr(name), refresh_token=SecretStr(f"r-{name}"), **fields)
+
+
+def renew(cache: TokenCache, *answers: TokenAnswer | Exception) -> tuple[AccessToken, list[str]]:
+    """Carry out a renewal with these answers, and tell which grants it asked for."""
+    plan, grants, queue = cache.renewal(), [], list(answers)
+    call: Call[TokenAnswer] = next(plan)
+    while True:
+        assert call.form is not None
+        grants.append(call.form["grant_type"])
+        result = queue.pop(0)
+        try:
+            call = plan.throw(result) if isinstance(result, Exception) else plan.send(result)
+        except StopIteration as end:
+            return end.value, grants
+
+
+def test_there_is_no_token_at_first(cache: TokenCache) -> None:
+    assert cache.usable() is None
+    assert cache.latest is None
+
+
+@pytest.mark.parametrize(
+    ("life", "usable_for"),
+    [(300, 270), (150, 120), (100, 80), (5, 4), (0, 0), (-1, 0), (None, 48), (float("nan"), 48)],
+)
+def test_a_token_is_renewed_half_a_minute_or_a_fifth_of_its_life_before_its_end(
+    cache: TokenCache, clock: Clock, life: float | None, usable_for: float
+) -> None:
+    token, grants = renew(cache, answer("a", expires_in=life))
+    assert grants == ["password"]
+    assert cache.latest == token
+    clock.now += max(0.0, usable_for - 0.001)
+    assert (cache.usable() == token) is (usable_for > 0)
+    clock.now += 0.002
+    assert cache.usable() is None
+
+
+def test_a_refused_token_is_not_used_again_but_a_newer_one_is(cache: TokenCache) -> None:
+    old, _ = renew(cache, answer("a", expires_in=300))
+    assert cache.usable(refused=old) is None
+    new, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == ["refresh_token"]
+    assert cache.usable(refused=old) == new
+
+
+def test_a_refused_refresh_token_is_forgotten(cache: TokenCache) -> None:
+    renew(cache, answer("a", expires_in=300))
+    _, grants = renew(cache, exc.ComplianceAuthError("used"), answer("b", expires_in=300))
+    assert grants == ["refresh_token", "password"]
+
+
+def test_a_passing_fault_keeps_the_refresh_token(cache: TokenCache) -> None:
+    renew(cache, answer("a", expires_in=300))
+    with pytest.raises(exc.ComplianceServerError):
+        renew(cache, exc.ComplianceServerError("down", status=500))
+    _, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == ["refresh_token"]
+
+
+@pytest.mark.parametrize(
+    ("refresh_life", "later", "grant"),
+    [
+        (1800, 1799, "refresh_token"),
+        (1800, 1800, "password"),
+        (0, 1e6, "refresh_token"),
+        (None, 1e6, "refresh_token"),
+    ],
+)
+def test_a_refresh_token_is_used_until_its_end(
+    cache: TokenCache, clock: Clock, refresh_life: float | None, later: float, grant: str
+) -> None:
+    renew(cache, answer("a", expires_in=300, refresh_expires_in=refresh_life))
+    clock.now += later
+    _, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == [grant]
+
+
+def test_without_a_refresh_token_the_password_is_used(cache: TokenCache) -> None:
+    renew(cache, TokenAnswer(access_token=SecretStr("a")))
+    _, grants = renew(cache, answer("b"))
+    assert grants == ["password"]
+
+
+def test_a_refused_password_is_remembered_for_a_while(cache: TokenCache, clock: Clock) -> None:
+    with pytest.raises(exc.ComplianceAuthError):
+        renew(cache, exc.ComplianceAuthError("no"))
+    clock.now += REFUSAL_MEMORY - 1
+    with pytest.raises(exc.ComplianceAuthError, match="no"):
+        cache.usable()
+    clock.now += 1
+    assert cache.usable() is None
+    token, _ = renew(cache, answer("a", expires_in=300))
+    assert cache.usable() == token
+
+
+def test_tokens_can_not_be_printed(cache: TokenCache) -> None:
+    token, _ = renew(cache, answer("very-secret", expires_in=300))
+    shown = f"{token!r} {token} {cache._tokens!r} {answer('very-secret')!r} {cache._settings!r}"
+    assert "very-secret" not in shown
+    assert "pa55" not in shown

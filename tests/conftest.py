@@ -1,0 +1,73 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+
+import pytest
+
+# Before anything imports airflow: its files go where nobody else looks.
+os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
+
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.sharing import forget_all
+from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
+from tests.support.service import Service
+from tests.support.values import settings_for
+
+
+@pytest.fixture(autouse=True)
+def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test see another's token, nor this machine's proxies and authorities."""
+    forget_all()
+    for name in (
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "ALL_PROXY",
+        "NO_PROXY",
+        "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE",
+    ):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service().running() as running:
+        yield running
+
+
+@pytest.fixture
+def settings(service: Service) -> Settings:
+    return settings_for(service.url)
+
+
+@pytest.fixture(params=CALLERS)
+def client_kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def connect(client_kind: str) -> Iterator[Callable[[Settings], SyncCaller | AsyncCaller]]:
+    """Make a client, of either kind, that is closed after the test."""
+    opened: list[SyncCaller | AsyncCaller] = []
+
+    def make(settings: Settings) -> SyncCaller | AsyncCaller:
+        opened.append(CALLERS[client_kind](settings))
+        return opened[-1]
+
+    yield make
+    for caller in opened:
+        caller.close()
+
+
+@pytest.fixture
+def run(
+    connect: Callable[[Settings], SyncCaller | AsyncCaller], settings: Settings
+) -> SyncCaller | AsyncCaller:
+    """One client, of either kind: `run("get_status", uuid)`."""
+    return connect(settings)

@@ -1,0 +1,276 @@
+"""The hook: a connection as a client, and errors that end a task or not."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStoragePath
+from moto.server import ThreadedMotoServer
+
+from airflow_provider import exceptions as exc
+from airflow_provider.hooks.compliance import ComplianceHook
+from tests.support.service import Reply, Service
+from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD, PDF, UUID
+
+FILE = f"POST {CONTENT}/file"
+STATUS = f"GET {CONTENT}/{UUID}/status"
+
+
+@pytest.fixture
+def hook(service: Service, monkeypatch: pytest.MonkeyPatch) -> ComplianceHook:
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection(service.url)))
+    return ComplianceHook()
+
+
+def connection(url: str, **extra: Any) -> dict[str, Any]:
+    extras = {
+        "token_url": f"{url}/token",
+        "client_id": "partner",
+        "client_secret": CLIENT_SECRET,
+        "max_retries": 1,
+    }
+    return {
+        "conn_type": "compliance",
+        "host": url,
+        "login": "alice",
+        "password": PASSWORD,
+        "extra": {**extras, **extra},
+    }
+
+
+def test_a_hook_does_nothing_until_it_is_used(service: Service) -> None:
+    ComplianceHook("no_such_connection")
+    assert not service.received
+
+
+def test_every_operation_goes_through(hook: ComplianceHook, service: Service) -> None:
+    job = Reply(202, json={"uuid": UUID, "status": "PENDING"})
+    routes = {
+        f"POST {CONTENT}/url": job,
+        f"POST {CONTENT}/{UUID}/refresh": job,
+        STATUS: Reply(303),
+        f"POST {CONTENT}/status/batch": Reply(json=[{"uuid": UUID, "status": "FAILED", "error": "e"}]),
+        f"GET {CONTENT}/{UUID}/content": Reply(body="ü".encode()),
+        f"DELETE {CONTENT}/{UUID}": Reply(),
+        "GET /api/v1/frameworks": Reply(json=[{"id": "f", "criteria": [{"codeName": "c"}]}]),
+        "GET /api/v1/frameworks/f/criteria": Reply(json=[{"codeName": "c"}]),
+        "POST /api/v1/assessmentFeedback": Reply(),
+        "GET /api/v1/info": Reply(json={"name": "n"}),
+        "POST /api/v1/assessments": Reply(202, json={"id": 1}),
+        "GET /api/v1/assessments/1/status": Reply(303),
+        "GET /api/v1/assessments/1/results": Reply(json={"r": 1}),
+        "DELETE /api/v1/assessments/1": Reply(),
+        "GET /api/v2/x": Reply(body=b"raw"),
+    }
+    for route, reply in routes.items():
+        service.on(route, reply)
+    target = io.BytesIO()
+    assert hook.submit_url("https://example.com").uuid == UUID
+    assert hook.refresh(UUID).status == "PENDING"
+    assert hook.get_status(UUID).status == "COMPLETED"
+    assert hook.get_statuses([UUID])[UUID].error == "e"
+    assert hook.get_content(UUID) == "ü"
+    assert (hook.download_content(UUID, target), target.getvalue()) == (2, "ü".encode())
+    hook.cancel(UUID)
+    assert hook.list_frameworks()[0].criteria[0].code_name == "c"
+    assert hook.list_criteria("f")[0].code_name == "c"
+    hook.submit_feedback("e", "r", category_feedback="MISSING")
+    assert hook.get_application_info() == {"name": "n"}
+    assert hook.submit_assessment({}).id == "1"
+    assert hook.get_assessment("1").status == "COMPLETED"
+    assert hook.get_assessment_results("1") == {"r": 1}
+    hook.cancel_assessment("1")
+    assert hook.request("GET", "/api/v2/x").body == b"raw"
+    seen = {f"{r.method} {r.path}" for r in service.received} - {"POST /token"}
+    assert seen == set(routes)
+    assert service.grants() == ["password"]
+
+
+def test_the_client_is_made_once(hook: ComplianceHook) -> None:
+    assert hook.get_conn() is hook.get_conn()
+
+
+def test_an_async_client_of_the_same_connection_shares_the_token(
+    hook: ComplianceHook, service: Service
+) -> None:
+    service.on(STATUS, Reply(303))
+    hook.get_status(UUID)
+
+    async def ask() -> str:
+        async with await ComplianceHook().get_async_conn() as client:
+            return (await client.get_status(UUID)).status
+
+    assert asyncio.run(ask()) == "COMPLETED"
+    assert service.grants() == ["password"]
+
+
+@pytest.mark.parametrize("kind", ["str", "path", "file uri", "storage path", "open file"])
+def test_a_local_document_in_any_form(
+    hook: ComplianceHook, service: Service, tmp_path: Path, kind: str
+) -> None:
+    service.on(FILE, Reply(202, json={"uuid": UUID}))
+    path = tmp_path / "contract.pdf"
+    path.write_bytes(PDF)
+    with path.open("rb") as opened:
+        forms: dict[str, Any] = {
+            "str": str(path),
+            "path": path,
+            "file uri": path.as_uri(),
+            "storage path": ObjectStoragePath(path.as_uri()),
+            "open file": opened,
+        }
+        assert hook.submit_file(forms[kind]).uuid == UUID
+    (request,) = service.requests_to(FILE)
+    assert PDF in request.body
+    assert b'filename="contract.pdf"' in request.body
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+def test_a_document_streams_from_object_storage(
+    hook: ComplianceHook, service: Service, s3: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"endpoint_url": s3, "region_name": "us-east-1"}
+    store = {"conn_type": "aws", "login": "key", "password": "secret", "extra": extra}
+    monkeypatch.setenv("AIRFLOW_CONN_STORE", json.dumps(store))
+    client = boto3.client(
+        "s3", endpoint_url=s3, region_name="us-east-1", aws_access_key_id="k", aws_secret_access_key="s"
+    )
+    client.create_bucket(Bucket="docs")
+    client.put_object(Bucket="docs", Key="in/contract.pdf", Body=PDF * 300_000)
+    service.on(FILE, Reply(401), Reply(202, json={"uuid": UUID}))
+    assert hook.submit_file("s3://store@docs/in/contract.pdf").uuid == UUID
+    length = {request.body for request in service.requests_to(FILE)}
+    assert len(service.requests_to(FILE)) == 2
+    assert len(length) == 1
+    with pytest.raises(exc.ComplianceInputError, match="There is no file"):
+        hook.submit_file("s3://store@docs/in/missing.pdf")
+
+
+def test_a_web_address_is_no_file(hook: ComplianceHook) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="submit_url"):
+        hook.submit_file("https://example.com/a.pdf")
+
+
+def test_what_no_retry_can_mend_ends_the_task(hook: ComplianceHook, service: Service) -> None:
+    service.on(STATUS, Reply(404, json={"message": "unknown"}))
+    with pytest.raises(AirflowFailException) as caught:
+        hook.get_status(UUID)
+    error = caught.value
+    assert isinstance(error, exc.ComplianceNotFoundError)
+    assert (error.status, type(error).__name__) == (404, "ComplianceNotFoundError")
+    copied = pickle.loads(pickle.dumps(error))
+    assert (type(copied), copied.status, str(copied)) == (exc.ComplianceNotFoundError, 404, str(error))
+
+
+@pytest.mark.parametrize(
+    ("token", "status", "kind"),
+    [
+        (Reply(401, json={"error": "invalid_grant"}), Reply(303), exc.ComplianceAuthError),
+        (None, Reply(400), exc.ComplianceRefusedError),
+        (None, Reply(body=b"<html>"), exc.ComplianceProtocolError),
+    ],
+)
+def test_wrong_credentials_and_wrong_input_end_the_task(
+    hook: ComplianceHook, service: Service, token: Reply | None, status: Reply, kind: type[Exception]
+) -> None:
+    if token:
+        service.on("POST /token", token)
+    service.on(STATUS, status)
+    with pytest.raises(kind) as caught:
+        hook.get_status(UUID)
+    assert isinstance(caught.value, AirflowFailException)
+
+
+def test_a_wrong_connection_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({"conn_type": "compliance"}))
+    for attempt in (ComplianceHook().get_conn, ComplianceHook().list_frameworks):
+        with pytest.raises(exc.ComplianceConfigError) as caught:
+            attempt()
+        assert isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Reply(500), exc.ComplianceServerError),
+        (Reply(429, headers={"Retry-After": "0"}), exc.ComplianceThrottledError),
+    ],
+)
+def test_what_may_pass_by_itself_is_left_to_the_task_s_retries(
+    hook: ComplianceHook, service: Service, reply: Reply, kind: type[Exception]
+) -> None:
+    service.on(STATUS, reply)
+    with pytest.raises(kind) as caught:
+        hook.get_status(UUID)
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHook, service: Service) -> None:
+    service.on("GET /api/v1/frameworks", Reply(json=[{}, {}]))
+    assert hook.test_connection() == (True, "Logged in as 'alice'; the service lists 2 frameworks.")
+
+
+@pytest.mark.parametrize(
+    ("changes", "routes", "said"),
+    [
+        ({"host": "http://127.0.0.1:9"}, {}, "could not connect (Connection refused)"),
+        (
+            {"extra": {"token_url": "http://127.0.0.1:9/token"}},
+            {},
+            "The token request to http://127.0.0.1:9/token: could not connect",
+        ),
+        ({"host": "https"}, {}, "TLS failed"),
+        ({}, {"POST /token": Reply(401, json={"error": "invalid_grant"})}, "refused user 'alice'"),
+        ({}, {"POST /token": Reply(401, json={"error": "invalid_client"})}, "refused client 'partner'"),
+        ({}, {"POST /token": Reply(404)}, "no token endpoint"),
+        (
+            {},
+            {"GET /api/v1/frameworks": Reply(body=b"<html>", headers={"Content-Type": "text/html"})},
+            "HTML page",
+        ),
+        ({}, {"GET /api/v1/frameworks": Reply(404)}, "404 Not Found"),
+        ({"login": None}, {}, "login of the Airflow connection 'compliance_default' is missing"),
+    ],
+)
+def test_the_connection_test_says_what_is_wrong(
+    service: Service,
+    monkeypatch: pytest.MonkeyPatch,
+    changes: dict[str, Any],
+    routes: dict[str, Reply],
+    said: str,
+) -> None:
+    for route, reply in routes.items():
+        service.on(route, reply)
+    fields = connection(service.url)
+    if changes.get("host") == "https":
+        changes = {"host": service.url.replace("http://", "https://")}
+    fields = {**fields, **changes, "extra": {**fields["extra"], **changes.get("extra", {})}}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(fields))
+    good, message = ComplianceHook().test_connection()
+    assert not good
+    assert said in message
+    assert PASSWORD not in message
+
+
+def test_the_connection_test_tries_the_credentials_anew(hook: ComplianceHook, service: Service) -> None:
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    service.on("POST /token", Reply(401, json={"error": "invalid_grant"}))
+    assert hook.test_connection()[0] is False
+    service.on("POST /token", service._issue_token)
+    assert hook.test_connection()[0] is True

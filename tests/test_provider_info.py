@@ -1,0 +1,109 @@
+"""What Airflow learns of the provider is valid and true."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib import import_module, resources
+from importlib.metadata import entry_points
+from typing import Any
+
+import jsonschema
+import pytest
+from airflow.providers_manager import ProvidersManager
+
+from airflow_provider import __version__
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
+
+INFO = get_provider_info()
+
+
+def schema(name: str) -> Any:
+    return json.loads(resources.files("airflow").joinpath(name).read_text())
+
+
+def test_the_metadata_matches_airflow_s_schema() -> None:
+    jsonschema.validate(INFO, schema("provider_info.schema.json"))
+
+
+def test_the_connection_form_matches_airflow_s_schema() -> None:
+    described = schema("provider.yaml.schema.json")["properties"]["connection-types"]
+    jsonschema.validate(INFO["connection-types"], described)
+
+
+def test_every_module_and_class_that_it_names_exists() -> None:
+    modules = [
+        name
+        for key in INFO
+        for group in INFO[key]
+        if isinstance(group, dict)
+        for name in group.get("python-modules", [])
+    ]
+    for module in modules:
+        assert import_module(module)
+    for connection in INFO["connection-types"]:
+        module, _, name = connection["hook-class-name"].rpartition(".")
+        hook = getattr(import_module(module), name)
+        assert hook.conn_type == connection["connection-type"]
+        assert hook.hook_name == connection["hook-name"]
+
+
+def test_it_is_found_by_its_entry_point() -> None:
+    (entry,) = [
+        e
+        for e in entry_points(group="apache_airflow_provider")
+        if e.dist and e.dist.name == INFO["package-name"]
+    ]
+    assert entry.load()() == INFO
+    assert entry.dist
+    assert entry.dist.version == __version__
+
+
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (("list",), {"package_name": "airflow-provider-compliance", "version": __version__}),
+        (
+            ("get", "airflow-provider-compliance"),
+            {"Provider": "airflow-provider-compliance", "Version": __version__},
+        ),
+        (("hooks",), {"connection_type": "compliance", "conn_id_attribute_name": "conn_id"}),
+    ],
+    ids=["list", "get", "hooks"],
+)
+def test_the_airflow_command_shows_the_provider(command: tuple[str, ...], expected: dict[str, str]) -> None:
+    call = [sys.executable, "-W", "ignore", "-m", "airflow", "providers", *command, "--output", "json"]
+    done = subprocess.run(call, capture_output=True, text=True, check=True)
+    rows = json.loads(done.stdout[done.stdout.index("[{") :])
+    assert [
+        row
+        for row in rows
+        if expected.items() <= {key: str(value).strip() for key, value in row.items()}.items()
+    ]
+
+
+@pytest.mark.filterwarnings("ignore")  # Airflow 2's form library warns of itself
+def test_airflow_s_connection_form_has_our_fields_with_masked_secrets() -> None:
+    widgets = ProvidersManager().connection_form_widgets
+    ours = {info.field_name: info for key, info in widgets.items() if key.startswith("extra__compliance__")}
+    assert set(ours) == set(CONNECTION_FIELDS)
+    assert {name for name, info in ours.items() if info.is_sensitive} == {"client_secret"}
+    behaviour = ProvidersManager().field_behaviours["compliance"]
+    assert behaviour["relabeling"]["host"] == "Base URL"
+
+
+@pytest.mark.filterwarnings("ignore")  # Airflow 2's form library warns of itself
+def test_the_form_of_older_airflow_has_the_same_fields() -> None:
+    pytest.importorskip(
+        "flask_appbuilder", reason="the widgets are for Airflow before 3.2, which brings it along"
+    )
+    pytest.importorskip("wtforms", reason="the widgets are for Airflow before 3.2, which brings it along")
+    assert set(ComplianceHook.get_connection_form_widgets()) == set(CONNECTION_FIELDS)
+
+
+def test_the_older_behaviour_says_the_same() -> None:
+    described = INFO["connection-types"][0]["ui-field-behaviour"]
+    older = ComplianceHook.get_ui_field_behaviour()
+    assert older == {key.replace("-", "_"): value for key, value in described.items()}
