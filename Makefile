@@ -64,13 +64,13 @@ $(UV):
 
 $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints/airflow-3.3-py$(PY).txt \
-	  --editable '.[amazon]' --group dev
+	  --editable '.[amazon,emulator]' --group dev
 	touch $@
 
 .venv-2.11/.ready: pyproject.toml constraints/airflow-2.11-py3.11.txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python $(PYTHON_2_11) .venv-2.11
 	$(UV) pip install --quiet --python .venv-2.11/bin/python --constraint constraints/airflow-2.11-py3.11.txt \
-	  --editable '.[amazon]' --group test
+	  --editable '.[amazon,emulator]' --group test
 	touch $@
 
 .venv-idp/.ready: constraints/identity-provider.txt | $(UV)

@@ -1,0 +1,31 @@
+"""A stand-in for the document-compliance service, for demos and for tests of DAGs.
+
+`with Emulator(jobs="polls:2") as service:` runs one in a thread, `python -m airflow_provider.emulator`
+runs one alone, the pytest fixture `compliance_service` gives one to a test. It listens on 127.0.0.1 only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator.service import Emulator
+
+__all__ = ["Emulator"]
+
+EXTRA = "airflow-provider-compliance[emulator]"
+
+
+def __getattr__(name: str) -> Any:
+    # Late, because every pytest run on a machine with this package imports the plugin beside this file.
+    if name != "Emulator":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        from airflow_provider.emulator.service import Emulator
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("airflow_provider"):
+            raise
+        raise ModuleNotFoundError(
+            f"The emulator needs {error.name}, which is not installed: pip install '{EXTRA}'", name=error.name
+        ) from error
+    return Emulator

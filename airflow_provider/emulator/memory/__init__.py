@@ -1,0 +1,1 @@
+"""What the emulator remembers; nothing here knows HTTP."""

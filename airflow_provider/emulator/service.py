@@ -1,0 +1,124 @@
+"""The emulator as one object: a server in a thread of its own, and its controls."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from aiohttp import web
+
+from airflow_provider.emulator.inventory import Inventory
+from airflow_provider.emulator.settings import Settings, build_settings
+from airflow_provider.emulator.wire.app import make_app
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+HOST = "127.0.0.1"
+START_TIMEOUT = 60.0
+R = TypeVar("R")
+
+
+class Emulator(Inventory):
+    """A running stand-in for the service, on a free port of 127.0.0.1 unless told otherwise.
+
+    Use it as a context manager, or call `start` and `stop`. After a stop it can be started again: it comes
+    back on the same port with the same memory, like a service that was away for a while.
+
+    :param port: 0 chooses a free port
+    :param settings: see `airflow_provider.emulator.settings.Settings`
+    """
+
+    def __init__(self, *, port: int = 0, **settings: Any) -> None:
+        super().__init__(build_settings(Settings(), settings))
+        self.port = port
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> Self:
+        """Start to serve; returns when requests can come."""
+        if self._thread is not None:
+            raise RuntimeError("The emulator is running already.")
+        ready: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(ready,), name="compliance-emulator", daemon=True
+        )
+        self._thread.start()
+        try:
+            ready.result(START_TIMEOUT)
+        except OSError as error:
+            self._join()
+            reason = os.strerror(error.errno or 0)
+            raise OSError(f"The emulator cannot listen on {HOST}:{self.port}: {reason}.") from error
+        except BaseException:
+            self._join()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stop to serve; connections that are open break."""
+        if self._thread is None or self._loop is None or self._stopping is None:
+            return
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._join()
+
+    def run_on_loop(self, call: Callable[[], R]) -> R:
+        """Run something where the requests are served; at once where nothing is served."""
+        loop = self._loop
+        if loop is None or threading.current_thread() is self._thread:
+            return call()
+        done: Future[R] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(call())
+            except BaseException as error:
+                done.set_exception(error)
+
+        loop.call_soon_threadsafe(run)
+        return done.result(START_TIMEOUT)
+
+    def _join(self) -> None:
+        if self._thread is not None:
+            self._thread.join()
+        self._thread = self._loop = self._stopping = None
+
+    def _run(self, ready: Future[None]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        except BaseException as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _serve(self, ready: Future[None]) -> None:
+        # Whoever stops the emulator does not want to wait for slow answers.
+        runner = web.AppRunner(make_app(self._state, self), access_log=None, shutdown_timeout=0.05)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, HOST, self.port, backlog=1024).start()
+            self.port = runner.addresses[0][1]
+            self._state.base_url = f"http://{HOST}:{self.port}"
+            self._state.identity.issuer = f"{self._state.base_url}/realms/partners"
+            self._stopping = asyncio.Event()
+            self._loop = asyncio.get_running_loop()
+            ready.set_result(None)
+            await self._stopping.wait()
+        finally:
+            await runner.cleanup()

@@ -1,0 +1,1 @@
+"""What the emulator says over HTTP; nothing here remembers anything."""

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+
+import pytest
+
+from airflow_provider.emulator.memory.assessments import assess
+from tests.emulator.documents import make_pdf
+from tests.emulator.raw import Raw
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator import Emulator
+
+PATH = "/api/v1/assessments"
+TEXT = "The provider assists in incidents.\nAuditors may carry out an audit and an inspection at any time."
+
+
+def submit(raw: Raw, payload: dict[str, Any]) -> str:
+    response = raw.post(PATH, json=payload)
+    assert response.status_code == 202
+    uuid: str = response.json()["uuid"]
+    assert urljoin(response.url, response.headers["Location"]) == f"{raw.service.url}{PATH}/{uuid}/status"
+    return uuid
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("Nothing of interest.", "MISSING"),
+        ("An AUDIT may take place.", "NOT_SUFFICIENTLY_REGULATED"),
+        ("An audit or inspection may take place.", "SUFFICIENTLY_REGULATED"),
+    ],
+)
+def test_the_share_of_keywords_found_decides_the_category(text: str, category: str) -> None:
+    criterion = {"name": "Audit", "keywords": ["audit", "inspection", "access right"]}
+
+    assert assess(text, criterion)[0] == category
+
+
+def test_the_rationale_quotes_the_sentence_with_most_keywords_and_names_what_is_absent() -> None:
+    criterion = {"keywords": ["audit", "inspection", "access right", "regulator", "on site"]}
+    text = "An audit is one thing. An audit with an inspection is another! The end."
+
+    _, rationale = assess(text, criterion)
+
+    assert '"An audit with an inspection is another!"' in rationale
+    assert "access right, regulator, on site" in rationale
+
+
+def test_a_long_passage_is_cut() -> None:
+    _, rationale = assess("audit " * 500, {"keywords": ["audit"]})
+
+    assert len(rationale) < 450
+
+
+def test_without_keywords_the_words_of_the_name_are_looked_for() -> None:
+    assert assess("We use cryptography.", {"name": "Use of cryptography"})[0] == "SUFFICIENTLY_REGULATED"
+    assert assess("We use it.", {"name": "Use of cryptography"})[0] == "MISSING"
+
+
+def test_an_assessment_runs_from_submit_to_results(raw: Raw, service: Emulator) -> None:
+    service.configure(jobs="polls:2")
+    content = service.add_job(text=TEXT, status="COMPLETED")
+    uuid = submit(raw, {"frameworkId": 1, "contentUuids": [content]})
+
+    looks = [raw.get(f"{PATH}/{uuid}/status") for _ in range(3)]
+    results = raw.get(f"{PATH}/{uuid}/results").json()
+
+    assert [look.status_code for look in looks] == [200, 200, 303]
+    assert [look.json()["status"] for look in looks[:2]] == ["PENDING", "RUNNING"]
+    assert urljoin(looks[2].url, looks[2].headers["Location"]) == f"{service.url}{PATH}/{uuid}/results"
+    by_criterion = {each["criterion"]: each for each in results["results"]}
+    assert by_criterion["DORA-30-3-e"]["category"] == "SUFFICIENTLY_REGULATED"
+    assert "audit and an inspection" in by_criterion["DORA-30-3-e"]["rationale"]
+    assert by_criterion["DORA-30-3-f"]["category"] == "MISSING"
+    assert sum(results["summary"].values()) == len(results["results"]) == 6
+    numbers = [each["assessmentResponseId"] for each in results["results"]]
+    assert len(set(numbers)) == 6
+    assert all(2**53 < number < 2**63 for number in numbers)
+
+
+def test_the_same_text_gets_the_same_results(raw: Raw) -> None:
+    first, second = (
+        raw.get(f"{PATH}/{submit(raw, {'framework': 'GDPR', 'text': TEXT})}/results").json() for _ in range(2)
+    )
+
+    def judgements(body: dict[str, Any]) -> list[Any]:
+        return [(each["criterion"], each["category"], each["rationale"]) for each in body["results"]]
+
+    assert judgements(first) == judgements(second)
+
+
+@pytest.mark.parametrize("payload", [{}, {"anything": [1, {"goes": None}]}, {"text": 5, "uuids": [None]}])
+def test_any_object_is_accepted_and_then_all_frameworks_are_missing(
+    raw: Raw, payload: dict[str, Any]
+) -> None:
+    results = raw.get(f"{PATH}/{submit(raw, payload)}/results").json()
+
+    assert results["frameworkIds"] == [1, 2]
+    assert results["summary"] == {"SUFFICIENTLY_REGULATED": 0, "NOT_SUFFICIENTLY_REGULATED": 0, "MISSING": 12}
+
+
+@pytest.mark.parametrize("body", [b"[]", b'"text"', b"{"])
+def test_what_is_no_object_is_refused(raw: Raw, body: bytes) -> None:
+    assert raw.post(PATH, data=body, headers={"Content-Type": "application/json"}).status_code == 400
+
+
+def test_a_document_just_submitted_is_waited_for(raw: Raw) -> None:
+    content = raw.submit(make_pdf("An audit and an inspection."))
+    uuid = submit(raw, {"uuid": content, "frameworkId": "1"})
+
+    assert raw.get(f"{PATH}/{uuid}/results").json()["summary"]["SUFFICIENTLY_REGULATED"] == 1
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ({"frameworkId": 77}, "no framework 77"),
+        ({"contentUuids": ["unknown"]}, "unknown is unknown"),
+    ],
+)
+def test_an_assessment_that_makes_no_sense_ends_failed(
+    raw: Raw, payload: dict[str, Any], reason: str
+) -> None:
+    uuid = submit(raw, payload)
+
+    record = raw.get(f"{PATH}/{uuid}/status").json()
+
+    assert record["status"] == "FAILED"
+    assert reason in record["error"]
+    assert raw.get(f"{PATH}/{uuid}/results").status_code == 409
+
+
+def test_a_cancelled_assessment_is_gone(raw: Raw) -> None:
+    uuid = submit(raw, {})
+
+    response = raw.delete(f"{PATH}/{uuid}")
+
+    assert (response.status_code, response.content) == (200, b"")
+    assert raw.get(f"{PATH}/{uuid}/status").status_code == 404
+    assert raw.get(f"{PATH}/{uuid}/results").status_code == 404
+    assert raw.delete(f"{PATH}/{uuid}").status_code == 404
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_results_before_the_end_are_a_conflict(raw: Raw, service: Emulator) -> None:
+    uuid = submit(raw, {})
+    assert raw.get(f"{PATH}/{uuid}/results").status_code == 409
+
+    service.finish_jobs()
+
+    assert raw.get(f"{PATH}/{uuid}/results").status_code == 200
+
+
+def test_partners_do_not_see_each_others_assessments(raw: Raw, service: Emulator) -> None:
+    uuid = submit(raw, {})
+    number = service.add_assessment({})["results"][0]["assessmentResponseId"]
+    service.add_user("other", "secret")
+    with Raw(service, "other", "secret") as other:
+        status = other.get(f"{PATH}/{uuid}/status").status_code
+        feedback = {"expertId": "e", "rationalFeedback": "r", "assessmentResponseId": number}
+        rated = other.post("/api/v1/assessmentFeedback", json=feedback).status_code
+
+    assert (status, rated) == (404, 404)

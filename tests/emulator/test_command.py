@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import json
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.__main__ import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+COMMAND = [sys.executable, "-m", "airflow_provider.emulator"]
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """Run the command until the end of the block; give it with the first lines that it prints."""
+    with subprocess.Popen(
+        [*COMMAND, "--port", "0", *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            lines: list[str] = []
+            for line in process.stdout:
+                lines.append(line.rstrip("\n"))
+                if "Ctrl-C" in line:
+                    break
+            yield process, lines
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_command_prints_the_connection_serves_and_ends_cleanly(number: signal.Signals) -> None:
+    with running("--jobs", "polls:2") as (process, lines):
+        printed = re.findall(r"AIRFLOW_CONN_COMPLIANCE_DEFAULT='(.*)'", "\n".join(lines))
+        connection = json.loads(printed[0])
+        assert printed[1].startswith("compliance://partner:partner-password@http%3A%2F%2F127.0.0.1")
+        settings = requests.get(connection["host"] + "/_emulator/settings", timeout=30).json()
+        assert settings["jobs"] == "polls:2"
+
+        process.send_signal(number)
+        rest, _ = process.communicate(timeout=60)
+
+        assert process.returncode == 0
+        assert rest.strip() == "Stopped."
+
+
+def test_every_option_reaches_the_emulator() -> None:
+    options = "--seed 7 --tame --latency 0.001 --concurrency 9 --max-batch 8 --base-path /v"
+    lifetimes = "--access-lifetime 60 --refresh-lifetime 90"
+    with running(*options.split(), *lifetimes.split()) as (_, lines):
+        found = re.search(r"http://127\.0\.0\.1:\d+/(?=$)", "\n".join(lines), re.MULTILINE)
+        assert found is not None
+        settings = requests.get(f"{found[0]}_emulator/settings", timeout=30).json()
+
+    wanted = {
+        "seed": 7,
+        "quirks": False,
+        "latency": 0.001,
+        "concurrency": 9,
+        "max_batch": 8,
+        "base_path": "/v",
+    }
+    assert settings.items() >= {**wanted, "access_lifetime": 60, "refresh_lifetime": 90}.items()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--jobs", "soon"], "jobs must be instant, polls:N, seconds:N or manual"),
+        (["--frameworks", "no-such-file.json"], "no-such-file.json"),
+    ],
+)
+def test_a_wrong_option_is_named_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["--port", "0", *arguments]) == 1
+
+    assert message in capsys.readouterr().err
+
+
+def test_a_port_in_use_is_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    with Emulator() as service:
+        assert main(["--port", str(service.port)]) == 1
+
+    message = f"The emulator cannot listen on 127.0.0.1:{service.port}: Address already in use.\n"
+    assert capsys.readouterr().err == message
+
+
+def test_the_help_names_every_way_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+
+    out = capsys.readouterr().out
+    assert all(word in out for word in ("instant", "polls:N", "seconds:N", "manual", "127.0.0.1"))

@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin
+from uuid import UUID
+
+import pytest
+
+from tests.emulator.documents import make_docx, make_pdf
+from tests.emulator.raw import CONTENT, Raw
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator import Emulator
+    from tests.emulator.pages import Site
+
+URL = f"{CONTENT}/url"
+BATCH = f"{CONTENT}/status/batch"
+
+
+def test_a_submitted_file_gets_a_job_record_and_a_location_that_leads_to_its_status(raw: Raw) -> None:
+    response = raw.upload(name="Vertrag Ä.pdf")
+
+    record = response.json()
+    assert response.status_code == 202
+    assert str(UUID(record["uuid"])) == record["uuid"]
+    assert (record["sourceType"], record["fileName"], record["status"]) == (
+        "FILE",
+        "Vertrag Ä.pdf",
+        "PENDING",
+    )
+    target = urljoin(response.url, response.headers["Location"])
+    assert target == f"{raw.service.url}{CONTENT}/{record['uuid']}/status"
+
+
+def test_a_file_must_come_as_multipart(raw: Raw) -> None:
+    response = raw.post(f"{CONTENT}/file", data=make_pdf("x"), headers={"Content-Type": "application/pdf"})
+
+    assert response.status_code == 415
+
+
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        ([("document", ("a.pdf", b"%PDF-1.4"))], 400),
+        ([("file", (None, b"%PDF-1.4"))], 400),
+        ([("file", ("a.pdf", b"%PDF-1.4")), ("file", ("b.pdf", b"%PDF-1.4"))], 400),
+        ([("file", ("a.pdf", b""))], 400),
+        ([("file", ("a.txt", b"plain text"))], 415),
+        ([("file", ("a.png", b"\x89PNG"))], 415),
+        ([("note", (None, b"hello")), ("file", ("a.pdf", b"%PDF-1.4"))], 202),
+        ([("file", ("damaged.docx", b"not a zip archive"))], 202),
+        ([("file", ("without-suffix", make_pdf("x")))], 202),
+        ([("file", ("without-suffix", make_docx("x")))], 202),
+    ],
+)
+def test_exactly_one_part_named_file_with_a_pdf_or_docx_is_accepted(
+    raw: Raw, files: list[tuple[str, Any]], status: int
+) -> None:
+    response = raw.post(f"{CONTENT}/file", files=files)
+
+    assert response.status_code == status
+    assert len(raw.service.jobs()) == (1 if status == 202 else 0)
+
+
+def test_a_multipart_body_that_breaks_off_is_refused(raw: Raw) -> None:
+    headers = {"Content-Type": "multipart/form-data; boundary=b"}
+    body = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\nx\r\n--b--\r\n'
+
+    assert raw.post(f"{CONTENT}/file", data=body, headers=headers).status_code == 400
+    assert raw.post(f"{CONTENT}/file", data=b"nonsense", headers=headers).status_code == 400
+    without = {"Content-Type": "multipart/form-data"}
+    assert raw.post(f"{CONTENT}/file", data=body, headers=without).status_code == 400
+
+
+@pytest.mark.compliance_service(max_upload=1000)
+def test_a_file_above_the_limit_gets_413(raw: Raw) -> None:
+    assert raw.upload(b"%PDF-1.4" + b" " * 2000).status_code == 413
+    assert raw.upload(b"%PDF-1.4").status_code == 202
+
+
+def test_a_file_larger_than_memory_is_kept_for_comes_through(raw: Raw) -> None:
+    padding = b"%" + b" " * 3 * 2**20 + b"\n"
+    uuid = raw.submit(make_pdf("Deep inside") + padding)
+
+    assert raw.content(uuid).text == "Deep inside"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b'{"url": 5}',
+        b'{"url": null}',
+        b'{"url": "ftp://example.com/a"}',
+        b'{"url": "example.com"}',
+        b'{"url": "http://"}',
+        b'{"url": "http://[bad"}',
+        b'["http://example.com"]',
+        b"{",
+        b"",
+        b'{"url": NaN}',
+        b"\xff\xfe",
+    ],
+)
+def test_a_url_request_without_a_web_address_is_refused(raw: Raw, body: bytes) -> None:
+    response = raw.post(URL, data=body, headers={"Content-Type": "application/json"})
+
+    assert response.status_code == 400
+    assert response.json()["message"]
+    assert raw.service.jobs() == []
+
+
+def test_a_url_request_must_be_json(raw: Raw) -> None:
+    assert raw.post(URL, data={"url": "http://127.0.0.1/"}).status_code == 415
+
+
+def test_a_page_is_fetched_and_its_text_extracted(raw: Raw, site: Site) -> None:
+    url = site.put("/terms", "<title>Terms</title><p>Audit rights</p>")
+
+    record = raw.post(URL, json={"url": url}).json()
+    job = raw.status(record["uuid"])
+
+    assert (record["sourceType"], record["sourceUrl"]) == ("URL", url)
+    assert record.get("fileName") is None
+    assert job.status_code == 303
+    assert raw.content(record["uuid"]).text == "Terms\nAudit rights"
+    [done] = raw.batch(record["uuid"])
+    assert done["fetchedAt"]
+    assert done["completedAt"]
+
+
+def test_the_status_of_a_completed_job_leads_to_its_content(raw: Raw) -> None:
+    uuid = raw.submit()
+
+    response = raw.status(uuid)
+
+    assert response.status_code == 303
+    assert response.content == b""
+    target = urljoin(response.url, response.headers["Location"])
+    assert target == f"{raw.service.url}{CONTENT}/{uuid}/content"
+    assert raw.get(target.removeprefix(raw.service.url)).status_code == 200
+
+
+@pytest.mark.compliance_service(quirks=False)
+def test_the_content_is_plain_text_in_utf_8(raw: Raw, service: Emulator) -> None:
+    uuid = service.add_job(text="Grüße, 世界")
+
+    response = raw.content(uuid)
+
+    assert response.headers["Content-Type"] == "text/plain;charset=UTF-8"
+    assert response.content == "Grüße, 世界".encode()
+
+
+def test_a_text_can_come_in_another_charset(raw: Raw, service: Emulator) -> None:
+    uuid = service.add_job(text="Grüße", charset="iso-8859-1")
+
+    response = raw.content(uuid)
+
+    assert response.headers["Content-Type"] == "text/plain;charset=ISO-8859-1"
+    assert response.content == "Grüße".encode("latin-1")
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_the_content_of_a_job_that_is_not_completed_is_a_conflict(raw: Raw, service: Emulator) -> None:
+    running, failed = raw.submit(), service.add_job(error="broken", status="FAILED")
+
+    assert raw.content(running).status_code == 409
+    response = raw.content(failed)
+    assert response.status_code == 409
+    assert "FAILED" in response.json()["message"]
+
+
+@pytest.mark.parametrize("operation", ["status", "content", "cancel", "refresh"])
+def test_an_unknown_job_gets_404(raw: Raw, operation: str) -> None:
+    uuid = "00000000-0000-4000-8000-000000000000"
+    response = {
+        "status": lambda: raw.status(uuid),
+        "content": lambda: raw.content(uuid),
+        "cancel": lambda: raw.delete(f"{CONTENT}/{uuid}"),
+        "refresh": lambda: raw.post(f"{CONTENT}/{uuid}/refresh"),
+    }[operation]()
+
+    assert response.status_code == 404
+    assert uuid in response.json()["message"]
+
+
+def test_a_batch_leaves_out_unknown_jobs_and_names_each_job_once(raw: Raw) -> None:
+    first, second = raw.submit(), raw.submit()
+
+    records = raw.batch(first, "unknown", second, first)
+
+    assert sorted(record["uuid"] for record in records) == sorted([first, second])
+    assert raw.batch() == []
+
+
+@pytest.mark.parametrize("body", [{}, {"uuids": "x"}, {"uuids": [1]}, {"uuids": None}, []])
+def test_a_batch_request_must_carry_an_array_of_strings(raw: Raw, body: Any) -> None:
+    assert raw.post(BATCH, json=body).status_code == 400
+
+
+@pytest.mark.compliance_service(max_batch=2)
+def test_a_batch_above_the_limit_gets_413(raw: Raw) -> None:
+    assert raw.post(BATCH, json={"uuids": ["a", "b", "c"]}).status_code == 413
+    assert raw.post(BATCH, json={"uuids": ["a", "b"]}).status_code == 200
+
+
+@pytest.mark.parametrize("jobs", ["instant", "manual"])
+def test_a_cancelled_job_is_deleted_whatever_its_status(raw: Raw, service: Emulator, jobs: str) -> None:
+    service.configure(jobs=jobs)
+    uuid = raw.submit()
+
+    response = raw.delete(f"{CONTENT}/{uuid}")
+
+    assert (response.status_code, response.content) == (200, b"")
+    assert "Content-Type" not in response.headers
+    assert raw.status(uuid).status_code == 404
+    assert raw.batch(uuid) == []
+    assert raw.delete(f"{CONTENT}/{uuid}").status_code == 404
+
+
+def test_a_refresh_fetches_the_page_again(raw: Raw, service: Emulator, site: Site) -> None:
+    url = site.put("/news", "<p>old</p>")
+    uuid = raw.post(URL, json={"url": url}).json()["uuid"]
+    assert raw.content(uuid).text == "old"
+    site.put("/news", "<p>new</p>")
+
+    response = raw.post(f"{CONTENT}/{uuid}/refresh")
+
+    assert response.status_code == 202
+    assert response.json()["uuid"] == uuid
+    assert urljoin(response.url, response.headers["Location"]).endswith(f"/{uuid}/status")
+    assert raw.content(uuid).text == "new"
+
+
+def test_a_refresh_gives_a_failed_job_another_chance(raw: Raw, service: Emulator) -> None:
+    service.fail_jobs("Out of memory.", match="big*.pdf")
+    small, big = raw.submit(name="small.pdf"), raw.submit(name="big-one.pdf")
+    failed = raw.status(big).json()
+    assert (failed["status"], failed["error"]) == ("FAILED", "Out of memory.")
+    assert raw.status(small).status_code == 303
+
+    assert raw.post(f"{CONTENT}/{big}/refresh").status_code == 202
+
+    assert raw.status(big).status_code == 303
+    assert raw.content(big).text == "All services are described here."
+
+
+def test_a_refresh_takes_no_body(raw: Raw) -> None:
+    uuid = raw.submit()
+
+    assert raw.post(f"{CONTENT}/{uuid}/refresh", json={"force": True}).status_code == 400
+
+
+@pytest.mark.compliance_service(jobs="polls:1")
+def test_a_refreshed_job_starts_from_the_beginning(raw: Raw) -> None:
+    uuid = raw.submit()
+    first = [raw.status(uuid).status_code for _ in range(2)]
+    raw.post(f"{CONTENT}/{uuid}/refresh")
+    second = [raw.status(uuid).status_code for _ in range(2)]
+
+    assert first == second == [200, 303]

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import http.client
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+from airflow_provider.emulator.operations import OPERATIONS
+from tests.emulator.raw import CONTENT, Raw
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator import Emulator
+
+FRAMEWORKS = "/api/v1/frameworks"
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_every_operation_wants_a_token(service: Emulator, operation: str) -> None:
+    method, path = OPERATIONS[operation]
+
+    response = requests.request(
+        method, service.url + path.format(uuid=1, framework_id=1, assessment_id=1), timeout=30
+    )
+
+    assert response.status_code == 401
+    assert response.headers["WWW-Authenticate"] == 'Bearer realm="compliance"'
+    assert service.count(operation, 401) == 1
+
+
+@pytest.mark.parametrize("header", ["Basic cGFydG5lcjp4", "Bearer", "Bearer ", "Token abc"])
+def test_another_kind_of_authorization_is_refused(service: Emulator, header: str) -> None:
+    response = requests.get(service.url + FRAMEWORKS, headers={"Authorization": header}, timeout=30)
+
+    assert response.status_code == 401
+
+
+def test_the_scheme_may_be_written_in_any_case(raw: Raw, service: Emulator) -> None:
+    headers = {"Authorization": f"bearer {raw.log_in()['access_token']}"}
+
+    assert requests.get(service.url + FRAMEWORKS, headers=headers, timeout=30).status_code == 200
+
+
+def test_an_expired_token_is_refused_and_the_answer_says_why(raw: Raw, service: Emulator) -> None:
+    token = raw.log_in()["access_token"]
+    service.advance(301)
+
+    response = raw.get(FRAMEWORKS, token=token)
+
+    assert response.status_code == 401
+    assert 'error_description="Token expired"' in response.headers["WWW-Authenticate"]
+
+
+def test_a_token_without_the_scope_gets_403(service: Emulator) -> None:
+    service.add_user("guest", "secret", scope="profile")
+    with Raw(service, "guest", "secret") as guest:
+        response = guest.get(FRAMEWORKS)
+
+    assert response.status_code == 403
+    assert 'error="insufficient_scope"' in response.headers["WWW-Authenticate"]
+
+
+def test_the_partner_comes_from_the_token_whatever_idp_subject_the_client_sends(
+    raw: Raw, service: Emulator
+) -> None:
+    stranger = service.add_user("other", "secret")
+
+    response = raw.post(
+        f"{CONTENT}/file", files={"file": ("a.pdf", b"%PDF-1.4")}, headers={"IDP_SUBJECT": stranger}
+    )
+
+    assert response.status_code == 202
+    assert service.jobs()[0]["subject"] != stranger
+
+
+def test_partners_do_not_see_each_other(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    service.add_user("other", "secret")
+    with Raw(service, "other", "secret") as other:
+        answers = [other.status(uuid), other.content(uuid), other.delete(f"{CONTENT}/{uuid}")]
+        batch = other.batch(uuid)
+
+    assert [answer.status_code for answer in answers] == [404, 404, 404]
+    assert batch == []
+
+
+def test_errors_are_json_with_the_fields_of_spring(raw: Raw) -> None:
+    response = raw.status("no-such-job")
+
+    assert response.status_code == 404
+    assert response.headers["Content-Type"].startswith("application/json")
+    body = response.json()
+    assert body.keys() == {"timestamp", "status", "error", "message", "path"}
+    assert (body["status"], body["error"]) == (404, "Not Found")
+    assert body["path"] == f"{CONTENT}/no-such-job/status"
+
+
+def test_a_wrong_method_gets_405_and_the_right_ones(raw: Raw) -> None:
+    response = raw.call("PUT", FRAMEWORKS)
+
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "GET"
+    assert response.json()["error"] == "Method Not Allowed"
+
+
+def test_an_unknown_path_gets_404_with_a_token_and_401_without(raw: Raw, service: Emulator) -> None:
+    assert raw.get("/api/v1/nothing").status_code == 404
+    assert requests.get(f"{service.url}/api/v1/nothing", timeout=30).status_code == 401
+
+
+def test_a_body_beyond_all_reason_gets_413(raw: Raw) -> None:
+    headers = {"Content-Type": "application/json"}
+
+    assert raw.post("/api/v1/assessments", data=b" " * (65 * 2**20), headers=headers).status_code == 413
+
+
+def test_a_mistake_of_the_emulator_itself_is_a_500_in_json_and_in_the_log(
+    raw: Raw, service: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    service._state.catalogue.frameworks = [{"nonsense": True}]
+
+    response = raw.get(FRAMEWORKS)
+
+    assert (response.status_code, response.json()["status"]) == (500, 500)
+    assert "The emulator broke on GET /api/v1/frameworks" in caplog.text
+
+
+def test_a_host_name_that_is_not_this_machine_is_refused(service: Emulator) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    try:
+        connection.request(
+            "GET", "/_emulator/connection", headers={"Host": f"attacker.example:{service.port}"}
+        )
+        assert connection.getresponse().status == 421
+    finally:
+        connection.close()
+
+
+@pytest.mark.compliance_service(base_path="/compliance/eu")
+def test_the_service_can_live_under_a_path_prefix(raw: Raw, service: Emulator) -> None:
+    assert service.url.endswith("/compliance/eu")
+    assert raw.get(FRAMEWORKS).status_code == 200
+    uuid = raw.submit()
+    assert raw.status(uuid).status_code == 303
+    bare = requests.get(f"http://127.0.0.1:{service.port}{FRAMEWORKS}", timeout=30)
+    assert bare.status_code == 404

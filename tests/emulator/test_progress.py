@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.emulator.raw import CONTENT, Raw, statuses_until_done
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator import Emulator
+    from tests.emulator.pages import Site
+
+
+@pytest.mark.parametrize(
+    ("jobs", "seen"),
+    [
+        ("instant", ["303"]),
+        ("polls:0", ["303"]),
+        ("polls:1", ["RUNNING", "303"]),
+        ("polls:3", ["PENDING", "RUNNING", "RUNNING", "303"]),
+    ],
+)
+def test_a_job_is_done_after_so_many_looks(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
+    service.configure(jobs=jobs)
+
+    assert statuses_until_done(raw, raw.submit()) == seen
+
+
+@pytest.mark.compliance_service(jobs="polls:2")
+def test_a_look_by_the_batch_counts_and_one_by_the_controls_does_not(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    for _ in range(5):
+        service.jobs()
+    statuses = [raw.batch(uuid)[0]["status"] for _ in range(3)]
+
+    assert statuses == ["PENDING", "RUNNING", "COMPLETED"]
+    assert service.job(uuid)["looks"] == 3
+
+
+@pytest.mark.compliance_service(jobs="seconds:100")
+def test_a_job_is_done_after_so_many_seconds(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    seen = []
+    for step in (0, 40, 61):
+        service.advance(step)
+        seen.append(raw.batch(uuid)[0]["status"])
+
+    assert seen == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_a_job_waits_for_the_test_when_told_so(raw: Raw, service: Emulator) -> None:
+    good, bad = raw.submit(), raw.submit(b"%PDF-1.4 broken")
+    for _ in range(5):
+        assert raw.status(good).status_code == 200
+
+    service.finish_jobs()
+
+    assert raw.status(good).status_code == 303
+    assert raw.status(bad).json()["status"] == "FAILED"
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_one_job_can_be_finished_alone(raw: Raw, service: Emulator) -> None:
+    first, second = raw.submit(), raw.submit()
+    service.finish_jobs(first)
+
+    assert [raw.status(first).status_code, raw.status(second).status_code] == [303, 200]
+
+
+def test_a_completed_job_stays_completed(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    raw.status(uuid)
+    service.configure(jobs="polls:9")
+
+    assert raw.status(uuid).status_code == 303
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "FAILED", "CANCELLED", "ARCHIVED_BY_LAW"])
+def test_a_status_can_be_forced_even_one_that_no_document_mentions(
+    raw: Raw, service: Emulator, status: str
+) -> None:
+    uuid = service.add_job(text="x", status=status)
+
+    response = raw.status(uuid)
+
+    assert (response.status_code, response.json()["status"]) == (200, status)
+    assert raw.batch(uuid)[0]["status"] == status
+
+
+def test_a_job_can_be_changed_while_it_waits(raw: Raw, service: Emulator) -> None:
+    uuid = service.add_job(status="RUNNING")
+    service.set_job(uuid, status="COMPLETED", text="late but there", charset="utf-16")
+
+    response = raw.content(uuid)
+
+    assert response.content.decode("utf-16") == "late but there"
+
+
+def test_a_failed_job_says_why_and_has_no_completed_at(raw: Raw) -> None:
+    record = raw.status(raw.submit(b"%PDF-1.4 broken")).json()
+
+    assert record["status"] == "FAILED"
+    assert "damaged" in record["error"]
+    assert record.get("completedAt") is None
+
+
+def test_a_job_that_the_service_has_lost_is_unknown(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    service.remove_job(uuid)
+
+    assert raw.status(uuid).status_code == 404
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_jobs_can_be_told_to_fail_for_ever(raw: Raw, service: Emulator) -> None:
+    service.fail_jobs("No.", times=None)
+    uuid = raw.submit()
+    service.finish_jobs()
+    assert raw.status(uuid).json()["error"] == "No."
+
+    raw.post(f"{CONTENT}/{uuid}/refresh")
+    service.finish_jobs()
+    assert raw.status(uuid).json()["error"] == "No."
+
+
+def test_a_job_in_the_middle_of_a_fetch_can_be_cancelled(raw: Raw, site: Site, service: Emulator) -> None:
+    service.configure(jobs="polls:1")
+    uuid = raw.post(f"{CONTENT}/url", json={"url": site.url + "/silent"}).json()["uuid"]
+
+    assert raw.status(uuid).json()["status"] == "RUNNING"
+    assert raw.delete(f"{CONTENT}/{uuid}").status_code == 200
+
+
+@pytest.mark.parametrize("wrong", ["soon", "polls", "polls:-1", "polls:x", "seconds:inf", "instant:1", ""])
+def test_an_unknown_progress_is_refused(service: Emulator, wrong: str) -> None:
+    with pytest.raises(ValueError, match="instant, polls:N, seconds:N or manual"):
+        service.configure(jobs=wrong)

@@ -1,0 +1,211 @@
+from __future__ import annotations
+
+import gc
+import json
+import socket
+import subprocess
+import sys
+import threading
+import weakref
+from typing import TYPE_CHECKING
+
+import pytest
+import requests
+
+from airflow_provider.emulator import Emulator
+from tests.emulator.documents import make_pdf
+from tests.emulator.raw import CONTENT, Raw
+
+if TYPE_CHECKING:
+    from tests.emulator.pages import Site
+
+
+def test_it_listens_on_one_loopback_address_only(service: Emulator) -> None:
+    # All of 127.0.0.0/8 leads to this machine, so a server that listens everywhere would answer here too.
+    with pytest.raises(OSError, match=r"refused|unreachable|assign"):
+        socket.create_connection(("127.0.0.2", service.port), timeout=30).close()
+
+
+def leave_work_unfinished(site: Site) -> int:
+    """Stop an emulator with files to read and a page to fetch; return the port that it had."""
+    with Emulator(jobs="polls:3") as service, Raw(service) as raw:
+        raw.post(f"{CONTENT}/url", json={"url": site.url + "/silent"})
+        for _ in range(10):
+            raw.submit(make_pdf("x") + b"%" * 2**21)
+        return service.port
+
+
+def test_a_stop_leaves_no_thread_no_socket_and_no_file(site: Site) -> None:
+    before = set(threading.enumerate())
+
+    port = leave_work_unfinished(site)
+
+    assert {thread for thread in set(threading.enumerate()) - before if "emulator" in thread.name} == set()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=30).close()
+    # Whatever was left open complains now, and a complaint is an error here.
+    gc.collect()
+
+
+def test_a_stopped_emulator_takes_no_memory() -> None:
+    def use_one() -> weakref.ref[Emulator]:
+        with Emulator() as service, Raw(service) as raw:
+            raw.status(raw.submit())
+            return weakref.ref(service)
+
+    gone = use_one()
+    gc.collect()
+
+    assert gone() is None
+
+
+def test_it_comes_back_on_the_same_port_with_the_same_memory() -> None:
+    with Emulator() as service:
+        with Raw(service) as raw:
+            uuid = raw.submit()
+            assert raw.status(uuid).status_code == 303
+        port = service.port
+        service.stop()
+        assert service.jobs()[0]["uuid"] == uuid
+        service.start()
+        with Raw(service) as raw:
+            assert raw.status(uuid).status_code == 303
+
+        assert service.port == port
+
+
+def test_it_cannot_be_started_twice(service: Emulator) -> None:
+    with pytest.raises(RuntimeError, match="running already"):
+        service.start()
+
+
+def test_a_second_stop_does_nothing() -> None:
+    service = Emulator().start()
+    service.stop()
+    service.stop()
+
+
+def test_a_port_in_use_is_named() -> None:
+    with Emulator() as service, pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{service.port}"):
+        Emulator(port=service.port).start()
+
+
+def test_two_emulators_do_not_know_each_other() -> None:
+    with Emulator() as first, Emulator() as second, Raw(first) as raw:
+        raw.submit()
+        token = raw.log_in()["access_token"]
+        with Raw(second) as other:
+            assert other.get("/api/v1/info", token=token).status_code == 401
+
+        assert (len(first.jobs()), len(second.jobs())) == (1, 0)
+
+
+def test_an_answer_that_is_still_waiting_does_not_delay_the_stop() -> None:
+    errors: list[object] = []
+    with Emulator() as service, Raw(service) as raw:
+        raw.log_in()
+        service.fail("list_frameworks", delay=600)
+
+        def call() -> None:
+            try:
+                raw.get("/api/v1/frameworks")
+            except requests.ConnectionError as error:
+                errors.append(error)
+
+        caller = threading.Thread(target=call)
+        caller.start()
+        while service.counters()["in_flight"] == 0:
+            threading.Event().wait(0.01)
+        service.stop()
+        caller.join(30)
+
+    assert not caller.is_alive()
+    assert errors
+
+
+def test_the_controls_can_be_used_from_many_threads(service: Emulator) -> None:
+    def add() -> None:
+        for _ in range(50):
+            service.add_job()
+
+    threads = [threading.Thread(target=add) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert len(service.jobs()) == 400
+
+
+def test_a_count_of_an_operation_that_does_not_exist_is_refused(service: Emulator) -> None:
+    with pytest.raises(ValueError, match="No operation is called 'submit_fil'"):
+        service.count("submit_fil")
+
+
+def test_an_error_in_a_control_reaches_the_caller(service: Emulator) -> None:
+    with pytest.raises(KeyError, match="no job"):
+        service.job("nothing")
+
+
+def test_the_connection_is_what_airflow_reads_as_json_and_as_uri(service: Emulator) -> None:
+    from airflow.models.connection import Connection
+
+    for connection in (
+        Connection.from_json(service.connection_json),
+        Connection(uri=service.connection_uri),
+    ):
+        assert connection.conn_type == "compliance"
+        assert connection.host == service.url
+        assert (connection.login, connection.password) == ("partner", "partner-password")
+        assert connection.extra_dejson == {
+            "token_url": service.token_url,
+            "client_id": "airflow",
+            "client_secret": "airflow-secret",
+        }
+
+
+def test_the_emulator_imports_neither_airflow_nor_the_client() -> None:
+    code = """
+import sys
+from airflow_provider.emulator import Emulator
+with Emulator():
+    pass
+ours = [name for name in sys.modules if name.startswith("airflow_provider.") and ".emulator" not in name]
+print(ours, "airflow" in sys.modules)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
+    )
+
+    assert done.stdout.strip() == "[] False"
+
+
+@pytest.mark.parametrize("missing", ["selectolax", "pypdfium2", "jwt"])
+def test_without_the_extra_the_message_says_what_to_install(missing: str) -> None:
+    code = f"""
+import sys
+sys.modules["{missing}"] = None
+from airflow_provider.emulator.__main__ import main
+sys.exit(main(["--port", "0"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+
+    assert done.returncode == 1
+    assert "pip install 'airflow-provider-compliance[emulator]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_unknown_setting_is_refused_with_a_list_of_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"no setting job\. There are: jobs, "):
+        Emulator(job="instant")
+    with pytest.raises(ValueError, match="base_path must look like"):
+        Emulator(base_path="x/")
+
+
+def test_everything_that_a_person_wants_to_see_is_json(service: Emulator) -> None:
+    service.add_job(text="\udcff lone", file_name="\ud800.pdf")
+    answer = requests.get(f"http://127.0.0.1:{service.port}/_emulator/overview", timeout=30)
+
+    assert json.loads(answer.text)["jobs"][0]["name"] == "\ud800.pdf"

@@ -1,0 +1,267 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import TYPE_CHECKING, Any
+
+import jwt
+import pytest
+import requests
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator import Emulator
+    from tests.emulator.raw import Raw
+
+FRAMEWORKS = "/api/v1/frameworks"
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    payload = token.split(".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return claims
+
+
+def test_a_token_is_signed_with_a_key_of_the_jwks_endpoint(raw: Raw, service: Emulator) -> None:
+    token = raw.log_in()["access_token"]
+    keys = requests.get(service.token_url.removesuffix("token") + "certs", timeout=30).json()
+    key = jwt.PyJWKSet.from_dict(keys)[jwt.get_unverified_header(token)["kid"]]
+
+    claims = jwt.decode(token, key.key, algorithms=["RS256"], options={"verify_aud": False})
+
+    assert claims["exp"] - claims["iat"] in (300, 301)
+    assert keys["keys"][0].keys() == {"kty", "key_ops", "n", "e", "kid", "alg", "use"}
+
+
+def test_the_password_grant_gives_access_and_refresh_tokens_with_their_lifetimes(raw: Raw) -> None:
+    answer = raw.log_in()
+
+    assert answer["expires_in"] == 300
+    assert answer["refresh_expires_in"] == 1800
+    assert answer["token_type"] == "Bearer"
+    assert claims_of(answer["refresh_token"])["exp"] - claims_of(answer["refresh_token"])["iat"] in (
+        1800,
+        1801,
+    )
+
+
+@pytest.mark.parametrize("missing", ["username", "password", "client_id", "client_secret", "grant_type"])
+def test_each_parameter_of_the_password_grant_is_required(raw: Raw, missing: str) -> None:
+    response = raw.post_token(**{missing: None})
+
+    assert response.status_code == 400
+    assert response.json() == {
+        "error": "invalid_request",
+        "error_description": f"Missing form parameter: {missing}",
+    }
+
+
+@pytest.mark.parametrize("missing", ["client_id", "client_secret", "refresh_token"])
+def test_each_parameter_of_the_refresh_grant_is_required(raw: Raw, missing: str) -> None:
+    refresh_token = raw.log_in()["refresh_token"]
+
+    response = raw.post_token(
+        username=None,
+        password=None,
+        grant_type="refresh_token",
+        refresh_token=None if missing == "refresh_token" else refresh_token,
+        **({} if missing == "refresh_token" else {missing: None}),
+    )
+
+    assert response.status_code == 400
+    assert response.json()["error"] == "invalid_request"
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "error"),
+    [
+        ({"client_secret": "wrong"}, 401, "invalid_client"),
+        ({"client_id": "nobody"}, 401, "invalid_client"),
+        ({"password": "wrong"}, 401, "invalid_grant"),
+        ({"username": "nobody"}, 401, "invalid_grant"),
+        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
+    ],
+)
+def test_wrong_credentials_get_the_oauth_error(
+    raw: Raw, changes: dict[str, str], status: int, error: str
+) -> None:
+    response = raw.post_token(**changes)
+
+    assert response.status_code == status
+    assert response.json()["error"] == error
+    assert response.json()["error_description"]
+
+
+def test_only_form_encoding_is_accepted(raw: Raw, service: Emulator) -> None:
+    body = {**raw.credentials, "grant_type": "password"}
+
+    as_json = requests.post(service.token_url, json=body, timeout=30)
+    as_multipart = requests.post(
+        service.token_url, files={name: (None, value) for name, value in body.items()}, timeout=30
+    )
+
+    assert [as_json.status_code, as_multipart.status_code] == [415, 415]
+    assert as_json.json()["error"] == "invalid_request"
+
+
+def test_a_parameter_given_twice_is_refused(raw: Raw, service: Emulator) -> None:
+    pairs = [*raw.credentials.items(), ("grant_type", "password"), ("username", "somebody")]
+
+    response = requests.post(service.token_url, data=pairs, timeout=30)
+
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
+
+
+def test_a_form_that_is_not_text_is_refused(service: Emulator) -> None:
+    headers = {"Content-Type": "application/x-www-form-urlencoded; charset=nonsense"}
+
+    response = requests.post(service.token_url, data=b"grant_type=password", headers=headers, timeout=30)
+
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
+
+
+def test_a_refresh_gives_new_tokens_of_the_same_session(raw: Raw) -> None:
+    first = raw.log_in()
+
+    second = raw.renew(first["refresh_token"]).json()
+
+    assert second["session_state"] == first["session_state"]
+    assert second["access_token"] != first["access_token"]
+    assert second["refresh_token"] != first["refresh_token"]
+    assert raw.get(FRAMEWORKS, token=second["access_token"]).status_code == 200
+
+
+def test_a_used_refresh_token_is_refused_and_the_new_one_still_works(raw: Raw) -> None:
+    first = raw.log_in()
+    second = raw.renew(first["refresh_token"]).json()
+
+    again = raw.renew(first["refresh_token"])
+
+    assert (again.status_code, again.json()["error"]) == (400, "invalid_grant")
+    assert raw.renew(second["refresh_token"]).status_code == 200
+
+
+def test_an_expired_refresh_token_is_refused(raw: Raw, service: Emulator) -> None:
+    refresh_token = raw.log_in()["refresh_token"]
+    service.advance(1801)
+
+    response = raw.renew(refresh_token)
+
+    assert (response.status_code, response.json()["error"]) == (400, "invalid_grant")
+
+
+def test_an_access_token_cannot_be_used_to_refresh(raw: Raw) -> None:
+    response = raw.renew(raw.log_in()["access_token"])
+
+    assert response.status_code == 400
+    assert response.json() == {"error": "invalid_grant", "error_description": "Invalid token"}
+
+
+@pytest.mark.compliance_service(access_lifetime=60, refresh_lifetime=120)
+def test_the_lifetimes_can_be_set(raw: Raw, service: Emulator) -> None:
+    answer = raw.log_in()
+    service.advance(30)
+    before = raw.get(FRAMEWORKS, token=answer["access_token"]).status_code
+    service.advance(30)
+    after = raw.get(FRAMEWORKS, token=answer["access_token"]).status_code
+
+    assert (answer["expires_in"], answer["refresh_expires_in"]) == (60, 120)
+    assert (before, after) == (200, 401)
+
+
+@pytest.mark.compliance_service(lock_after=3, lock_seconds=60)
+def test_wrong_passwords_in_a_row_lock_the_user_for_a_while(raw: Raw, service: Emulator) -> None:
+    for _ in range(3):
+        raw.post_token(password="wrong")
+
+    locked = raw.post_token()
+    assert (locked.status_code, locked.json()["error"]) == (401, "invalid_grant")
+    assert service.tokens()["locked_users"] == ["partner"]
+
+    service.advance(61)
+    assert raw.post_token().status_code == 200
+
+
+@pytest.mark.compliance_service(lock_after=3)
+def test_a_good_password_in_between_prevents_the_lock(raw: Raw, service: Emulator) -> None:
+    for password in ("wrong", "wrong", None, "wrong", "wrong"):
+        raw.post_token(**({"password": password} if password else {}))
+
+    assert service.tokens()["locked_users"] == []
+
+
+@pytest.mark.compliance_service(lock_after=1)
+def test_a_locked_user_can_be_let_in_again(raw: Raw, service: Emulator) -> None:
+    raw.post_token(password="wrong")
+    service.unlock_users()
+
+    assert raw.post_token().status_code == 200
+
+
+def test_revoked_tokens_work_neither_to_call_nor_to_refresh(raw: Raw, service: Emulator) -> None:
+    answer = raw.log_in()
+    service.revoke_tokens()
+
+    assert raw.get(FRAMEWORKS, token=answer["access_token"]).status_code == 401
+    assert raw.renew(answer["refresh_token"]).status_code == 400
+    assert raw.log_in()["not-before-policy"] > 0
+
+
+def test_expired_access_tokens_can_still_be_refreshed(raw: Raw, service: Emulator) -> None:
+    answer = raw.log_in()
+    service.expire_tokens()
+
+    assert raw.get(FRAMEWORKS, token=answer["access_token"]).status_code == 401
+    renewed = raw.renew(answer["refresh_token"]).json()
+    assert raw.get(FRAMEWORKS, token=renewed["access_token"]).status_code == 200
+
+
+def test_logins_and_refreshes_are_counted_apart_and_no_token_is_kept(raw: Raw, service: Emulator) -> None:
+    answer = raw.log_in()
+    raw.renew(answer["refresh_token"])
+    raw.post_token(password="wrong")
+
+    counters = service.counters()
+    assert (counters["logins"], counters["refreshes"]) == (1, 1)
+    assert counters["operations"]["login"] == {"200": 1, "401": 1}
+    seen = json.dumps([service.tokens(), service.requests(), service.overview()])
+    assert answer["access_token"] not in seen
+    assert answer["refresh_token"] not in seen
+
+
+def forge(claims: dict[str, Any], kid: str = "emulator-1") -> str:
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": kid})
+
+
+def without_signature(claims: dict[str, Any]) -> str:
+    parts = ({"alg": "none", "kid": "emulator-1"}, claims)
+    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
+    return f"{encoded[0]}.{encoded[1]}."
+
+
+@pytest.mark.parametrize(
+    "kind", ["other key", "unknown key", "no signature", "garbage", "not ascii", "changed", "refresh token"]
+)
+def test_a_forged_token_is_refused(raw: Raw, kind: str) -> None:
+    answer = raw.log_in()
+    good = answer["access_token"]
+    head, _, signature = good.split(".")
+    changed = (
+        base64.urlsafe_b64encode(json.dumps({**claims_of(good), "sub": "x"}).encode()).rstrip(b"=").decode()
+    )
+    token = {
+        "other key": forge(claims_of(good)),
+        "unknown key": forge(claims_of(good), kid="other"),
+        "no signature": without_signature(claims_of(good)),
+        "garbage": "not-a-token",
+        "not ascii": "\xff.\xff.\xff",
+        "changed": f"{head}.{changed}.{signature}",
+        "refresh token": answer["refresh_token"],
+    }[kind]
+
+    response = raw.get(FRAMEWORKS, token=token)
+
+    assert response.status_code == 401
+    assert 'error="invalid_token"' in response.headers["WWW-Authenticate"]
+    assert raw.get(FRAMEWORKS, token=good).status_code == 200
