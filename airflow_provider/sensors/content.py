@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import (
     AirflowSensorTimeout,
@@ -103,7 +103,7 @@ class ComplianceContentSensor(BaseSensorOperator):
             hook = ComplianceHook(self.conn_id)
             ending = wait_for_jobs(hook, uuids, self.poke_interval, limit.deadline, self.log)
         except (AirflowTaskTimeout, AirflowSensorTimeout) as error:
-            return self._end(error)
+            raise self._verdict(error) from None
         return self._conclude(ending, limit)
 
     def execute_complete(self, context: Context, event: Any = None, limit: str = "") -> list[Record]:
@@ -119,7 +119,7 @@ class ComplianceContentSensor(BaseSensorOperator):
             if may_pass(error):
                 self.log.warning("The service can't be asked right now, going on: %s", error)
                 return False
-            return self._end(error)
+            raise self._verdict(error) from None
         if any(uuid in jobs and not jobs[uuid].status.is_final for uuid in uuids):
             return False
         ending = Ending("done", {uuid: record_of(uuid, jobs.get(uuid)) for uuid in uuids})
@@ -132,14 +132,17 @@ class ComplianceContentSensor(BaseSensorOperator):
         if error is None:
             self.log.info("All %s jobs are completed; waited %.0f s for them.", len(uuids), ending.seconds)
             return [ending.jobs[uuid] for uuid in uuids]
+        failure: BaseException = error
         if ending.kind != "timeout":
-            self._end(error if ending.transient else without_retries(error))
-        self._end(
-            limit.exceeded(error) if limit.name == "execution_timeout" else AirflowSensorTimeout(str(error))
-        )
+            failure = error if ending.transient else without_retries(error)
+        elif limit.name == "timeout":
+            failure = AirflowSensorTimeout(str(error))
+        else:
+            failure = limit.exceeded(error)
+        raise self._verdict(failure)
 
-    def _end(self, error: BaseException) -> NoReturn:
-        """Fail, or skip where that is asked for."""
+    def _verdict(self, error: BaseException) -> BaseException:
+        """Return what to raise: the error, or a skip where that is asked for."""
         if self.soft_fail or self.never_fail:
-            raise AirflowSkipException(f"Skipped instead of failed: {error}") from error
-        raise error
+            return AirflowSkipException(f"Skipped instead of failed: {error}")
+        return error
