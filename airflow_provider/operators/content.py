@@ -97,7 +97,9 @@ class ComplianceJobOperator(BaseOperator):
             timeout=limit.for_airflow,
         )
 
-    def execute_complete(self, context: Context, event: Any = None, uuid: str = "", limit: str = "") -> str:
+    def execute_complete(
+        self, context: Context, event: Any = None, uuid: str = "", limit: str = "timeout"
+    ) -> str:
         """Go on after the trigger's event."""
         return self._conclude(Ending.of(event), Limit(limit), uuid)
 

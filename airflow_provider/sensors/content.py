@@ -106,7 +106,7 @@ class ComplianceContentSensor(BaseSensorOperator):
             raise self._verdict(error) from None
         return self._conclude(ending, limit)
 
-    def execute_complete(self, context: Context, event: Any = None, limit: str = "") -> list[Record]:
+    def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[Record]:
         """Go on after the trigger's event."""
         return self._conclude(Ending.of(event), Limit(limit))
 
