@@ -1,0 +1,81 @@
+"""Tasks run as Airflow runs them, in a process: executed, deferred, their trigger rebuilt from its row, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib import import_module
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+from airflow_provider.emulator import Emulator
+
+
+class StateStore(dict[str, Any]):
+    """Airflow's task state store: survives the attempts of a task."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+@dataclass
+class TaskInstance:
+    """What the operators use of a task instance."""
+
+    start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
+    xcoms: dict[str, Any] = field(default_factory=dict)
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+
+@dataclass
+class Attempts:
+    """The attempts of one task instance."""
+
+    store: StateStore | None = field(default_factory=StateStore)
+    deferrals: list[dict[str, Any]] = field(default_factory=list)
+    events: list[Any] = field(default_factory=list)
+    ti: TaskInstance = field(default_factory=TaskInstance)
+
+    def run(self, task: Any) -> Any:
+        """Make one attempt."""
+        self.ti = TaskInstance()
+        context: Any = {"ti": self.ti, **({"task_state_store": self.store} if self.store is not None else {})}
+        try:
+            return task.execute(context)
+        except TaskDeferred as deferred:
+            path, kwargs = deferred.trigger.serialize()
+            kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
+            self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
+            module, _, name = path.rpartition(".")
+            event = asyncio.run(self._fire(getattr(import_module(module), name)(**kwargs)))
+            self.events.append(event)
+            resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
+            return task.resume_execution(deferred.method_name, resumed, context)
+
+    async def _fire(self, trigger: Any) -> Any:
+        async for event in trigger.run():
+            return event.payload
+        raise AssertionError("The trigger ended without an event.")
+
+
+@pytest.fixture
+def attempts() -> Attempts:
+    return Attempts()
+
+
+@pytest.fixture(params=[False, True], ids=["here", "deferred"])
+def deferrable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+@pytest.fixture
+def service(compliance_service: Emulator) -> Emulator:
+    """The emulator; its jobs end when a test says so."""
+    compliance_service.configure(jobs="manual")
+    return compliance_service

@@ -1,0 +1,278 @@
+"""Submit, refresh and cancel: each outcome, waiting here and deferred."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.content import (
+    ComplianceCancelContentOperator,
+    ComplianceRefreshContentOperator,
+    ComplianceSubmitFileOperator,
+    ComplianceSubmitUrlOperator,
+)
+from tests.support.values import PDF
+from tests.waiting.conftest import Attempts
+
+PAGE = "http://127.0.0.1:9/page"
+
+
+def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitUrlOperator:
+    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "url": PAGE}
+    return ComplianceSubmitUrlOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})
+
+
+def when_submitted(service: Emulator, **change: Any) -> None:
+    """Let the job that is submitted next come to this end at once."""
+    service.configure(jobs="instant")
+    if "error" in change:
+        service.fail_jobs(change["error"])
+
+
+def test_a_submit_returns_the_uuid_as_soon_as_the_service_has_it(
+    service: Emulator, attempts: Attempts
+) -> None:
+    uuid = attempts.run(submit(wait_for_completion=False))
+    assert service.job(uuid)["url"] == PAGE
+    assert not attempts.deferrals
+    assert service.count("get_statuses") == service.count("get_status") == 0
+
+
+def test_a_file_is_submitted_under_its_name(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    path = tmp_path / "contract.pdf"
+    path.write_bytes(PDF)
+    uuid = attempts.run(ComplianceSubmitFileOperator(task_id="t", file=str(path), file_name="renamed.pdf"))
+    assert service.job(uuid)["file_name"] == "renamed.pdf"
+
+
+@pytest.mark.compliance_service(jobs="seconds:1")
+def test_a_completed_job_is_a_success(
+    compliance_service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    compliance_service.add_job(text="the page")
+    uuid = attempts.run(submit(deferrable, url=f"{compliance_service.url}/"))
+    assert compliance_service.job(uuid)["status"] == "COMPLETED"
+    assert len(attempts.deferrals) == deferrable
+    assert compliance_service.count("submit_url", 202) == 1
+
+
+def test_a_failed_job_fails_the_task_with_the_service_s_reason(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    when_submitted(service, error="The page is in Latin.")
+    with pytest.raises(exc.ComplianceJobError, match=r"failed: The page is in Latin\.") as caught:
+        attempts.run(submit(deferrable))
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"status": "CANCELLED"}, "was cancelled"),
+        (None, "not known to the service"),
+        ({"status": "FAILED"}, "failed"),
+    ],
+)
+def test_a_job_that_goes_away_fails_the_task(
+    service: Emulator, attempts: Attempts, deferrable: bool, change: dict[str, str] | None, message: str
+) -> None:
+    class Vanishing(ComplianceSubmitUrlOperator):
+        def begin(self, hook: Any) -> Any:
+            job = super().begin(hook)
+            if change is None:
+                service.remove_job(job.uuid)
+            else:
+                service.set_job(job.uuid, **change)
+            return job
+
+    task = Vanishing(
+        task_id="t", url=PAGE, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
+    )
+    with pytest.raises(exc.ComplianceJobError, match=message):
+        attempts.run(task)
+
+
+def test_after_the_timeout_the_job_is_cancelled_and_the_task_fails(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError, match=r"The time is up after \d+ s.*still under way"):
+        attempts.run(submit(deferrable, timeout=0.3))
+    assert service.count("cancel", 200) == 1
+
+
+def test_without_cancel_on_kill_the_job_goes_on_after_the_timeout(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(submit(deferrable, timeout=0.3, cancel_on_kill=False))
+    assert service.count("cancel") == 0
+
+
+def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
+    with pytest.raises(AirflowTaskTimeout, match="still under way"):
+        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=0.3)))
+    assert service.count("cancel", 200) == 1
+
+
+@pytest.mark.parametrize(
+    "fault", [{"status": 500}, {"reset": "before"}, {"html": True}, {"status": 503, "retry_after": 0}]
+)
+def test_passing_faults_do_not_end_a_wait(
+    compliance_service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
+) -> None:
+    compliance_service.configure(jobs="seconds:1")
+    compliance_service.fail("get_status*", times=5, **fault)
+    uuid = attempts.run(submit(deferrable, url=f"{compliance_service.url}/"))
+    assert compliance_service.job(uuid)["status"] == "COMPLETED"
+
+
+def test_a_login_that_is_refused_during_the_wait_ends_it_for_good(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    service.fail("refresh_token", status=400, times=None)
+    service.fail("login", status=401, body={"error": "invalid_grant"}, times=None, skip=1)
+
+    class Revoked(ComplianceSubmitUrlOperator):
+        def begin(self, hook: Any) -> Any:
+            job = super().begin(hook)
+            service.revoke_tokens()
+            return job
+
+    task = Revoked(task_id="t", url=PAGE, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05)
+    with pytest.raises(AirflowFailException, match="refused user 'partner'"):
+        attempts.run(task)
+
+
+@pytest.mark.parametrize("event", [None, {}, {"kind": "?"}, "done", {"status": "success"}])
+def test_an_event_that_is_not_understood_fails_the_task(service: Emulator, event: Any) -> None:
+    with pytest.raises(exc.ComplianceError, match="not understood"):
+        submit().execute_complete({}, event=event, uuid="u")
+
+
+def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) -> None:
+    task = submit(wait_for_completion=False)
+    uuid = attempts.run(task)
+    task.on_kill()
+    assert uuid not in [job["uuid"] for job in service.jobs()]
+    task.on_kill()  # the job is gone already
+    submit().on_kill()  # killed before anything was submitted
+    assert service.count("cancel", 200) == 1
+
+
+def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
+    task = submit(wait_for_completion=False, cancel_on_kill=False)
+    attempts.run(task)
+    task.on_kill()
+    assert service.count("cancel") == 0
+
+
+def test_a_kill_whose_cancel_fails_is_only_a_warning(service: Emulator, attempts: Attempts) -> None:
+    task = submit(wait_for_completion=False)
+    attempts.run(task)
+    service.fail("cancel", status=403)
+    task.on_kill()
+    assert service.count("cancel", 403) == 1
+
+
+def test_a_retry_goes_on_with_the_job_of_the_attempt_before(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    uuid = attempts.run(submit(wait_for_completion=False))
+    service.set_job(uuid, status="COMPLETED")
+    assert attempts.run(submit(deferrable)) == uuid
+    assert service.count("submit_url") == 1
+
+
+def test_a_retry_waits_on_for_a_job_that_is_under_way(service: Emulator, attempts: Attempts) -> None:
+    uuid = attempts.run(submit(wait_for_completion=False))
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(submit(deferrable=True, timeout=0.2, cancel_on_kill=False))
+    assert attempts.deferrals[0]["uuids"] == [uuid]
+    assert service.count("submit_url") == 1
+
+
+@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", None])
+def test_a_retry_submits_anew_where_the_job_is_lost(
+    service: Emulator, attempts: Attempts, status: str | None
+) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+    if status:
+        service.set_job(first, status=status)
+    else:
+        service.remove_job(first)
+    second = attempts.run(submit(wait_for_completion=False))
+    assert second != first
+    assert service.count("submit_url") == 2
+    assert attempts.run(submit(wait_for_completion=False)) == second
+
+
+def test_a_retry_refreshes_a_failed_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
+    uuid = attempts.run(submit(wait_for_completion=False))
+    service.set_job(uuid, status="FAILED", error="once")
+    assert attempts.run(submit(wait_for_completion=False, refresh_failed=True)) == uuid
+    assert (service.count("submit_url"), service.count("refresh", 202)) == (1, 1)
+
+
+def test_a_job_of_another_source_is_not_gone_on_with(service: Emulator, attempts: Attempts) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+    second = attempts.run(submit(wait_for_completion=False, url=f"{PAGE}/other"))
+    assert first != second
+
+
+def test_without_a_state_store_each_attempt_submits(service: Emulator) -> None:
+    attempts = Attempts(store=None)
+    assert attempts.run(submit(wait_for_completion=False)) != attempts.run(submit(wait_for_completion=False))
+
+
+def test_a_refresh_processes_the_job_again(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
+    service.configure(jobs="seconds:1")
+    uuid = service.add_job(text="old", url=f"{service.url}/", status="FAILED")
+    task = ComplianceRefreshContentOperator(
+        task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
+    )
+    assert attempts.run(task) == uuid
+    assert service.count("refresh", 202) == 1
+
+
+def test_a_refresh_that_times_out_does_not_delete_the_job(service: Emulator, attempts: Attempts) -> None:
+    uuid = service.add_job(text="old", url=f"{service.url}/")
+    task = ComplianceRefreshContentOperator(task_id="t", uuid=uuid, wait_for_completion=True, timeout=0.1)
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(task)
+    assert service.count("cancel") == 0
+
+
+def test_a_cancel_deletes_the_job(service: Emulator, attempts: Attempts) -> None:
+    uuid = service.add_job(text="x")
+    attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid))
+    attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid))
+    with pytest.raises(exc.ComplianceNotFoundError):
+        attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid, ignore_missing=False))
+    assert (service.count("cancel", 200), service.count("cancel", 404)) == (1, 2)
+
+
+def test_the_link_to_the_job_is_known_before_the_wait(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = service.connection()
+    connection["extra"]["console_url"] = "https://console.example.com/jobs/{uuid}?tab=1"
+    import json
+
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    uuid = attempts.run(submit(wait_for_completion=False))
+    assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/jobs/{uuid}?tab=1"}
+
+
+def test_what_is_deferred_holds_ids_and_numbers_only(service: Emulator, attempts: Attempts) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(submit(deferrable=True, timeout=0.1))
+    (row,) = attempts.deferrals
+    assert row["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
+    assert row["timeout"] > timedelta(seconds=60)
+    assert set(row) == {"path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill"}

@@ -1,0 +1,215 @@
+"""One poller for all who wait: few requests, one login, and nobody disturbs anybody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.triggers import poller as poller_module
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.waiting import next_look
+
+CONN = "compliance_default"
+
+
+def trigger(*uuids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceContentTrigger:
+    values: dict[str, Any] = {"poll_interval": 0.1, **kwargs}
+    return ComplianceContentTrigger(CONN, list(uuids), deadline=time.time() + seconds, **values)
+
+
+async def ending(one: ComplianceContentTrigger) -> dict[str, Any]:
+    async for event in one.run():
+        return dict(event.payload)
+    raise AssertionError("The trigger ended without an event.")
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> None:
+    uuids = [service.add_job(text="x") for _ in range(250)]
+    for uuid in uuids:
+        service.set_job(uuid, status="RUNNING")
+
+    async def scenario() -> list[dict[str, Any]]:
+        waiting = [asyncio.create_task(ending(trigger(uuid))) for uuid in uuids]
+        await until(lambda: service.count("get_statuses") >= 6)
+        for uuid in uuids:
+            service.set_job(uuid, status="COMPLETED")
+        return list(await asyncio.gather(*waiting))
+
+    endings = asyncio.run(scenario())
+    assert [list(each["jobs"]) for each in endings] == [[uuid] for uuid in uuids]
+    assert {each["kind"] for each in endings} == {"done"}
+    assert service.counters()["logins"] == 1
+    assert service.count("get_status") == 0
+    # 250 jobs are three batches a look.
+    assert service.count("get_statuses") < 250
+
+
+def test_the_poller_ends_with_the_last_who_waits(service: Emulator) -> None:
+    uuid = service.add_job(text="x")
+
+    async def scenario() -> None:
+        await ending(trigger(uuid))
+        assert not poller_module._pollers[asyncio.get_running_loop()]
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    asyncio.run(scenario())
+    assert service.count("get_statuses") == 1
+
+
+def test_who_leaves_disturbs_nobody(service: Emulator) -> None:
+    mine, yours, shared = (service.add_job(text="x") for _ in range(3))
+    for uuid in (mine, yours, shared):
+        service.set_job(uuid, status="RUNNING")
+
+    async def scenario() -> dict[str, Any]:
+        leaving = asyncio.create_task(ending(trigger(mine, shared)))
+        staying = asyncio.create_task(ending(trigger(yours, shared)))
+        await until(lambda: service.count("get_statuses") >= 1)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        for uuid in (yours, shared):
+            service.set_job(uuid, status="COMPLETED")
+        return await staying
+
+    assert set(asyncio.run(scenario())["jobs"]) == {yours, shared}
+
+
+def test_an_unknown_job_ends_its_own_wait_only(service: Emulator) -> None:
+    good = service.add_job(text="x")
+    service.set_job(good, status="RUNNING")
+
+    async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
+        waiting = asyncio.create_task(ending(trigger(good)))
+        lost = await ending(trigger("00000000-0000-0000-0000-000000000000"))
+        assert not waiting.done()
+        service.set_job(good, status="COMPLETED")
+        return lost, await waiting
+
+    lost, found = asyncio.run(scenario())
+    assert [record["status"] for record in lost["jobs"].values()] == ["UNKNOWN"]
+    assert [record["status"] for record in found["jobs"].values()] == ["COMPLETED"]
+
+
+def test_a_job_that_is_refused_ends_its_own_wait_only(service: Emulator) -> None:
+    good = service.add_job(text="x")
+    service.fail("get_statuses", status=403, times=1)
+    service.fail("get_statuses", status=403, times=1)
+
+    async def scenario() -> list[dict[str, Any]]:
+        return list(await asyncio.gather(ending(trigger(good)), ending(trigger(service.add_job(text="y")))))
+
+    kinds = sorted(each["kind"] for each in asyncio.run(scenario()))
+    assert kinds == ["done", "error"]
+
+
+def test_an_outage_is_outlasted(service: Emulator) -> None:
+    uuid = service.add_job(text="x")
+    service.set_job(uuid, status="RUNNING")
+
+    async def scenario() -> dict[str, Any]:
+        waiting = asyncio.create_task(ending(trigger(uuid)))
+        await until(lambda: service.count("get_statuses") >= 1)
+        await asyncio.to_thread(service.stop)
+        await asyncio.sleep(0.5)
+        await asyncio.to_thread(service.start)
+        service.set_job(uuid, status="COMPLETED")
+        return await waiting
+
+    assert asyncio.run(scenario())["kind"] == "done"
+
+
+def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> None:
+    uuid = service.add_job(text="x")
+    service.fail("get_status*", status=503, times=None)
+    assert asyncio.run(ending(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
+
+
+def test_a_deadline_that_has_passed_ends_the_wait_at_once(service: Emulator) -> None:
+    assert asyncio.run(ending(trigger(service.add_job(text="x"), seconds=-10)))["kind"] == "timeout"
+
+
+def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
+    uuid = service.add_job(text="x")
+    service.set_job(uuid, status="RUNNING")
+
+    async def scenario() -> dict[str, Any]:
+        waiting = asyncio.create_task(ending(trigger(uuid)))
+        await until(lambda: service.count("get_statuses", 200) >= 1)
+        service.expire_tokens()
+        await until(lambda: service.count("get_statuses", 200) >= 3)
+        service.set_job(uuid, status="COMPLETED")
+        return await waiting
+
+    assert asyncio.run(scenario())["kind"] == "done"
+    assert (service.counters()["logins"], service.counters()["refreshes"]) == (1, 1)
+
+
+def test_a_connection_that_is_not_there_is_said_to_all(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT")
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", '{"conn_type": "compliance"}')
+
+    async def scenario() -> list[dict[str, Any]]:
+        first = await asyncio.gather(ending(trigger("a")), ending(trigger("b")))
+        return [*first, await ending(trigger("c"))]
+
+    endings = asyncio.run(scenario())
+    assert [each["kind"] for each in endings] == ["error"] * 3
+    assert not any(each["transient"] for each in endings)
+    assert "'token_url'" in endings[0]["error"]
+
+
+def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
+    first, second = service.add_job(text="x"), service.add_job(text="y")
+    asyncio.run(trigger(first).on_kill())
+    assert service.count("cancel") == 0
+    asyncio.run(trigger(first, "gone", second, cancel_on_kill=True).on_kill())
+    assert (service.count("cancel", 200), service.count("cancel", 404)) == (2, 1)
+
+
+def test_on_kill_that_fails_is_only_a_warning(service: Emulator) -> None:
+    service.fail("cancel", status=403, times=None)
+    asyncio.run(trigger(service.add_job(text="x"), cancel_on_kill=True).on_kill())
+    assert service.count("cancel", 403) == 1
+
+
+def test_a_trigger_is_rebuilt_from_its_row() -> None:
+    one = trigger("a", "b", cancel_on_kill=True)
+    path, kwargs = one.serialize()
+    assert path == "airflow_provider.triggers.content.ComplianceContentTrigger"
+    again = ComplianceContentTrigger(**kwargs)
+    assert again.serialize() == one.serialize()
+
+
+@pytest.mark.parametrize(
+    ("age", "poll_interval", "steps"),
+    [
+        (0, 60, 1),
+        (7, 60, 1),
+        (8, 60, 2),
+        (16, 60, 4),
+        (300, 60, 60),
+        (300, 5, 5),
+        (0, 0.1, 0.1),
+        (1e6, 3600, 3600),
+    ],
+)
+def test_young_jobs_are_looked_at_soon_and_older_ones_less_often(
+    age: float, poll_interval: float, steps: float
+) -> None:
+    now = 100_000.25
+    look = next_look(now, now - age, poll_interval)
+    assert 0 < look - now <= steps
+    assert next_look(look, look - age, poll_interval) - look == pytest.approx(steps, abs=1e-6)

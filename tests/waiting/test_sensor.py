@@ -1,0 +1,173 @@
+"""The sensor: the same meaning here, deferred and rescheduled."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+)
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.sensors.content import ComplianceContentSensor
+from tests.waiting.conftest import Attempts
+
+MODES = {"here": {}, "deferred": {"deferrable": True}, "rescheduled": {"mode": "reschedule"}}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(MODES[request.param])
+
+
+def sensor(uuid: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceContentSensor:
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 30, **mode, **kwargs}
+    return ComplianceContentSensor(task_id="t", uuid=uuid, **values)
+
+
+@pytest.fixture(autouse=True)
+def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow asks its database when a rescheduled sensor began; here it just begins."""
+    from tests.waiting import conftest
+
+    monkeypatch.setattr(conftest.TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
+    try:
+        import airflow.sensors.base as older
+    except ImportError:
+        return
+    if hasattr(older, "_orig_start_date"):
+        monkeypatch.setattr(older, "_orig_start_date", lambda **_: None)
+
+
+def test_completed_jobs_are_returned_as_records_in_order(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    uuids = [service.add_job(text=f"text {number}", file_name=f"{number}.pdf") for number in range(3)]
+    records = attempts.run(sensor([*uuids, uuids[0]], mode))
+    assert [record["uuid"] for record in records] == uuids
+    assert {record["status"] for record in records} == {"COMPLETED"}
+    assert records[0]["file_name"] == "0.pdf"
+
+
+@pytest.mark.parametrize(
+    "form", [str, lambda u: [u], lambda u: (u,), lambda u: f"['{u}']", lambda u: f' ["{u}"]\n']
+)
+def test_uuids_in_any_form(service: Emulator, attempts: Attempts, form: Any) -> None:
+    uuid = service.add_job(text="x")
+    assert attempts.run(sensor(form(uuid), {}))[0]["uuid"] == uuid
+
+
+@pytest.mark.parametrize("uuid", [None, "", " ", ["a", None], [""], "[a", "[1]", [[]]])
+def test_what_is_no_uuid_ends_the_task(service: Emulator, attempts: Attempts, uuid: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError) as caught:
+        attempts.run(sensor(uuid, {}))
+    assert isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("uuids", [[], "[]", ()])
+def test_no_job_to_wait_for_is_a_success(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any], uuids: Any
+) -> None:
+    assert attempts.run(sensor(uuids, mode)) == []
+
+
+OUTCOMES = {
+    "failed": ({"status": "FAILED", "error": "too blurred"}, "failed: too blurred"),
+    "cancelled": ({"status": "CANCELLED"}, "was cancelled"),
+    "unknown": (None, "not known to the service"),
+}
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_a_job_that_did_not_complete_fails_the_task_without_retries(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any], outcome: str
+) -> None:
+    change, message = OUTCOMES[outcome]
+    good, bad = service.add_job(text="x"), service.add_job(text="y")
+    if change:
+        service.set_job(bad, **change)
+    else:
+        service.remove_job(bad)
+    with pytest.raises(exc.ComplianceJobError, match=f"1 of 2 jobs: Job {bad} .*{message}") as caught:
+        attempts.run(sensor([good, bad], mode))
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("cancel") == 0
+
+
+@pytest.mark.parametrize("how", ["soft_fail", "never_fail"])
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_soft_fail_and_never_fail_skip_instead(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any], outcome: str, how: str
+) -> None:
+    change, message = OUTCOMES[outcome]
+    uuid = service.add_job(text="x")
+    if change:
+        service.set_job(uuid, **change)
+    else:
+        service.remove_job(uuid)
+    with pytest.raises(AirflowSkipException):
+        attempts.run(sensor(uuid, mode, **{how: True}))
+
+
+def pending(service: Emulator) -> str:
+    uuid = service.add_job(text="x")
+    service.set_job(uuid, status="RUNNING")
+    return uuid
+
+
+def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    uuid = pending(service)
+    if mode.get("mode"):
+        pytest.skip("Airflow itself measures the time of rescheduled sensors, over several attempts")
+    with pytest.raises(AirflowSensorTimeout, match="still under way"):
+        attempts.run(sensor(uuid, mode, timeout=0.2))
+    assert service.count("cancel") == 0
+
+
+@pytest.mark.parametrize("how", ["soft_fail", "never_fail"])
+def test_a_timeout_is_skipped_as_well(
+    service: Emulator, attempts: Attempts, deferrable: bool, how: str
+) -> None:
+    with pytest.raises(AirflowSkipException):
+        attempts.run(sensor(pending(service), {}, deferrable=deferrable, timeout=0.2, **{how: True}))
+
+
+@pytest.mark.parametrize("how", [{}, {"soft_fail": True}])
+def test_the_execution_timeout_counts_while_deferred(
+    service: Emulator, attempts: Attempts, how: dict[str, bool]
+) -> None:
+    task = sensor(pending(service), {"deferrable": True}, execution_timeout=timedelta(seconds=0.2), **how)
+    with pytest.raises(AirflowSkipException if how else AirflowTaskTimeout):
+        attempts.run(task)
+
+
+def test_a_wrong_password_ends_the_wait_for_good(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    service.fail("login", status=401, body={"error": "invalid_grant"}, times=None)
+    with pytest.raises(exc.ComplianceError, match="refused user 'partner'") as caught:
+        attempts.run(sensor("u", mode))
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("login") == 1
+
+
+def test_a_rescheduled_sensor_outlasts_a_passing_fault(service: Emulator) -> None:
+    uuid = service.add_job(text="x")
+    task = sensor(uuid, {"mode": "reschedule"})
+    service.fail("get_statuses", status=500, times=20)
+    assert task.poke({}) is False
+    service.clear_faults()
+    assert task.poke({})
+
+
+def test_poke_interval_and_poll_interval_are_the_same() -> None:
+    assert ComplianceContentSensor(task_id="t", uuid="u", poll_interval=7).poke_interval == 7
+    assert ComplianceContentSensor(task_id="t", uuid="u", poke_interval=8).poke_interval == 8
