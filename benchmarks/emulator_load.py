@@ -19,7 +19,7 @@ import aiohttp
 from airflow_provider.emulator import Emulator
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
 CONTENT = "/api/v1/content-processing"
 WANTED_RATE = 200.0
@@ -119,11 +119,11 @@ def memory() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def main() -> int:
+def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(description="The emulator under load")
     parser.add_argument("--jobs", type=int, default=2000)
     parser.add_argument("--in-flight", type=int, default=32, help="requests of the client at a time")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     with Emulator(jobs="polls:2") as service:
         before, started = memory(), time.perf_counter()
         latencies = asyncio.run(run(service, options.jobs, options.in_flight))
@@ -145,4 +145,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -231,6 +232,34 @@ def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, sett
 
     assert asyncio.run(scenario()) == [[]] * 5
     assert service.grants() == ["password", "password"]
+
+
+def test_a_follower_who_loses_patience_disturbs_nobody(service: Service, settings: Settings) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    may_answer = threading.Event()
+
+    def slowly(request: Received) -> Reply:
+        may_answer.wait(30)
+        return service._issue_token(request)
+
+    service.on("POST /token", slowly)
+
+    async def scenario() -> list[Any]:
+        async with AsyncComplianceClient(settings) as client:
+            leader = asyncio.create_task(client.list_frameworks())
+            await asyncio.to_thread(service.first_request.wait, 30)
+            others = [asyncio.create_task(client.list_frameworks()) for _ in range(3)]
+            impatient = asyncio.create_task(client.list_frameworks())
+            await asyncio.sleep(0.05)
+            impatient.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await impatient
+            await asyncio.sleep(0.05)
+            may_answer.set()
+            return list(await asyncio.gather(leader, *others))
+
+    assert asyncio.run(scenario()) == [[]] * 4
+    assert service.grants() == ["password"]
 
 
 def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, service: Service) -> None:
