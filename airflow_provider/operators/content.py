@@ -132,14 +132,14 @@ class ComplianceJobOperator(BaseOperator):
     def _begin(self, context: Context, hook: ComplianceHook) -> ContentJob:
         job = self.begin(hook)
         self.log.info("The service has taken %s as job %s.", self.source, job.uuid)
-        if store := context.get("task_state_store"):
+        if (store := context.get("task_state_store")) is not None:
             store.set(STATE_KEY, {"uuid": job.uuid, "source": self.source})
         return job
 
     def _earlier(self, context: Context, hook: ComplianceHook) -> ContentJob | None:
         """Find the job of the attempt before, if it is still good for something."""
         store = context.get("task_state_store")
-        stored: Any = (store.get(STATE_KEY) if store else None) or {}
+        stored: Any = (None if store is None else store.get(STATE_KEY)) or {}
         if stored.get("source") != self.source:
             return None
         uuid = str(stored["uuid"])

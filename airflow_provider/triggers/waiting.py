@@ -143,7 +143,9 @@ def next_look(now: float, since: float, poll_interval: float) -> float:
     while step * 2 <= (now - since) / 4:
         step *= 2
     step = min(step, poll_interval)
-    return (now // step + 1) * step
+    moment = (now // step + 1) * step
+    # On the grid itself, rounding may find the present moment again.
+    return moment if moment - now > step / 1000 else moment + step
 
 
 def may_pass(error: ComplianceError) -> bool:

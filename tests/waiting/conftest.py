@@ -1,4 +1,4 @@
-"""Tasks run as Airflow runs them, in a process: executed, deferred, their trigger rebuilt from its row, resumed."""
+"""Tasks run as Airflow runs them: executed, deferred, their trigger rebuilt from its row, resumed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,20 @@ def deferrable(request: pytest.FixtureRequest) -> bool:
 
 
 @pytest.fixture
-def service(compliance_service: Emulator) -> Emulator:
-    """The emulator; its jobs end when a test says so."""
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator; its jobs end when a test says so, and a look that fails is not repeated at once."""
     compliance_service.configure(jobs="manual")
+    connection = compliance_service.connection()
+    connection["extra"]["max_retries"] = 0
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     return compliance_service
+
+
+def completed(service: Emulator, **job: Any) -> str:
+    """Add a job that is completed."""
+    return service.add_job(**{"text": "x", "status": "COMPLETED", **job})
+
+
+def running(service: Emulator) -> str:
+    """Add a job that is under way until the test says otherwise."""
+    return service.add_job(text="x", status="RUNNING")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitUrlOperator,
 )
 from tests.support.values import PDF
-from tests.waiting.conftest import Attempts
+from tests.waiting.conftest import Attempts, completed
 
 PAGE = "http://127.0.0.1:9/page"
 
@@ -28,18 +29,11 @@ def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitUrlOperat
     return ComplianceSubmitUrlOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})
 
 
-def when_submitted(service: Emulator, **change: Any) -> None:
-    """Let the job that is submitted next come to this end at once."""
-    service.configure(jobs="instant")
-    if "error" in change:
-        service.fail_jobs(change["error"])
-
-
 def test_a_submit_returns_the_uuid_as_soon_as_the_service_has_it(
     service: Emulator, attempts: Attempts
 ) -> None:
     uuid = attempts.run(submit(wait_for_completion=False))
-    assert service.job(uuid)["url"] == PAGE
+    assert service.job(uuid)["name"] == PAGE
     assert not attempts.deferrals
     assert service.count("get_statuses") == service.count("get_status") == 0
 
@@ -48,24 +42,22 @@ def test_a_file_is_submitted_under_its_name(service: Emulator, attempts: Attempt
     path = tmp_path / "contract.pdf"
     path.write_bytes(PDF)
     uuid = attempts.run(ComplianceSubmitFileOperator(task_id="t", file=str(path), file_name="renamed.pdf"))
-    assert service.job(uuid)["file_name"] == "renamed.pdf"
+    assert service.job(uuid)["name"] == "renamed.pdf"
 
 
-@pytest.mark.compliance_service(jobs="seconds:1")
-def test_a_completed_job_is_a_success(
-    compliance_service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    compliance_service.add_job(text="the page")
-    uuid = attempts.run(submit(deferrable, url=f"{compliance_service.url}/"))
-    assert compliance_service.job(uuid)["status"] == "COMPLETED"
+def test_a_completed_job_is_a_success(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
+    service.configure(jobs="seconds:1")
+    uuid = attempts.run(submit(deferrable, url=f"{service.url}/"))
+    assert service.job(uuid)["status"] == "COMPLETED"
     assert len(attempts.deferrals) == deferrable
-    assert compliance_service.count("submit_url", 202) == 1
+    assert service.count("submit_url", 202) == 1
 
 
 def test_a_failed_job_fails_the_task_with_the_service_s_reason(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
-    when_submitted(service, error="The page is in Latin.")
+    service.configure(jobs="instant")
+    service.fail_jobs("The page is in Latin.")
     with pytest.raises(exc.ComplianceJobError, match=r"failed: The page is in Latin\.") as caught:
         attempts.run(submit(deferrable))
     assert not isinstance(caught.value, AirflowFailException)
@@ -124,12 +116,13 @@ def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts
     "fault", [{"status": 500}, {"reset": "before"}, {"html": True}, {"status": 503, "retry_after": 0}]
 )
 def test_passing_faults_do_not_end_a_wait(
-    compliance_service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
+    service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
 ) -> None:
-    compliance_service.configure(jobs="seconds:1")
-    compliance_service.fail("get_status*", times=5, **fault)
-    uuid = attempts.run(submit(deferrable, url=f"{compliance_service.url}/"))
-    assert compliance_service.job(uuid)["status"] == "COMPLETED"
+    service.configure(jobs="seconds:1")
+    service.fail("get_status*", times=3, **fault)
+    uuid = attempts.run(submit(deferrable, url=f"{service.url}/"))
+    assert service.job(uuid)["status"] == "COMPLETED"
+    assert not service.faults()
 
 
 def test_a_login_that_is_refused_during_the_wait_ends_it_for_good(
@@ -249,7 +242,7 @@ def test_a_refresh_that_times_out_does_not_delete_the_job(service: Emulator, att
 
 
 def test_a_cancel_deletes_the_job(service: Emulator, attempts: Attempts) -> None:
-    uuid = service.add_job(text="x")
+    uuid = completed(service)
     attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid))
     attempts.run(ComplianceCancelContentOperator(task_id="t", uuid=uuid))
     with pytest.raises(exc.ComplianceNotFoundError):
@@ -262,8 +255,6 @@ def test_the_link_to_the_job_is_known_before_the_wait(
 ) -> None:
     connection = service.connection()
     connection["extra"]["console_url"] = "https://console.example.com/jobs/{uuid}?tab=1"
-    import json
-
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     uuid = attempts.run(submit(wait_for_completion=False))
     assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/jobs/{uuid}?tab=1"}

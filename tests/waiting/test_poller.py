@@ -12,6 +12,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
+from tests.waiting.conftest import completed, running
 
 CONN = "compliance_default"
 
@@ -29,14 +30,12 @@ async def ending(one: ComplianceContentTrigger) -> dict[str, Any]:
 
 async def until(condition: Any) -> None:
     async with asyncio.timeout(30):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - it happens in the emulator, which has no events
             await asyncio.sleep(0.01)
 
 
 def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> None:
-    uuids = [service.add_job(text="x") for _ in range(250)]
-    for uuid in uuids:
-        service.set_job(uuid, status="RUNNING")
+    uuids = [running(service) for _ in range(250)]
 
     async def scenario() -> list[dict[str, Any]]:
         waiting = [asyncio.create_task(ending(trigger(uuid))) for uuid in uuids]
@@ -55,7 +54,7 @@ def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> No
 
 
 def test_the_poller_ends_with_the_last_who_waits(service: Emulator) -> None:
-    uuid = service.add_job(text="x")
+    uuid = completed(service)
 
     async def scenario() -> None:
         await ending(trigger(uuid))
@@ -67,9 +66,7 @@ def test_the_poller_ends_with_the_last_who_waits(service: Emulator) -> None:
 
 
 def test_who_leaves_disturbs_nobody(service: Emulator) -> None:
-    mine, yours, shared = (service.add_job(text="x") for _ in range(3))
-    for uuid in (mine, yours, shared):
-        service.set_job(uuid, status="RUNNING")
+    mine, yours, shared = (running(service) for _ in range(3))
 
     async def scenario() -> dict[str, Any]:
         leaving = asyncio.create_task(ending(trigger(mine, shared)))
@@ -86,8 +83,7 @@ def test_who_leaves_disturbs_nobody(service: Emulator) -> None:
 
 
 def test_an_unknown_job_ends_its_own_wait_only(service: Emulator) -> None:
-    good = service.add_job(text="x")
-    service.set_job(good, status="RUNNING")
+    good = running(service)
 
     async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
         waiting = asyncio.create_task(ending(trigger(good)))
@@ -102,20 +98,19 @@ def test_an_unknown_job_ends_its_own_wait_only(service: Emulator) -> None:
 
 
 def test_a_job_that_is_refused_ends_its_own_wait_only(service: Emulator) -> None:
-    good = service.add_job(text="x")
+    good = completed(service)
     service.fail("get_statuses", status=403, times=1)
     service.fail("get_statuses", status=403, times=1)
 
     async def scenario() -> list[dict[str, Any]]:
-        return list(await asyncio.gather(ending(trigger(good)), ending(trigger(service.add_job(text="y")))))
+        return list(await asyncio.gather(ending(trigger(good)), ending(trigger(completed(service)))))
 
     kinds = sorted(each["kind"] for each in asyncio.run(scenario()))
     assert kinds == ["done", "error"]
 
 
 def test_an_outage_is_outlasted(service: Emulator) -> None:
-    uuid = service.add_job(text="x")
-    service.set_job(uuid, status="RUNNING")
+    uuid = running(service)
 
     async def scenario() -> dict[str, Any]:
         waiting = asyncio.create_task(ending(trigger(uuid)))
@@ -130,18 +125,17 @@ def test_an_outage_is_outlasted(service: Emulator) -> None:
 
 
 def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> None:
-    uuid = service.add_job(text="x")
+    uuid = completed(service)
     service.fail("get_status*", status=503, times=None)
     assert asyncio.run(ending(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
 
 
 def test_a_deadline_that_has_passed_ends_the_wait_at_once(service: Emulator) -> None:
-    assert asyncio.run(ending(trigger(service.add_job(text="x"), seconds=-10)))["kind"] == "timeout"
+    assert asyncio.run(ending(trigger(completed(service), seconds=-10)))["kind"] == "timeout"
 
 
 def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
-    uuid = service.add_job(text="x")
-    service.set_job(uuid, status="RUNNING")
+    uuid = running(service)
 
     async def scenario() -> dict[str, Any]:
         waiting = asyncio.create_task(ending(trigger(uuid)))
@@ -172,7 +166,7 @@ def test_a_connection_that_is_not_there_is_said_to_all(
 
 
 def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
-    first, second = service.add_job(text="x"), service.add_job(text="y")
+    first, second = completed(service), completed(service)
     asyncio.run(trigger(first).on_kill())
     assert service.count("cancel") == 0
     asyncio.run(trigger(first, "gone", second, cancel_on_kill=True).on_kill())
@@ -181,7 +175,7 @@ def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
 
 def test_on_kill_that_fails_is_only_a_warning(service: Emulator) -> None:
     service.fail("cancel", status=403, times=None)
-    asyncio.run(trigger(service.add_job(text="x"), cancel_on_kill=True).on_kill())
+    asyncio.run(trigger(completed(service), cancel_on_kill=True).on_kill())
     assert service.count("cancel", 403) == 1
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,9 +18,13 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from tests.waiting.conftest import Attempts
+from tests.waiting.conftest import Attempts, completed, running
 
-MODES = {"here": {}, "deferred": {"deferrable": True}, "rescheduled": {"mode": "reschedule"}}
+MODES: dict[str, dict[str, Any]] = {
+    "here": {},
+    "deferred": {"deferrable": True},
+    "rescheduled": {"mode": "reschedule"},
+}
 
 
 @pytest.fixture(params=MODES)
@@ -37,18 +43,16 @@ def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.waiting import conftest
 
     monkeypatch.setattr(conftest.TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
-    try:
-        import airflow.sensors.base as older
-    except ImportError:
-        return
-    if hasattr(older, "_orig_start_date"):
-        monkeypatch.setattr(older, "_orig_start_date", lambda **_: None)
+    with suppress(ImportError):  # Airflow 2.11
+        monkeypatch.setattr(
+            import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False
+        )
 
 
 def test_completed_jobs_are_returned_as_records_in_order(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
-    uuids = [service.add_job(text=f"text {number}", file_name=f"{number}.pdf") for number in range(3)]
+    uuids = [completed(service, file_name=f"{number}.pdf") for number in range(3)]
     records = attempts.run(sensor([*uuids, uuids[0]], mode))
     assert [record["uuid"] for record in records] == uuids
     assert {record["status"] for record in records} == {"COMPLETED"}
@@ -59,7 +63,7 @@ def test_completed_jobs_are_returned_as_records_in_order(
     "form", [str, lambda u: [u], lambda u: (u,), lambda u: f"['{u}']", lambda u: f' ["{u}"]\n']
 )
 def test_uuids_in_any_form(service: Emulator, attempts: Attempts, form: Any) -> None:
-    uuid = service.add_job(text="x")
+    uuid = completed(service)
     assert attempts.run(sensor(form(uuid), {}))[0]["uuid"] == uuid
 
 
@@ -89,7 +93,7 @@ def test_a_job_that_did_not_complete_fails_the_task_without_retries(
     service: Emulator, attempts: Attempts, mode: dict[str, Any], outcome: str
 ) -> None:
     change, message = OUTCOMES[outcome]
-    good, bad = service.add_job(text="x"), service.add_job(text="y")
+    good, bad = completed(service), completed(service)
     if change:
         service.set_job(bad, **change)
     else:
@@ -105,8 +109,8 @@ def test_a_job_that_did_not_complete_fails_the_task_without_retries(
 def test_soft_fail_and_never_fail_skip_instead(
     service: Emulator, attempts: Attempts, mode: dict[str, Any], outcome: str, how: str
 ) -> None:
-    change, message = OUTCOMES[outcome]
-    uuid = service.add_job(text="x")
+    change, _ = OUTCOMES[outcome]
+    uuid = completed(service)
     if change:
         service.set_job(uuid, **change)
     else:
@@ -115,16 +119,10 @@ def test_soft_fail_and_never_fail_skip_instead(
         attempts.run(sensor(uuid, mode, **{how: True}))
 
 
-def pending(service: Emulator) -> str:
-    uuid = service.add_job(text="x")
-    service.set_job(uuid, status="RUNNING")
-    return uuid
-
-
 def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
-    uuid = pending(service)
+    uuid = running(service)
     if mode.get("mode"):
         pytest.skip("Airflow itself measures the time of rescheduled sensors, over several attempts")
     with pytest.raises(AirflowSensorTimeout, match="still under way"):
@@ -137,14 +135,14 @@ def test_a_timeout_is_skipped_as_well(
     service: Emulator, attempts: Attempts, deferrable: bool, how: str
 ) -> None:
     with pytest.raises(AirflowSkipException):
-        attempts.run(sensor(pending(service), {}, deferrable=deferrable, timeout=0.2, **{how: True}))
+        attempts.run(sensor(running(service), {}, deferrable=deferrable, timeout=0.2, **{how: True}))
 
 
 @pytest.mark.parametrize("how", [{}, {"soft_fail": True}])
 def test_the_execution_timeout_counts_while_deferred(
     service: Emulator, attempts: Attempts, how: dict[str, bool]
 ) -> None:
-    task = sensor(pending(service), {"deferrable": True}, execution_timeout=timedelta(seconds=0.2), **how)
+    task = sensor(running(service), {"deferrable": True}, execution_timeout=timedelta(seconds=0.2), **how)
     with pytest.raises(AirflowSkipException if how else AirflowTaskTimeout):
         attempts.run(task)
 
@@ -160,7 +158,7 @@ def test_a_wrong_password_ends_the_wait_for_good(
 
 
 def test_a_rescheduled_sensor_outlasts_a_passing_fault(service: Emulator) -> None:
-    uuid = service.add_job(text="x")
+    uuid = completed(service)
     task = sensor(uuid, {"mode": "reschedule"})
     service.fail("get_statuses", status=500, times=20)
     assert task.poke({}) is False
