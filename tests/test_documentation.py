@@ -42,7 +42,7 @@ def test_the_readme_names_every_operation_of_the_hook() -> None:
         for name, _ in inspect.getmembers(ComplianceHook, inspect.isfunction)
         if name in vars(ComplianceHook)
     ]
-    plumbing = {"get_conn", "get_async_conn", "test_connection"}
+    plumbing = {"console_url", "get_conn", "get_async_conn", "test_connection"}
     assert not [name for name in own if f"`{name}`" not in README and name not in plumbing and name[0] != "_"]
 
 
@@ -50,7 +50,7 @@ def test_the_first_dag_of_the_readme_is_a_dag(tmp_path: Path) -> None:
     (source,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
     names: dict[str, object] = {"__name__": "first_dag", "__file__": str(tmp_path / "first_dag.py")}
     exec(compile(source.replace("first_steps()\n", "made = first_steps()\n"), "README.md", "exec"), names)
-    assert getattr(names["made"], "task_ids", None) == ["submit", "look"]
+    assert getattr(names["made"], "task_ids", None) == ["file", "page", "wait"]
 
 
 def test_every_error_is_explained() -> None:

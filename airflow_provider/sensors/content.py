@@ -30,7 +30,7 @@ from airflow_provider.triggers.waiting import (
 )
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.common.compat.sdk import Context, XComArg
 
 
 class ComplianceContentSensor(BaseSensorOperator):
@@ -53,7 +53,7 @@ class ComplianceContentSensor(BaseSensorOperator):
     def __init__(
         self,
         *,
-        uuid: str | Sequence[str],
+        uuid: str | Sequence[str] | XComArg,
         conn_id: str = ComplianceHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: float | None = None,

@@ -28,6 +28,12 @@ class TaskInstance:
 
     start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
     xcoms: dict[str, Any] = field(default_factory=dict)
+    dag_id: str = "d"
+    task_id: str = "t"
+    run_id: str = "r"
+    map_index: int = -1
+    try_number: int = 1
+    max_tries: int = 0
 
     def xcom_push(self, key: str, value: Any) -> None:
         self.xcoms[key] = value

@@ -1,0 +1,30 @@
+"""Submit a document and a web page, and wait for both without holding a worker."""
+
+from __future__ import annotations
+
+from airflow.providers.common.compat.sdk import dag
+
+from airflow_provider.operators.content import ComplianceSubmitFileOperator, ComplianceSubmitUrlOperator
+from airflow_provider.sensors.content import ComplianceContentSensor
+
+
+@dag(
+    schedule=None,
+    tags=["compliance"],
+    params={"file": "s3://my_aws@documents/contract.pdf", "url": "https://example.com/imprint"},
+    doc_md=__doc__,
+)
+def compliance_submit_and_wait() -> None:
+    """Submit a file and wait for it in one task; submit a page in another, and let a sensor wait."""
+    ComplianceSubmitFileOperator(
+        task_id="submit_file",
+        file="{{ params.file }}",
+        wait_for_completion=True,
+        deferrable=True,
+        retries=2,
+    )
+    page = ComplianceSubmitUrlOperator(task_id="submit_url", url="{{ params.url }}", retries=2)
+    ComplianceContentSensor(task_id="wait", uuid=page.output, deferrable=True, timeout=3600)
+
+
+made = compliance_submit_and_wait()
