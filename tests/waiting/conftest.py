@@ -59,15 +59,24 @@ class Attempts:
             kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
             self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
             module, _, name = path.rpartition(".")
-            event = asyncio.run(self._fire(getattr(import_module(module), name)(**kwargs)))
+            event = asyncio.run(fire(getattr(import_module(module), name)(**kwargs)))
             self.events.append(event)
             resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
             return task.resume_execution(deferred.method_name, resumed, context)
 
-    async def _fire(self, trigger: Any) -> Any:
-        async for event in trigger.run():
-            return event.payload
-        raise AssertionError("The trigger ended without an event.")
+
+async def fire(trigger: Any) -> dict[str, Any]:
+    """Run a trigger until its one event, and return what that says."""
+    async for event in trigger.run():
+        return dict(event.payload)
+    raise AssertionError("The trigger ended without an event.")
+
+
+async def until(condition: Any) -> None:
+    """Wait for something that happens in the emulator."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - the emulator has no events to wait for
+            await asyncio.sleep(0.01)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
-from tests.waiting.conftest import completed, running
+from tests.waiting.conftest import completed, fire, running, until
 
 CONN = "compliance_default"
 
@@ -22,23 +22,11 @@ def trigger(*uuids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceCont
     return ComplianceContentTrigger(CONN, list(uuids), deadline=time.time() + seconds, **values)
 
 
-async def ending(one: ComplianceContentTrigger) -> dict[str, Any]:
-    async for event in one.run():
-        return dict(event.payload)
-    raise AssertionError("The trigger ended without an event.")
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - it happens in the emulator, which has no events
-            await asyncio.sleep(0.01)
-
-
 def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> None:
     uuids = [running(service) for _ in range(250)]
 
     async def scenario() -> list[dict[str, Any]]:
-        waiting = [asyncio.create_task(ending(trigger(uuid))) for uuid in uuids]
+        waiting = [asyncio.create_task(fire(trigger(uuid))) for uuid in uuids]
         await until(lambda: service.count("get_statuses") >= 6)
         for uuid in uuids:
             service.set_job(uuid, status="COMPLETED")
@@ -57,7 +45,7 @@ def test_the_poller_ends_with_the_last_who_waits(service: Emulator) -> None:
     uuid = completed(service)
 
     async def scenario() -> None:
-        await ending(trigger(uuid))
+        await fire(trigger(uuid))
         assert not poller_module._pollers[asyncio.get_running_loop()]
         await until(lambda: len(asyncio.all_tasks()) == 1)
 
@@ -69,8 +57,8 @@ def test_who_leaves_disturbs_nobody(service: Emulator) -> None:
     mine, yours, shared = (running(service) for _ in range(3))
 
     async def scenario() -> dict[str, Any]:
-        leaving = asyncio.create_task(ending(trigger(mine, shared)))
-        staying = asyncio.create_task(ending(trigger(yours, shared)))
+        leaving = asyncio.create_task(fire(trigger(mine, shared)))
+        staying = asyncio.create_task(fire(trigger(yours, shared)))
         await until(lambda: service.count("get_statuses") >= 1)
         leaving.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -86,8 +74,8 @@ def test_an_unknown_job_ends_its_own_wait_only(service: Emulator) -> None:
     good = running(service)
 
     async def scenario() -> tuple[dict[str, Any], dict[str, Any]]:
-        waiting = asyncio.create_task(ending(trigger(good)))
-        lost = await ending(trigger("00000000-0000-0000-0000-000000000000"))
+        waiting = asyncio.create_task(fire(trigger(good)))
+        lost = await fire(trigger("00000000-0000-0000-0000-000000000000"))
         assert not waiting.done()
         service.set_job(good, status="COMPLETED")
         return lost, await waiting
@@ -103,7 +91,7 @@ def test_a_job_that_is_refused_ends_its_own_wait_only(service: Emulator) -> None
     service.fail("get_statuses", status=403, times=1)
 
     async def scenario() -> list[dict[str, Any]]:
-        return list(await asyncio.gather(ending(trigger(good)), ending(trigger(completed(service)))))
+        return list(await asyncio.gather(fire(trigger(good)), fire(trigger(completed(service)))))
 
     kinds = sorted(each["kind"] for each in asyncio.run(scenario()))
     assert kinds == ["done", "error"]
@@ -113,7 +101,7 @@ def test_an_outage_is_outlasted(service: Emulator) -> None:
     uuid = running(service)
 
     async def scenario() -> dict[str, Any]:
-        waiting = asyncio.create_task(ending(trigger(uuid)))
+        waiting = asyncio.create_task(fire(trigger(uuid)))
         await until(lambda: service.count("get_statuses") >= 1)
         await asyncio.to_thread(service.stop)
         await asyncio.sleep(0.5)
@@ -127,18 +115,18 @@ def test_an_outage_is_outlasted(service: Emulator) -> None:
 def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> None:
     uuid = completed(service)
     service.fail("get_status*", status=503, times=None)
-    assert asyncio.run(ending(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
+    assert asyncio.run(fire(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
 
 
 def test_a_deadline_that_has_passed_ends_the_wait_at_once(service: Emulator) -> None:
-    assert asyncio.run(ending(trigger(completed(service), seconds=-10)))["kind"] == "timeout"
+    assert asyncio.run(fire(trigger(completed(service), seconds=-10)))["kind"] == "timeout"
 
 
 def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
     uuid = running(service)
 
     async def scenario() -> dict[str, Any]:
-        waiting = asyncio.create_task(ending(trigger(uuid)))
+        waiting = asyncio.create_task(fire(trigger(uuid)))
         await until(lambda: service.count("get_statuses", 200) >= 1)
         service.expire_tokens()
         await until(lambda: service.count("get_statuses", 200) >= 3)
@@ -156,8 +144,8 @@ def test_a_connection_that_is_not_there_is_said_to_all(
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", '{"conn_type": "compliance"}')
 
     async def scenario() -> list[dict[str, Any]]:
-        first = await asyncio.gather(ending(trigger("a")), ending(trigger("b")))
-        return [*first, await ending(trigger("c"))]
+        first = await asyncio.gather(fire(trigger("a")), fire(trigger("b")))
+        return [*first, await fire(trigger("c"))]
 
     endings = asyncio.run(scenario())
     assert [each["kind"] for each in endings] == ["error"] * 3

@@ -1,0 +1,115 @@
+"""What the Airflow layer promises beside waiting: templates, mapping, links, older versions."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import re
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import XCom
+
+from airflow_provider import compat
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators import content as operators
+from airflow_provider.operators.links import ComplianceJobLink
+from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.triggers import content as triggers
+from tests.waiting.conftest import fire, running, until
+
+CLASSES = [
+    operators.ComplianceSubmitFileOperator,
+    operators.ComplianceSubmitUrlOperator,
+    operators.ComplianceRefreshContentOperator,
+    operators.ComplianceCancelContentOperator,
+    ComplianceContentSensor,
+]
+SUBJECTS = {"file": "f.pdf", "url": "https://example.com", "uuid": "u"}
+
+
+def make(kind: Any, **kwargs: Any) -> Any:
+    given = {name: value for name, value in SUBJECTS.items() if name in inspect.signature(kind).parameters}
+    return kind(task_id="t", **given, **kwargs)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_subject_and_connection_are_templates(kind: Any) -> None:
+    task = make(kind)
+    subjects = [name for name in SUBJECTS if hasattr(task, name)]
+    assert subjects
+    assert {"conn_id", *subjects} <= set(task.template_fields)
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
+    assert "task." in make(kind).map_index_template
+    assert make(kind, map_index_template="{{ mine }}").map_index_template == "{{ mine }}"
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+def test_every_parameter_is_described(kind: Any) -> None:
+    own: set[str] = set()
+    for each in kind.__mro__:
+        if each.__module__.startswith("airflow_provider."):
+            own |= set(inspect.signature(each.__init__).parameters) - {"self", "kwargs"}
+    described = set(re.findall(r":param (\w+):", kind.__doc__ or ""))
+    if kind is operators.ComplianceRefreshContentOperator:
+        own -= {"refresh_failed"}  # a refresh is a refresh
+    assert own == described
+
+
+def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+
+    def get_value(**kwargs: Any) -> str | None:
+        asked.append(kwargs)
+        return "https://console.example.com/1" if len(asked) < 2 else None
+
+    monkeypatch.setattr(XCom, "get_value", get_value)
+    link = ComplianceJobLink()
+    assert link.get_link(None, ti_key="key") == "https://console.example.com/1"
+    assert asked == [{"ti_key": "key", "key": link.xcom_key}]
+    assert link.get_link(None, ti_key="key") == ""
+
+
+@pytest.mark.parametrize("state", ["deferred", "failed", "None"])
+def test_where_triggers_are_not_told_of_kills_the_state_of_the_task_decides(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str
+) -> None:
+    monkeypatch.setattr(triggers, "TRIGGERS_ARE_TOLD_OF_KILLS", False)
+    monkeypatch.setattr(compat, "_state_of", lambda _: state)
+    uuid = running(service)
+    trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)
+    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+
+    async def scenario() -> None:
+        waiting = asyncio.create_task(fire(trigger))
+        await until(lambda: service.count("get_statuses"))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(scenario())
+    assert service.count("cancel", 200) == (0 if state == "deferred" else 1)
+
+
+def test_a_state_that_can_not_be_found_out_cancels_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: Any) -> str:
+        raise RuntimeError("no database")
+
+    trigger = triggers.ComplianceContentTrigger("c", ["u"], 1, 1, True)
+    assert asyncio.run(compat.is_still_deferred(trigger)) is True
+    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+    monkeypatch.setattr(compat, "_state_of", fail)
+    assert asyncio.run(compat.is_still_deferred(trigger)) is True
+
+
+def test_an_event_can_be_written_as_json(service: Emulator) -> None:
+    uuid = service.add_job(text="x", error="broken", status="FAILED", file_name="f.pdf")
+    trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60)
+    record = json.loads(json.dumps(asyncio.run(fire(trigger))))["jobs"][uuid]
+    assert (record["status"], record["error"], record["file_name"]) == ("FAILED", "broken", "f.pdf")
