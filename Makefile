@@ -29,7 +29,7 @@ test: $(READY) .venv-idp/.ready ## all tests on Airflow 3.3, with the coverage o
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,endpoints exchange models plans settings text tokens wire))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,answers endpoints exchange models plans settings text tokens wire))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import json as json_module
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
-from urllib.parse import quote, unquote, urlencode
+from typing import Any
+from urllib.parse import quote, urlencode
 
+from airflow_provider.client.answers import (
+    as_assessment,
+    as_job,
+    read_accepted_assessment,
+    read_accepted_job,
+    read_models,
+    read_nothing,
+    read_object,
+)
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -14,7 +23,6 @@ from airflow_provider.client.models import (
     FeedbackCategory,
     Framework,
     JobStatus,
-    WireModel,
 )
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.text import TextStream
@@ -23,7 +31,6 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
     ComplianceNotFoundError,
-    ComplianceProtocolError,
     ComplianceRefusedError,
 )
 
@@ -32,12 +39,10 @@ FRAMEWORKS = "/api/v1/frameworks"
 FEEDBACK = "/api/v1/assessmentFeedback"
 SEE_OTHER = frozenset({303})
 
-Model = TypeVar("Model", bound=WireModel)
-
 
 def submit_file(file: Body) -> Call[ContentJob]:
     """Submit a document; `file` is its multipart form."""
-    return Call("POST", f"{CONTENT}/file", body=file, returns=_accepted_job)
+    return Call("POST", f"{CONTENT}/file", body=file, returns=read_accepted_job)
 
 
 def submit_url(url: str) -> Call[ContentJob]:
@@ -47,7 +52,7 @@ def submit_url(url: str) -> Call[ContentJob]:
         raise ComplianceInputError(
             f"{url[:200]!r} is no web address: it must begin with http:// or https://."
         )
-    return Call("POST", f"{CONTENT}/url", json={"url": url}, returns=_accepted_job)
+    return Call("POST", f"{CONTENT}/url", json={"url": url}, returns=read_accepted_job)
 
 
 def get_status(uuid: str) -> Call[ContentJob]:
@@ -55,8 +60,8 @@ def get_status(uuid: str) -> Call[ContentJob]:
 
     def job(response: HttpResponse) -> ContentJob:
         if response.status == 303:
-            return _record(_object(response, strict=False), uuid=uuid, status=JobStatus.COMPLETED)
-        return _record(_object(response), uuid=uuid)
+            return as_job(read_object(response, strict=False), uuid=uuid, status=JobStatus.COMPLETED)
+        return as_job(read_object(response), uuid=uuid)
 
     return Call("GET", f"{CONTENT}/{_segment(uuid)}/status", returns=job, returned=SEE_OTHER, repeatable=True)
 
@@ -65,7 +70,7 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
     """Ask for many jobs in one request; those that the service does not know may be missing in the answer."""
 
     def jobs(response: HttpResponse) -> list[ContentJob]:
-        return [job for job in _models(response, ContentJob) if job.uuid]
+        return [job for job in read_models(response, ContentJob) if job.uuid]
 
     return Call("POST", f"{CONTENT}/status/batch", json={"uuids": list(uuids)}, returns=jobs, repeatable=True)
 
@@ -88,27 +93,27 @@ def stream_content(uuid: str) -> Call[TextStream]:
 
 def cancel(uuid: str) -> Call[None]:
     """Cancel a job and delete it."""
-    return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", returns=_nothing, repeatable=True)
+    return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", returns=read_nothing, repeatable=True)
 
 
 def refresh(uuid: str) -> Call[ContentJob]:
     """Process a job again: one that failed, or whose content is stale."""
 
     def job(response: HttpResponse) -> ContentJob:
-        return _record(_object(response, strict=False), uuid=uuid)
+        return as_job(read_object(response, strict=False), uuid=uuid)
 
     return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", returns=job)
 
 
 def list_frameworks() -> Call[list[Framework]]:
     """List all frameworks with their criteria."""
-    return Call("GET", FRAMEWORKS, returns=lambda response: _models(response, Framework), repeatable=True)
+    return Call("GET", FRAMEWORKS, returns=lambda response: read_models(response, Framework), repeatable=True)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
     """List the criteria of one framework."""
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, returns=lambda response: _models(response, Criterion), repeatable=True)
+    return Call("GET", path, returns=lambda response: read_models(response, Criterion), repeatable=True)
 
 
 def submit_feedback(
@@ -133,13 +138,13 @@ def submit_feedback(
             known = ", ".join(FeedbackCategory)
             raise ComplianceInputError(f"categoryFeedback must be one of {known}, not {category_feedback!r}.")
         payload["categoryFeedback"] = str(category_feedback)
-    return Call("POST", FEEDBACK, json=payload, returns=_nothing)
+    return Call("POST", FEEDBACK, json=payload, returns=read_nothing)
 
 
 def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
     """Get the service's information about itself."""
     hint = _wrong_path("application_info")
-    return Call("GET", paths.application_info, returns=_object, repeatable=True, refusal=hint)
+    return Call("GET", paths.application_info, returns=read_object, repeatable=True, refusal=hint)
 
 
 def submit_assessment(paths: Endpoints, payload: Mapping[str, Any]) -> Call[Assessment]:
@@ -149,7 +154,7 @@ def submit_assessment(paths: Endpoints, payload: Mapping[str, Any]) -> Call[Asse
     except (TypeError, ValueError, RecursionError) as error:
         raise ComplianceInputError(f"The payload of the assessment is not JSON: {error}.") from None
     hint = _wrong_path("assessment_submit")
-    return Call("POST", paths.assessment_submit, json=payload, returns=_accepted_assessment, refusal=hint)
+    return Call("POST", paths.assessment_submit, json=payload, returns=read_accepted_assessment, refusal=hint)
 
 
 def get_assessment(paths: Endpoints, assessment_id: str | int) -> Call[Assessment]:
@@ -157,8 +162,8 @@ def get_assessment(paths: Endpoints, assessment_id: str | int) -> Call[Assessmen
 
     def assessment(response: HttpResponse) -> Assessment:
         if response.status == 303:
-            return _assessment(_object(response, strict=False), str(assessment_id), JobStatus.COMPLETED)
-        return _assessment(_object(response), str(assessment_id))
+            return as_assessment(read_object(response, strict=False), str(assessment_id), JobStatus.COMPLETED)
+        return as_assessment(read_object(response), str(assessment_id))
 
     path = _assessment_path(paths.assessment_status, assessment_id)
     hint = _wrong_path("assessment_status", assessment_id)
@@ -176,7 +181,7 @@ def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
     """Cancel an assessment."""
     path = _assessment_path(paths.assessment_cancel, assessment_id)
     hint = _wrong_path("assessment_cancel", assessment_id)
-    return Call("DELETE", path, returns=_nothing, repeatable=True, refusal=hint)
+    return Call("DELETE", path, returns=read_nothing, repeatable=True, refusal=hint)
 
 
 def request(
@@ -228,67 +233,6 @@ def _segment(value: str | int, what: str = "uuid") -> str:
 
 def _assessment_path(path: str, assessment_id: str | int) -> str:
     return path.replace("{assessment_id}", _segment(assessment_id, "assessment id"))
-
-
-def _nothing(response: HttpResponse) -> None:
-    """Take any good answer for done; the contract gives it no body."""
-
-
-def _object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any]:
-    """Read a JSON object; where its content is not needed, anything else counts as an empty one."""
-    try:
-        value = response.json()
-    except ComplianceProtocolError:
-        if strict:
-            raise
-        return {}
-    if isinstance(value, dict):
-        return value
-    if strict:
-        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON object.")
-    return {}
-
-
-def _models(response: HttpResponse, model: type[Model]) -> list[Model]:
-    value = response.json()
-    if not isinstance(value, list):
-        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON array.")
-    return [model.model_validate(item) for item in value if isinstance(item, dict)]
-
-
-def _record(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:
-    job = ContentJob.model_validate(record)
-    return job.model_copy(update={"uuid": uuid, **({"status": status} if status else {})})
-
-
-def _accepted_job(response: HttpResponse) -> ContentJob:
-    job = ContentJob.model_validate(_object(response, strict=False))
-    return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
-
-
-def _accepted_assessment(response: HttpResponse) -> Assessment:
-    assessment = _assessment(_object(response, strict=False), "")
-    return assessment if assessment.id else assessment.model_copy(update={"id": _accepted_id(response)})
-
-
-def _assessment(record: dict[str, Any], fallback: str, status: JobStatus | None = None) -> Assessment:
-    ids = (record.get(key) for key in ("uuid", "id", "assessmentId"))
-    known = next((str(value) for value in ids if isinstance(value, str | int) and str(value)), fallback)
-    status = status or record.get("status", JobStatus.RUNNING)
-    return Assessment.model_validate(
-        {"id": fallback or known, "status": status, "error": record.get("error"), "raw": record}
-    )
-
-
-def _accepted_id(response: HttpResponse) -> str:
-    """Find the id in the Location of an answer whose body has none."""
-    for part in reversed((response.location or "").split("/")):
-        if part and part not in ("status", "content", "results"):
-            return unquote(part)
-    raise ComplianceProtocolError(
-        f"The service took the submit ({response.status}), but its answer has neither an id nor a usable "
-        "Location, so the job can't be followed. Do not repeat it blindly: it may be running."
-    )
 
 
 def _wrong_path(

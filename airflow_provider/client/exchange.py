@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
 
 from airflow_provider import __version__
+from airflow_provider.client.answers import excerpt, phrase, retry_after, said
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
@@ -36,7 +34,6 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 30.0
-BODY_SHOWN = 500
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
@@ -195,7 +192,7 @@ class Exchange(Generic[T]):
     def _after_401(self, response: HttpResponse) -> TryAgain:
         if self.refused_token is not None:
             raise ComplianceAuthError(
-                f"{self._name} was refused with a fresh token (401{_said(response)}): user "
+                f"{self._name} was refused with a fresh token (401{said(response)}): user "
                 f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
                 "identity provider is not the one that the service trusts."
             )
@@ -204,9 +201,9 @@ class Exchange(Generic[T]):
 
     def _after_throttling(self, response: HttpResponse, wait: float | None) -> TryAgain:
         error = ComplianceThrottledError(
-            f"{self._name} was throttled ({response.status}{_said(response)}): send less, or try later.",
+            f"{self._name} was throttled ({response.status}{said(response)}): send less, or try later.",
             status=response.status,
-            body=_excerpt(response),
+            body=excerpt(response),
             retry_after=wait,
         )
         again = self._repeat(f"throttled ({response.status})", error, wait)
@@ -214,14 +211,14 @@ class Exchange(Generic[T]):
         return again
 
     def _after_server_error(self, response: HttpResponse) -> TryAgain:
-        said = f"{response.status} {_phrase(response.status)}{_said(response)}"
+        why = f"{response.status} {phrase(response.status)}{said(response)}"
         if not self.call.repeatable:
-            raise self._uncertain(said)
+            raise self._uncertain(why)
         self._broke = True
         error = ComplianceServerError(
-            f"{self._name} failed: {said}.", status=response.status, body=_excerpt(response)
+            f"{self._name} failed: {why}.", status=response.status, body=excerpt(response)
         )
-        return self._repeat(said, error, retry_after(response))
+        return self._repeat(why, error, retry_after(response))
 
     def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> TryAgain:
         """Plan one more request, or raise `error` when the number or the time is used up."""
@@ -255,9 +252,9 @@ class Exchange(Generic[T]):
         kind = ComplianceNotFoundError if response.status in (404, 410) else ComplianceRefusedError
         hint = f" User '{self.settings.username}' may lack a role or scope." if response.status == 403 else ""
         return kind(
-            f"{self._name} was refused: {response.status} {_phrase(response.status)}{_said(response)}.{hint}",
+            f"{self._name} was refused: {response.status} {phrase(response.status)}{said(response)}.{hint}",
             status=response.status,
-            body=_excerpt(response),
+            body=excerpt(response),
         )
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
@@ -269,41 +266,3 @@ class Exchange(Generic[T]):
                 if len(form) > 3:
                     body = body.replace(form.encode(), b"***")
         return HttpResponse(response.status, response.headers, body, response.url)
-
-
-def retry_after(response: HttpResponse) -> float | None:
-    """Read Retry-After, in seconds or as a date."""
-    value = response.headers.get("retry-after", "").strip()
-    try:
-        seconds = float(value)
-    except ValueError:
-        try:
-            moment = parsedate_to_datetime(value)
-            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
-        except (ValueError, TypeError, OverflowError):
-            return None
-    return max(0.0, seconds) if math.isfinite(seconds) else None
-
-
-def _phrase(status: int) -> str:
-    try:
-        return HTTPStatus(status).phrase
-    except ValueError:
-        return "error"
-
-
-def _excerpt(response: HttpResponse) -> str:
-    return response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN]
-
-
-def _said(response: HttpResponse) -> str:
-    """Return the service's own words, from the usual fields of an error body."""
-    try:
-        record: Any = response.json()
-    except ComplianceProtocolError:
-        return ""
-    if isinstance(record, dict):
-        for key in ("message", "error_description", "detail", "error", "title"):
-            if isinstance(words := record.get(key), str) and words.strip():
-                return f", {words.strip()[:BODY_SHOWN]!r}"
-    return ""

@@ -1,0 +1,123 @@
+"""How to read an answer, good or bad, without I/O."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
+from airflow_provider.client.wire import HttpResponse
+from airflow_provider.exceptions import ComplianceProtocolError
+
+Model = TypeVar("Model", bound=WireModel)
+BODY_SHOWN = 500
+
+
+def read_nothing(response: HttpResponse) -> None:
+    """Take any good answer for done; the contract gives it no body."""
+
+
+def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any]:
+    """Read a JSON object; where its content is not needed, anything else counts as an empty one."""
+    try:
+        value = response.json()
+    except ComplianceProtocolError:
+        if strict:
+            raise
+        return {}
+    if isinstance(value, dict):
+        return value
+    if strict:
+        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON object.")
+    return {}
+
+
+def read_models(response: HttpResponse, model: type[Model]) -> list[Model]:
+    """Read a JSON array of objects; what is no object in it is left out."""
+    value = response.json()
+    if not isinstance(value, list):
+        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON array.")
+    return [model.model_validate(item) for item in value if isinstance(item, dict)]
+
+
+def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:
+    """Make a job of a record that is known to be of this uuid, and maybe of this status."""
+    job = ContentJob.model_validate(record)
+    return job.model_copy(update={"uuid": uuid, **({"status": status} if status else {})})
+
+
+def read_accepted_job(response: HttpResponse) -> ContentJob:
+    """Read the answer to a submit: the record, or at least where to look for it."""
+    job = ContentJob.model_validate(read_object(response, strict=False))
+    return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
+
+
+def read_accepted_assessment(response: HttpResponse) -> Assessment:
+    """Read the answer to a submit: the record, or at least where to look for it."""
+    assessment = as_assessment(read_object(response, strict=False), "")
+    return assessment if assessment.id else assessment.model_copy(update={"id": _accepted_id(response)})
+
+
+def as_assessment(record: dict[str, Any], fallback: str, status: JobStatus | None = None) -> Assessment:
+    """Make an assessment of a record, whose fields the contract does not name."""
+    ids = (record.get(key) for key in ("uuid", "id", "assessmentId"))
+    known = next((str(value) for value in ids if isinstance(value, str | int) and str(value)), fallback)
+    status = status or record.get("status", JobStatus.RUNNING)
+    return Assessment.model_validate(
+        {"id": fallback or known, "status": status, "error": record.get("error"), "raw": record}
+    )
+
+
+def _accepted_id(response: HttpResponse) -> str:
+    """Find the id in the Location of an answer whose body has none."""
+    for part in reversed((response.location or "").split("/")):
+        if part and part not in ("status", "content", "results"):
+            return unquote(part)
+    raise ComplianceProtocolError(
+        f"The service took the submit ({response.status}), but its answer has neither an id nor a usable "
+        "Location, so the job can't be followed. Do not repeat it blindly: it may be running."
+    )
+
+
+def retry_after(response: HttpResponse) -> float | None:
+    """Read Retry-After, in seconds or as a date."""
+    value = response.headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        try:
+            moment = parsedate_to_datetime(value)
+            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+        except (ValueError, TypeError, OverflowError):
+            return None
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def phrase(status: int) -> str:
+    """Return the usual words for a status."""
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "error"
+
+
+def excerpt(response: HttpResponse) -> str:
+    """Return the beginning of a body, as text."""
+    return response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN]
+
+
+def said(response: HttpResponse) -> str:
+    """Return the service's own words, from the usual fields of an error body."""
+    try:
+        record: Any = response.json()
+    except ComplianceProtocolError:
+        return ""
+    if isinstance(record, dict):
+        for key in ("message", "error_description", "detail", "error", "title"):
+            if isinstance(words := record.get(key), str) and words.strip():
+                return f", {words.strip()[:BODY_SHOWN]!r}"
+    return ""
