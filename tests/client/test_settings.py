@@ -39,6 +39,7 @@ from tests.support.values import settings_for
         ({"client_secret": SecretStr("")}, "client_secret of .* is missing"),
         ({"idp_subject": "a\r\nb"}, "idp_subject"),
         ({"idp_subject": "ä"}, "idp_subject"),
+        ({"console_url": "console.example.com"}, "console_url .* must be a web address"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"max_retries": -1}, "max_retries"),
