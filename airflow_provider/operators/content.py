@@ -177,7 +177,7 @@ class ComplianceSubmitFileOperator(ComplianceJobOperator):
     template_fields: Sequence[str] = ("conn_id", "file", "file_name")
 
     def __init__(self, *, file: Any, file_name: str | None = None, **kwargs: Any) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.file_name or task.file }}")
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.file_name or task.file }}"
         super().__init__(**kwargs)
         self.file = file
         self.file_name = file_name
@@ -208,7 +208,7 @@ class ComplianceSubmitUrlOperator(ComplianceJobOperator):
     template_fields: Sequence[str] = ("conn_id", "url")
 
     def __init__(self, *, url: str, **kwargs: Any) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.url }}")
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.url }}"
         super().__init__(**kwargs)
         self.url = url
 
@@ -238,7 +238,7 @@ class ComplianceRefreshContentOperator(ComplianceJobOperator):
     template_fields: Sequence[str] = ("conn_id", "uuid")
 
     def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.uuid }}")
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.uuid }}"
         super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)
         self.uuid = uuid
 
@@ -271,7 +271,7 @@ class ComplianceCancelContentOperator(BaseOperator):
         ignore_missing: bool = True,
         **kwargs: Any,
     ) -> None:
-        kwargs.setdefault("map_index_template", "{{ task.uuid }}")
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.uuid }}"
         super().__init__(**kwargs)
         self.uuid = uuid
         self.conn_id = conn_id

@@ -32,6 +32,8 @@ from airflow_provider.triggers.waiting import (
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
 
+MAP_INDEX_TEMPLATE = "{{ task.uuids[0] if task.uuids | length == 1 else (task.uuids | length) ~ ' jobs' }}"
+
 
 class ComplianceContentSensor(BaseSensorOperator):
     """Wait until one or many jobs are completed; returns their records, in the order of the uuids.
@@ -61,7 +63,7 @@ class ComplianceContentSensor(BaseSensorOperator):
     ) -> None:
         if poll_interval is not None:
             kwargs["poke_interval"] = poll_interval
-        kwargs.setdefault("map_index_template", "{{ task.uuid }}")
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or MAP_INDEX_TEMPLATE
         super().__init__(**kwargs)
         self.uuid = uuid
         self.conn_id = conn_id
