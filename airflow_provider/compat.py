@@ -10,6 +10,12 @@ from airflow.triggers.base import BaseTrigger
 TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
 
 
+def name_mapped_task(task: Any, context: Any) -> None:
+    """Let a mapped task bear the name that its class gives it: Airflow looks only at what `partial` was given."""
+    if context.get("map_index_template") is None:
+        context["map_index_template"] = task.map_index_template
+
+
 async def is_still_deferred(trigger: BaseTrigger) -> bool:
     """Tell whether the task of a cancelled trigger still waits for it, as after a restart of the triggerer.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
+from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
@@ -75,6 +76,7 @@ class ComplianceJobOperator(BaseOperator):
 
     def execute(self, context: Context) -> str:
         """Begin or go on, then wait if asked to."""
+        name_mapped_task(self, context)
         hook = ComplianceHook(self.conn_id)
         job = self._earlier(context, hook) or self._begin(context, hook)
         self._uuid = job.uuid
@@ -101,6 +103,7 @@ class ComplianceJobOperator(BaseOperator):
         self, context: Context, event: Any = None, uuid: str = "", limit: str = "timeout"
     ) -> str:
         """Go on after the trigger's event."""
+        name_mapped_task(self, context)
         return self._conclude(Ending.of(event), Limit(limit), uuid)
 
     def on_kill(self) -> None:
@@ -279,6 +282,7 @@ class ComplianceCancelContentOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Cancel the job."""
+        name_mapped_task(self, context)
         try:
             ComplianceHook(self.conn_id).cancel(self.uuid)
             self.log.info("Job %s is cancelled.", self.uuid)

@@ -15,6 +15,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
@@ -86,6 +87,7 @@ class ComplianceContentSensor(BaseSensorOperator):
 
     def execute(self, context: Context) -> list[Record]:
         """Wait: in the triggerer, or here, or from time to time."""
+        name_mapped_task(self, context)
         uuids = self.uuids
         if not uuids:
             self.log.info("There is no job to wait for.")
@@ -110,6 +112,7 @@ class ComplianceContentSensor(BaseSensorOperator):
 
     def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[Record]:
         """Go on after the trigger's event."""
+        name_mapped_task(self, context)
         return self._conclude(Ending.of(event), Limit(limit))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:

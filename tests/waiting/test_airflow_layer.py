@@ -65,6 +65,15 @@ def test_every_parameter_is_described(kind: Any) -> None:
     assert own == described
 
 
+@pytest.mark.parametrize("given", [None, "{{ mine }}"])
+def test_a_mapped_task_bears_that_name_unless_the_author_gave_another(
+    service: Emulator, given: str | None
+) -> None:
+    context: Any = {"map_index_template": given}
+    make(operators.ComplianceCancelContentOperator).execute(context)
+    assert context["map_index_template"] == (given or "{{ task.uuid }}")
+
+
 def test_many_jobs_are_counted_in_the_name() -> None:
     task = ComplianceContentSensor(task_id="t", uuid=["a", "b", "a"])
     assert task.get_template_env().from_string(task.map_index_template or "").render(task=task) == "2 jobs"
