@@ -11,7 +11,7 @@ TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
 
 
 def name_mapped_task(task: Any, context: Any) -> None:
-    """Let a mapped task bear the name that its class gives it: Airflow looks only at what `partial` was given."""
+    """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got."""
     if context.get("map_index_template") is None:
         context["map_index_template"] = task.map_index_template
 
