@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,13 +22,13 @@ class Service(Emulator):
         self.secrets = {"pass-7Hq2vXw9", "secret-3Zk8rTy5"}
         issue = self._state.identity._issue
 
-        def keep(*args: object) -> dict[str, str]:
-            answer = issue(*args)  # type: ignore[arg-type]  # passed on as they are
+        def keep(*args: Any) -> dict[str, Any]:
+            answer = issue(*args)
             # The signature is the part that no other token has.
             self.secrets |= {answer[name].rpartition(".")[2] for name in ("access_token", "refresh_token")}
             return answer
 
-        self._state.identity._issue = keep  # type: ignore[method-assign]  # a wire tap
+        self._state.identity._issue = keep  # type: ignore[method-assign]  # listens in
 
 
 @pytest.fixture(scope="session")
