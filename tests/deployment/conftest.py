@@ -20,15 +20,16 @@ class Service(Emulator):
     def __init__(self) -> None:
         super().__init__(jobs="manual", password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
         self.secrets = {"pass-7Hq2vXw9", "secret-3Zk8rTy5"}
-        issue = self._state.identity._issue
+        identity: Any = self._state.identity
+        issue = identity._issue
 
         def keep(*args: Any) -> dict[str, Any]:
-            answer = issue(*args)
+            answer: dict[str, Any] = issue(*args)
             # The signature is the part that no other token has.
             self.secrets |= {answer[name].rpartition(".")[2] for name in ("access_token", "refresh_token")}
             return answer
 
-        self._state.identity._issue = keep  # type: ignore[method-assign]  # listens in
+        identity._issue = keep
 
 
 @pytest.fixture(scope="session")

@@ -66,6 +66,12 @@ class Part:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to it and its children."""
+        for pid, _ in members(self.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
     def kill(self) -> None:
         """Kill -9, children included."""
         kill_session(self.pid)

@@ -40,6 +40,31 @@ def test_a_killed_triggerer_costs_nothing(deployment: Deployment, service: Servi
     assert service.count("cancel") == 0
 
 
+def test_a_triggerer_that_lost_its_triggers_to_another_cancels_nothing(
+    deployment: Deployment, service: Service
+) -> None:
+    """One that hangs for a while is taken for dead, and finds when it is back that others do its work."""
+    run = submitted(deployment, service)
+    hung = deployment.parts.pop("triggerer")
+    try:
+        hung.signal(signal.SIGSTOP)
+        deployment.start("triggerer")
+        looks = service.count("get_statuses")
+        deployment.wait_for(lambda: service.count("get_statuses") > looks, "the other triggerer")
+
+        hung.signal(signal.SIGCONT)
+
+        log = "Trigger cancelled"
+        deployment.wait_for(lambda: log in run.log(), "the end of the trigger in the first triggerer")
+        looks = service.count("get_statuses")
+        deployment.wait_for(lambda: service.count("get_statuses") >= looks + 2, "two more looks")
+        assert service.count("cancel") == 0
+    finally:
+        hung.kill()
+    service.finish_jobs()
+    run.wait_for("success")
+
+
 def test_marking_a_deferred_submit_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
     run = submitted(deployment, service)
 
