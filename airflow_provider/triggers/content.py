@@ -18,6 +18,8 @@ from airflow_provider.triggers.waiting import SAY_EVERY, Ending
 
 KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 
+_killings: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
+
 
 @dataclass(eq=False, repr=False)
 class ComplianceContentTrigger(BaseTrigger):
@@ -51,7 +53,7 @@ class ComplianceContentTrigger(BaseTrigger):
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
             if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS and not await is_still_deferred(self):
-                await self.on_kill()
+                await self._cancel_jobs()
             raise
         yield TriggerEvent(ending.event())
 
@@ -59,6 +61,21 @@ class ComplianceContentTrigger(BaseTrigger):
         """Cancel the jobs; called when a user marks or clears the task, not at a restart of the triggerer."""
         if not self.cancel_on_kill:
             return
+        # Airflow cancels this again at its next turn, a second later: so in a task that it does not know.
+        killing = asyncio.create_task(self._kill())
+        _killings.add(killing)
+        killing.add_done_callback(_killings.discard)
+        await asyncio.shield(killing)
+
+    async def _kill(self) -> None:
+        # Airflow takes it for a kill too when this triggerer hung so long that another one does its work now.
+        # And a task that was cleared and waits again goes on with the same jobs.
+        if getattr(self, "task_instance", None) is not None and await is_still_deferred(self):
+            self.log.info("The task still waits, in another trigger: its jobs are not cancelled.")
+        else:
+            await self._cancel_jobs()
+
+    async def _cancel_jobs(self) -> None:
         try:
             async with asyncio.timeout(KILL_SECONDS):
                 async with await ComplianceHook(self.conn_id).get_async_conn(max_retries=2) as client:
