@@ -25,8 +25,8 @@ def main() -> None:
         assert dag
         of_task = TaskInstance.dag_id == DAG
         template = session.scalars(select(TaskInstance).where(of_task).limit(1)).one()
-        last = session.scalar(select(func.max(TaskInstance.map_index)).where(of_task))
-        for number, (path, kwargs) in enumerate(json.load(sys.stdin), (last or -1) + 1):
+        last = session.scalar(select(func.max(TaskInstance.map_index)).where(of_task)) or 0
+        for number, (path, kwargs) in enumerate(json.load(sys.stdin), last + 1):
             instance = TaskInstance(
                 dag.get_task(TASK), template.dag_version_id, template.run_id, "deferred", number
             )

@@ -33,8 +33,8 @@ import requests
 
 from airflow_provider.emulator import Emulator
 from benchmarks.lag import LagTrigger, lags
-from tests.deployment.airflow import Deployment
 from tests.deployment.processes import guarded, members
+from tests.deployment.system import Deployment
 
 POLL = 5.0
 SETTLE = 10.0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.airflow import Deployment, deployed
+from tests.deployment.system import Deployment, deployed
 
 DAGS = Path(__file__).parent / "dags"
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+ROOT = Path(__file__).parents[2]
 PATIENCE = 10.0  # seconds to end in an orderly way
 
 # Ends the sessions that it was told of, as soon as nobody holds the other end of its pipe any more.
@@ -94,7 +95,7 @@ class Guard:
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-c", GUARD], stdin=subprocess.PIPE, start_new_session=True, text=True
+            [sys.executable, "-c", GUARD], stdin=subprocess.PIPE, start_new_session=True, text=True, cwd=ROOT
         )
 
     def watch(self, session: int) -> None:

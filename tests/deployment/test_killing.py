@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from tests.deployment.airflow import Deployment, Run
 from tests.deployment.conftest import Service
+from tests.deployment.system import Deployment, Run
 
 pytestmark = pytest.mark.deployment
 
@@ -74,6 +74,17 @@ def test_marking_a_deferred_submit_failed_cancels_its_job(deployment: Deployment
     deployment.wait_for(lambda: not service.jobs(), "the end of the job")
     assert service.count("submit_url") == 1
     assert run.tasks()[0]["state"] == "failed"
+
+
+def test_marking_a_waiting_worker_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
+    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
+    run.wait_for("running")
+    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+
+    run.mark("failed")
+
+    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
+    assert service.count("submit_url") == 1
 
 
 def test_a_slow_cancellation_comes_to_its_end(deployment: Deployment, service: Service) -> None:

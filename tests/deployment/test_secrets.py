@@ -7,8 +7,8 @@ from contextlib import closing
 
 import pytest
 
-from tests.deployment.airflow import Deployment
 from tests.deployment.conftest import Service
+from tests.deployment.system import Deployment
 
 pytestmark = pytest.mark.deployment
 
