@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -17,8 +17,6 @@ from airflow_provider.triggers.poller import watching
 from airflow_provider.triggers.waiting import SAY_EVERY, Ending
 
 KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30
-
-_killings: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
 
 
 @dataclass(eq=False, repr=False)
@@ -52,28 +50,24 @@ class ComplianceContentTrigger(BaseTrigger):
             ending = await self._wait()
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
-            if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS and not await is_still_deferred(self):
-                await self._cancel_jobs()
+            if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS:
+                await _to_the_end(self._kill(told=False))
             raise
         yield TriggerEvent(ending.event())
 
     async def on_kill(self) -> None:
         """Cancel the jobs; called when a user marks or clears the task, not at a restart of the triggerer."""
-        if not self.cancel_on_kill:
-            return
-        # Airflow cancels this again at its next turn, a second later: so in a task that it does not know.
-        killing = asyncio.create_task(self._kill())
-        _killings.add(killing)
-        killing.add_done_callback(_killings.discard)
-        await asyncio.shield(killing)
+        if self.cancel_on_kill:
+            await _to_the_end(self._kill(told=True))
 
-    async def _kill(self) -> None:
+    async def _kill(self, told: bool) -> None:
         # Airflow takes it for a kill too when this triggerer hung so long that another one does its work now.
         # And a task that was cleared and waits again goes on with the same jobs.
-        if getattr(self, "task_instance", None) is not None and await is_still_deferred(self):
-            self.log.info("The task still waits, in another trigger: its jobs are not cancelled.")
-        else:
+        is_all_we_know = told and getattr(self, "task_instance", None) is None
+        if is_all_we_know or not await is_still_deferred(self):
             await self._cancel_jobs()
+        elif told:
+            self.log.info("The task still waits, in another trigger: its jobs are not cancelled.")
 
     async def _cancel_jobs(self) -> None:
         try:
@@ -110,3 +104,14 @@ class ComplianceContentTrigger(BaseTrigger):
                     return Ending("error", ended, time.time() - since, str(sighting), may_pass)
                 ended[sighting["uuid"]] = sighting
         return Ending("done", ended, time.time() - since)
+
+
+_going_on: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do something that goes on when it is cancelled: Airflow cancels a killed trigger every second."""
+    task = asyncio.create_task(work)
+    _going_on.add(task)
+    task.add_done_callback(_going_on.discard)
+    await asyncio.shield(task)
