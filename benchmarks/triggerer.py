@@ -206,7 +206,9 @@ def main(arguments: tuple[str, ...] = ()) -> int:
     met = {
         f"at least {FEWER} times fewer requests": theirs.requests >= FEWER * mine.requests,
         "1 login": mine.logins == 1,
-        f"lag under {LAG} s": max(mine.lag, mine.lag_first) < LAG,
+        f"lag under {LAG} s while all wait and tokens renew": mine.lag < LAG,
+        f"lag under {LAG} s when the connection is first looked up": mine.lag_first < LAG,
+        f"lag under {LAG} s while all are picked up": mine.lag_pickup < LAG,
     }
     for target, is_met in met.items():
         print(f"{'met' if is_met else 'MISSED'}: {target}")
