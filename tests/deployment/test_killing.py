@@ -14,6 +14,7 @@ pytestmark = pytest.mark.deployment
 
 MANY = 24
 STALL = 20.0  # seconds in which a triggerer surely hears of a kill, and a client does not give up
+STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
 KILLED = "invoking on_kill"  # in the log of a task, by Airflow
 
 
@@ -21,6 +22,8 @@ def submitted(deployment: Deployment, service: Service) -> Run:
     """Start a run whose task is deferred, and whose trigger runs."""
     run = deployment.trigger("submit_one", url=f"{service.url}/?page")
     run.wait_for("deferred")
+    # Not by the service's counters alone: a worker of the test before may still be looking.
+    deployment.wait_for(lambda: STARTED in run.log(), "the start of the trigger")
     deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
     return run
 
