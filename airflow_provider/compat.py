@@ -17,9 +17,10 @@ def name_mapped_task(task: Any, context: Any) -> None:
 
 
 async def is_still_deferred(trigger: BaseTrigger) -> bool:
-    """Tell whether the task of a cancelled trigger still waits for it, as after a restart of the triggerer.
+    """Tell whether the task of a cancelled trigger still waits, as after a restart of the triggerer.
 
-    What can't be found out counts as yes. Not needed from 3.3 on, see above.
+    What can't be found out counts as yes. Needed on all versions: also 3.3 takes it for a kill when another
+    triggerer has taken a trigger over.
     """
     from asgiref.sync import sync_to_async
 

@@ -75,12 +75,16 @@ class ComplianceHook(BaseHook):
 
         from asgiref.sync import sync_to_async
 
-        from airflow_provider.client.aio import AsyncComplianceClient
-        from airflow_provider.client.sharing import shared_by
+        def prepare() -> AsyncComplianceClient:
+            # Also these imports take long enough to hold up an event loop.
+            from airflow_provider.client.aio import AsyncComplianceClient
+            from airflow_provider.client.sharing import shared_by
+
+            settings = self._settings
+            return AsyncComplianceClient(replace(settings, **changes), shared=shared_by(settings))
 
         # In a triggerer, Airflow answers a look-up only from asgiref's thread.
-        settings = await sync_to_async(lambda: self._settings)()
-        return AsyncComplianceClient(replace(settings, **changes), shared=shared_by(settings))
+        return await sync_to_async(prepare)()
 
     @cached_property
     def _settings(self) -> Settings:

@@ -14,7 +14,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.waiting import Ending, Limit, problem, wait_for_jobs
+from airflow_provider.triggers.waiting import UNKNOWN, Ending, Limit, problem, wait_for_jobs
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -28,7 +28,8 @@ class ComplianceJobOperator(BaseOperator):
     """Base of the operators that have the service process something, and may wait for it.
 
     A retry or clear goes on with the job of an earlier attempt (Airflow 3.3 and newer): it waits on where the
-    job is under way, is done where it is completed, and begins anew where it failed or is gone.
+    job is under way, is done where it is completed, and begins anew where it failed or is gone, also when it
+    goes only now: after a clear, Airflow may cancel the old job when the next attempt already waits for it.
 
     :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
@@ -78,7 +79,22 @@ class ComplianceJobOperator(BaseOperator):
         """Begin or go on, then wait if asked to."""
         name_mapped_task(self, context)
         hook = ComplianceHook(self.conn_id)
-        job = self._earlier(context, hook) or self._begin(context, hook)
+        if job := self._earlier(context, hook):
+            return self._go_on(context, hook, job, found=True)
+        return self._go_on(context, hook, self._begin(context, hook))
+
+    def execute_complete(
+        self, context: Context, event: Any = None, uuid: str = "", limit: str = "timeout", found: bool = False
+    ) -> str:
+        """Go on after the trigger's event."""
+        name_mapped_task(self, context)
+        return self._conclude(context, Ending.of(event), Limit(limit), uuid, found)
+
+    def _go_on(self, context: Context, hook: ComplianceHook, job: ContentJob, found: bool = False) -> str:
+        """Wait for a job if asked to.
+
+        :param found: it is the job of an earlier attempt
+        """
         self._uuid = job.uuid
         if url := hook.console_url(job.uuid):
             context["ti"].xcom_push(key=JOB_URL, value=url)
@@ -87,7 +103,7 @@ class ComplianceJobOperator(BaseOperator):
         limit = Limit.of(context, self.timeout, self.execution_timeout)
         if not self.deferrable or job.status.is_final:
             ending = wait_for_jobs(hook, [job.uuid], self.poll_interval, limit.deadline, self.log)
-            return self._conclude(ending, limit, job.uuid)
+            return self._conclude(context, ending, limit, job.uuid, found)
         self.log.info("Waiting for job %s in the triggerer.", job.uuid)
         trigger = ComplianceContentTrigger(
             self.conn_id, [job.uuid], self.poll_interval, limit.deadline, self.cancel_on_kill
@@ -95,24 +111,21 @@ class ComplianceJobOperator(BaseOperator):
         return self.defer(
             trigger=trigger,
             method_name="execute_complete",
-            kwargs={"uuid": job.uuid, "limit": limit.name},
+            kwargs={"uuid": job.uuid, "limit": limit.name, "found": found},
             timeout=limit.for_airflow,
         )
-
-    def execute_complete(
-        self, context: Context, event: Any = None, uuid: str = "", limit: str = "timeout"
-    ) -> str:
-        """Go on after the trigger's event."""
-        name_mapped_task(self, context)
-        return self._conclude(Ending.of(event), Limit(limit), uuid)
 
     def on_kill(self) -> None:
         """Cancel the job, if there is one."""
         if self._uuid and self.cancel_on_kill:
             self._cancel(self._uuid, "The task was killed")
 
-    def _conclude(self, ending: Ending, limit: Limit, uuid: str) -> str:
+    def _conclude(self, context: Context, ending: Ending, limit: Limit, uuid: str, found: bool) -> str:
         """Say how it ended; the one end of all ways of waiting."""
+        if found and ending.jobs.get(uuid, {}).get("status") in ("CANCELLED", UNKNOWN):
+            self.log.info("Job %s of an earlier attempt was cancelled meanwhile: beginning anew.", uuid)
+            hook = ComplianceHook(self.conn_id)
+            return self._go_on(context, hook, self._begin(context, hook))
         error = problem(ending, [uuid])
         if error is None:
             self.log.info("Job %s completed; waited %.0f s for it.", uuid, ending.seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -50,15 +50,26 @@ class ComplianceContentTrigger(BaseTrigger):
             ending = await self._wait()
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
-            if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS and not await is_still_deferred(self):
-                await self.on_kill()
+            if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS:
+                await _to_the_end(self._kill(told=False))
             raise
         yield TriggerEvent(ending.event())
 
     async def on_kill(self) -> None:
         """Cancel the jobs; called when a user marks or clears the task, not at a restart of the triggerer."""
-        if not self.cancel_on_kill:
-            return
+        if self.cancel_on_kill:
+            await _to_the_end(self._kill(told=True))
+
+    async def _kill(self, told: bool) -> None:
+        # Airflow takes it for a kill too when this triggerer hung so long that another one does its work now.
+        # And a task that was cleared and waits again goes on with the same jobs.
+        is_all_we_know = told and getattr(self, "task_instance", None) is None
+        if is_all_we_know or not await is_still_deferred(self):
+            await self._cancel_jobs()
+        elif told:
+            self.log.info("The task still waits, in another trigger: its jobs are not cancelled.")
+
+    async def _cancel_jobs(self) -> None:
         try:
             async with asyncio.timeout(KILL_SECONDS):
                 async with await ComplianceHook(self.conn_id).get_async_conn(max_retries=2) as client:
@@ -93,3 +104,14 @@ class ComplianceContentTrigger(BaseTrigger):
                     return Ending("error", ended, time.time() - since, str(sighting), may_pass)
                 ended[sighting["uuid"]] = sighting
         return Ending("done", ended, time.time() - since)
+
+
+_going_on: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
+
+
+async def _to_the_end(work: Coroutine[Any, Any, None]) -> None:
+    """Do something that goes on when it is cancelled: Airflow cancels a killed trigger every second."""
+    task = asyncio.create_task(work)
+    _going_on.add(task)
+    task.add_done_callback(_going_on.discard)
+    await asyncio.shield(task)

@@ -71,7 +71,9 @@ class Poller:
     def leave(self, waiter: asyncio.Queue[Sighting], uuids: Iterable[str]) -> None:
         """Let somebody go; a job that nobody else waits for is not looked at any more."""
         for uuid in uuids:
-            if job := self._jobs.get(uuid):
+            job = self._jobs.get(uuid)
+            # Somebody else may have begun to wait for a job that this one has got already.
+            if job and waiter in job.waiters:
                 job.waiters.remove(waiter)
                 if not job.waiters:
                     del self._jobs[uuid]

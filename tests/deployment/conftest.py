@@ -1,0 +1,55 @@
+"""One deployment for all tests of this folder, and one stand-in service that it talks to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.emulator import Emulator
+from tests.deployment.system import Deployment, deployed
+
+DAGS = Path(__file__).parent / "dags"
+
+
+class Service(Emulator):
+    """The stand-in, which keeps the tokens that it gave out, to look for them where they must not be."""
+
+    def __init__(self) -> None:
+        super().__init__(jobs="manual", password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
+        self.secrets = {"pass-7Hq2vXw9", "secret-3Zk8rTy5"}
+        identity: Any = self._state.identity
+        issue = identity._issue
+
+        def keep(*args: Any) -> dict[str, Any]:
+            answer: dict[str, Any] = issue(*args)
+            # The signature is the part that no other token has.
+            self.secrets |= {answer[name].rpartition(".")[2] for name in ("access_token", "refresh_token")}
+            return answer
+
+        identity._issue = keep
+
+
+@pytest.fixture(scope="session")
+def stand_in() -> Iterator[Service]:
+    with Service() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def deployment(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    settings = {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": stand_in.connection_json,
+    }
+    with deployed(tmp_path_factory.mktemp("airflow"), settings) as running:
+        yield running
+
+
+@pytest.fixture
+def service(stand_in: Service, deployment: Deployment) -> Service:
+    """The stand-in as if it were new; what an earlier test has left waiting there ends by itself."""
+    stand_in.reset()
+    return stand_in

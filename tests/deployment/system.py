@@ -1,0 +1,219 @@
+"""A whole Airflow deployment on loopback, driven and observed by its REST API."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import subprocess
+import sys
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import requests
+
+from tests.deployment.processes import Part, guarded
+
+T = TypeVar("T")
+
+PATIENCE = 90.0  # seconds for anything to happen on a busy machine
+TAIL = 12  # lines of each log to show when something fails
+PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
+OPTIONS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+
+
+class Deployment:
+    """The parts of a deployment, and what a user can do with it."""
+
+    def __init__(self, home: Path, parts: dict[str, Part], settings: Mapping[str, str]) -> None:
+        self.home = home
+        self.parts = parts
+        self.port = _free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.environment = _environment(home, self.url, settings)
+        self._rest = requests.Session()
+        self._rest.trust_env = False
+
+    # -- processes
+
+    def run(self, *arguments: str) -> None:
+        """Run an airflow command to its end."""
+        done = subprocess.run(
+            _command(*arguments), env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+        )
+        assert not done.returncode, done.stdout + done.stderr
+
+    def start(self, *names: str) -> None:
+        """Start some parts, or all."""
+        for name in names or PARTS:
+            options = OPTIONS.get(name, [])
+            if name == "api-server":
+                options = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+            output = self.home / f"{name}.out"
+            self.parts[name] = Part(_command(name, *options), self.environment, output)
+
+    def kill(self, name: str) -> None:
+        """Kill -9 a part, as a machine that goes down does."""
+        self.parts.pop(name).kill()
+
+    def wait_until_healthy(self) -> None:
+        """Wait until all parts send heartbeats."""
+
+        def is_healthy() -> bool:
+            try:
+                health = self._rest.get(f"{self.url}/api/v2/monitor/health", timeout=10).json()
+            except requests.RequestException:
+                return False
+            names = ("metadatabase", "scheduler", "dag_processor", "triggerer")
+            return all((health.get(name) or {}).get("status") == "healthy" for name in names)
+
+        self.wait_for(is_healthy, "a healthy deployment")
+        token = self._rest.get(f"{self.url}/auth/token", timeout=10).json()["access_token"]
+        self._rest.headers["Authorization"] = f"Bearer {token}"
+
+    # -- the REST API
+
+    def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
+        """Make a call of the REST API."""
+        answer = self._rest.request(
+            method, f"{self.url}/api/v2/{path}", json=body, params=query, timeout=PATIENCE
+        )
+        assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
+        return answer.json()
+
+    def trigger(self, dag_id: str, **conf: Any) -> Run:
+        """Start a run of a DAG as soon as the DAG is known."""
+        known = lambda: dag_id in [dag["dag_id"] for dag in self.call("GET", "dags")["dags"]]  # noqa: E731 - one use
+        self.wait_for(known, f"DAG {dag_id}")
+        run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
+        return Run(self, dag_id, run["dag_run_id"])
+
+    # -- waiting
+
+    def wait_for(self, look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
+        """Wait until something is true; or fail with all that may help."""
+        until = time.monotonic() + patience
+        while not (seen := look()):
+            if dead := [name for name, part in self.parts.items() if not part.is_alive]:
+                raise AssertionError(f"Waited for {what}, but {dead} ended.{self.tails()}")
+            if time.monotonic() > until:
+                raise AssertionError(f"Waited {patience:.0f} s for {what} in vain.{self.tails()}")
+            time.sleep(0.2)
+        return seen
+
+    def tails(self) -> str:
+        """Return the ends of all logs."""
+        tasks = sorted(self.home.glob("logs/dag_id=*/**/*.log"), key=lambda log: log.stat().st_mtime)
+        logs = sorted(self.home.glob("*.out")) + tasks[-4:]
+        return "".join(f"\n-- {log.relative_to(self.home)}\n{_tail(log)}" for log in logs)
+
+
+class Run:
+    """One run of a DAG."""
+
+    def __init__(self, deployment: Deployment, dag_id: str, run_id: str) -> None:
+        self.deployment = deployment
+        self.dag_id = dag_id
+        self.run_id = run_id
+        self.path = f"dags/{dag_id}/dagRuns/{run_id}"
+
+    def tasks(self, task_id: str = "submit") -> list[dict[str, Any]]:
+        """Return the task instances of a task, one or many."""
+        every = self.deployment.call("GET", f"{self.path}/taskInstances", limit=100)["task_instances"]
+        return [each for each in every if each["task_id"] == task_id]
+
+    def wait_for(self, state: str, task_id: str = "submit", count: int = 1, tries: int = 0) -> dict[str, Any]:
+        """Wait until so many instances of a task are in a state, in this try or a later one."""
+        seen: list[Any] = []
+
+        def are_there() -> bool:
+            seen[:] = self.tasks(task_id)
+            there = [each for each in seen if each["state"] == state and each["try_number"] >= tries]
+            ended = [each for each in seen if each["state"] in {"success", "failed"} - {state}]
+            assert not ended, f"{len(ended)} instances ended as {ended[0]['state']}.{self.deployment.tails()}"
+            return len(there) >= count
+
+        try:
+            self.deployment.wait_for(are_there, f"{count} x {task_id} {state}")
+        except AssertionError as error:
+            states = [(each["map_index"], each["state"], each["try_number"]) for each in seen]
+            raise AssertionError(f"{error}\n-- {task_id}: {states}") from None
+        first: dict[str, Any] = seen[0]
+        return first
+
+    def mark(self, state: str, task_id: str = "submit") -> None:
+        """Mark a task, as a user does in the UI."""
+        self.deployment.call("PATCH", f"{self.path}/taskInstances/{task_id}", {"new_state": state})
+
+    def clear(self, task_id: str = "submit") -> None:
+        """Clear a task, as a user does in the UI."""
+        body = {"dag_run_id": self.run_id, "task_ids": [task_id], "dry_run": False, "only_failed": False}
+        self.deployment.call("POST", f"dags/{self.dag_id}/clearTaskInstances", body)
+
+    def returned(self, task_id: str = "submit") -> Any:
+        """Return what a task returned."""
+        path = f"{self.path}/taskInstances/{task_id}/xcomEntries/return_value"
+        return self.deployment.call("GET", path, deserialize=True)["value"]
+
+    def log(self, task_id: str = "submit", attempt: int = 1) -> str:
+        """Return the log of a task as the UI gets it."""
+        return str(self.deployment.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{attempt}"))
+
+
+@contextmanager
+def deployed(home: Path, settings: Mapping[str, str]) -> Iterator[Deployment]:
+    """Run a deployment; nothing of it is left afterwards."""
+    with guarded() as parts:
+        deployment = Deployment(home, parts, settings)
+        deployment.run("db", "migrate")
+        deployment.start()
+        deployment.wait_until_healthy()
+        yield deployment
+
+
+def _environment(home: Path, url: str, settings: Mapping[str, str]) -> dict[str, str]:
+    ours = {
+        "AIRFLOW_HOME": str(home),
+        "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__PARALLELISM": "4",  # more of them lock each other out of SQLite
+        "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        # A triggerer that was killed is given up soon.
+        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        # With the default of 5, LocalExecutor loses tasks that defer quickly.
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+        "NO_PROXY": "*",
+    }
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith("AIRFLOW") and name != "PYTHONDONTWRITEBYTECODE"
+    }
+    return {**inherited, **ours, **settings}
+
+
+def _command(*arguments: str) -> list[str]:
+    return [sys.executable, "-m", "airflow", *arguments]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(line[:400] for line in log.read_text(errors="replace").splitlines()[-TAIL:])

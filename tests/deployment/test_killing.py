@@ -1,0 +1,207 @@
+"""Users and machines that end things at the wrong time."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from tests.deployment.conftest import Service
+from tests.deployment.system import Deployment, Run
+
+pytestmark = pytest.mark.deployment
+
+MANY = 24
+STALL = 20.0  # seconds in which a triggerer surely hears of a kill, and a client does not give up
+STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
+KILLED = "invoking on_kill"  # in the log of a task, by Airflow
+
+
+def submitted(deployment: Deployment, service: Service) -> Run:
+    """Start a run whose task is deferred, and whose trigger runs."""
+    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
+    run.wait_for("deferred")
+    # Not by the service's counters alone: a worker of the test before may still be looking.
+    deployment.wait_for(lambda: STARTED in run.log(), "the start of the trigger")
+    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+    return run
+
+
+def test_a_killed_triggerer_costs_nothing(deployment: Deployment, service: Service) -> None:
+    urls = [f"{service.url}/?page={number}" for number in range(MANY)]
+    run = deployment.trigger("submit_many", urls=urls)
+    run.wait_for("deferred", count=MANY)
+
+    deployment.kill("triggerer")
+    service.finish_jobs(*[job["uuid"] for job in service.jobs()[: MANY // 2]])
+    deployment.start("triggerer")
+    looks = service.count("get_statuses")
+    deployment.wait_for(lambda: service.count("get_statuses") > looks, "the new triggerer")
+    service.finish_jobs()
+
+    run.wait_for("success", count=MANY)
+    assert service.count("submit_url") == MANY
+    assert service.count("cancel") == 0
+
+
+def test_a_triggerer_that_lost_its_triggers_to_another_cancels_nothing(
+    deployment: Deployment, service: Service
+) -> None:
+    """One that hangs for a while is taken for dead, and finds when it is back that others do its work."""
+    run = submitted(deployment, service)
+    hung = deployment.parts.pop("triggerer")
+    try:
+        hung.signal(signal.SIGSTOP)
+        deployment.start("triggerer")
+        looks = service.count("get_statuses")
+        deployment.wait_for(lambda: service.count("get_statuses") > looks, "the other triggerer")
+
+        hung.signal(signal.SIGCONT)
+
+        deployment.wait_for(lambda: KILLED in run.log(), "the end of the trigger in the first triggerer")
+        looks = service.count("get_statuses")
+        deployment.wait_for(lambda: service.count("get_statuses") >= looks + 2, "two more looks")
+        assert service.count("cancel") == 0
+    finally:
+        hung.kill()
+    service.finish_jobs()
+    run.wait_for("success")
+
+
+def test_marking_a_deferred_submit_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
+    run = submitted(deployment, service)
+
+    run.mark("failed")
+
+    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
+    assert service.count("submit_url") == 1
+    assert run.tasks()[0]["state"] == "failed"
+
+
+def test_marking_a_waiting_worker_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
+    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
+    run.wait_for("running")
+    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+
+    run.mark("failed")
+
+    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
+    assert service.count("submit_url") == 1
+
+
+def test_a_slow_cancellation_comes_to_its_end(deployment: Deployment, service: Service) -> None:
+    """Airflow gives a trigger's on_kill no more than a second or two, whatever its setting says."""
+    run = submitted(deployment, service)
+    service.fail("cancel", status=503, retry_after=4)
+
+    run.mark("failed")
+
+    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
+
+
+def test_marking_a_sensor_failed_cancels_nothing(deployment: Deployment, service: Service) -> None:
+    uuid = service.add_job(text="of somebody else")
+    run = deployment.trigger("sense_one", uuid=uuid)
+    run.wait_for("deferred", "sense")
+    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+
+    run.mark("failed", "sense")
+
+    # The poller ends with its last waiter, so the trigger is over when nobody looks any more.
+    def is_quiet() -> bool:
+        looks = service.count("get_statuses")
+        try:
+            deployment.wait_for(lambda: service.count("get_statuses") > looks, "a look", patience=6)
+        except AssertionError:
+            return True
+        return False
+
+    deployment.wait_for(is_quiet, "the end of the trigger")
+    assert service.count("cancel") == 0
+    assert len(service.jobs()) == 1
+
+
+def test_clearing_a_deferred_submit_leaves_one_job(deployment: Deployment, service: Service) -> None:
+    """Either the first job is cancelled, or the next attempt goes on with it, whichever comes first."""
+    run = submitted(deployment, service)
+
+    run.clear()
+
+    deployment.wait_for(lambda: KILLED in run.log(), "the end of the first trigger")
+    run.wait_for("deferred", tries=2)
+    deployment.wait_for(lambda: service.count("submit_url") == 1 + service.count("cancel"), "one job")
+    service.finish_jobs()
+    run.wait_for("success")
+    (job,) = service.jobs()
+    assert run.returned() == job["uuid"]
+    assert service.count("submit_url") == 1 + service.count("cancel") <= 2
+
+
+def test_clearing_a_submit_that_no_triggerer_has_yet_goes_on_with_its_job(
+    deployment: Deployment, service: Service
+) -> None:
+    """Airflow tells nobody of a clear that comes so early, so nobody cancels."""
+    deployment.kill("triggerer")
+    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
+    run.wait_for("deferred")
+
+    run.clear()
+
+    run.wait_for("deferred", tries=2)
+    deployment.start("triggerer")
+    (job,) = service.jobs()
+    service.finish_jobs()
+    run.wait_for("success")
+    assert run.returned() == job["uuid"]
+    assert service.count("submit_url") == 1
+
+
+def test_clearing_survives_a_cancellation_that_comes_late(deployment: Deployment, service: Service) -> None:
+    """The next attempt finds the job of the first, and just then it is cancelled."""
+    run = submitted(deployment, service)
+    (first,) = service.jobs()
+    service.fail("get_status", stall=STALL)  # says that the job is under way, but not soon
+
+    run.clear()
+
+    deployment.wait_for(lambda: service.count("cancel") == 1, "the cancellation of the first job")
+    assert service.count("get_status") == 1
+    deployment.wait_for(lambda: service.count("submit_url") == 2, "a second job")
+    run.wait_for("deferred", tries=2)
+    assert f"Going on with job {first['uuid']}" in run.log(attempt=2)
+    (second,) = service.jobs()
+    service.finish_jobs()
+    run.wait_for("success")
+    assert run.returned() == second["uuid"]
+
+
+def test_an_attempt_that_died_before_it_deferred_is_gone_on_with(
+    deployment: Deployment, service: Service
+) -> None:
+    run = deployment.trigger("submit_and_die", url=f"{service.url}/?page")
+    run.wait_for("deferred", tries=2)
+    (job,) = service.jobs()
+
+    service.finish_jobs()
+
+    run.wait_for("success")
+    assert run.returned() == job["uuid"]
+    assert service.count("submit_url") == 1
+    assert service.count("cancel") == 0
+
+
+def test_a_worker_killed_while_it_waits_is_gone_on_with(deployment: Deployment, service: Service) -> None:
+    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
+    task = run.wait_for("running")
+    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+
+    os.kill(task["pid"], signal.SIGKILL)
+
+    run.wait_for("running", tries=2)
+    (job,) = service.jobs()
+    service.finish_jobs()
+    run.wait_for("success")
+    assert run.returned() == job["uuid"]
+    assert service.count("submit_url") == 1
+    assert service.count("cancel") == 0

@@ -1,0 +1,61 @@
+"""Waiting in a real triggerer."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.deployment.conftest import Service
+from tests.deployment.system import Deployment
+
+pytestmark = pytest.mark.deployment
+
+MANY = 8
+
+
+def test_a_deferred_submit_waits_for_its_job(deployment: Deployment, service: Service) -> None:
+    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
+    run.wait_for("deferred")
+    (job,) = service.jobs()
+
+    service.finish_jobs()
+
+    run.wait_for("success")
+    assert run.returned() == job["uuid"]
+    # The worker that submits and the triggerer are processes of their own.
+    assert service.counters()["logins"] <= 2
+
+
+def test_sensors_share_one_login_and_their_requests(deployment: Deployment, service: Service) -> None:
+    uuids = [service.add_job(text=str(number)) for number in range(MANY)]
+    run = deployment.trigger("sense_many", uuids=uuids)
+    run.wait_for("deferred", "together")
+    run.wait_for("deferred", "each", MANY)
+
+    # From now on all wait. Looks come once a second at most, however many sensors there are.
+    begin, before = time.monotonic(), service.count("get_statuses")
+    deployment.wait_for(lambda: service.count("get_statuses") >= before + 5, "five more looks")
+    seconds = time.monotonic() - begin
+    service.finish_jobs()
+
+    run.wait_for("success", "together")
+    run.wait_for("success", "each", MANY)
+    assert [record["uuid"] for record in run.returned("together")] == uuids
+    assert service.counters()["logins"] == 1
+    assert service.count("get_status") == 0
+    assert seconds > 3
+
+
+def test_the_log_of_a_failed_task_has_the_service_s_reason(deployment: Deployment, service: Service) -> None:
+    reason = "Page 7 of the document is upside down."
+    service.fail_jobs(reason)
+    run = deployment.trigger("submit_one", url=f"{service.url}/?upside-down")
+    run.wait_for("deferred")
+
+    service.finish_jobs()
+
+    run.wait_for("failed")
+    log = run.log()
+    assert reason in log
+    assert "TaskDeferralError" not in log
