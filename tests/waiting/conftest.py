@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -45,24 +47,26 @@ class Attempts:
 
     store: StateStore | None = field(default_factory=StateStore)
     deferrals: list[dict[str, Any]] = field(default_factory=list)
-    events: list[Any] = field(default_factory=list)
+    while_deferred: Callable[[int], None] = lambda number: None
     ti: TaskInstance = field(default_factory=TaskInstance)
 
     def run(self, task: Any) -> Any:
-        """Make one attempt."""
+        """Make one attempt, through as many deferrals as it takes."""
         self.ti = TaskInstance()
         context: Any = {"ti": self.ti, **({"task_state_store": self.store} if self.store is not None else {})}
-        try:
-            return task.execute(context)
-        except TaskDeferred as deferred:
-            path, kwargs = deferred.trigger.serialize()
-            kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
-            self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
-            module, _, name = path.rpartition(".")
-            event = asyncio.run(fire(getattr(import_module(module), name)(**kwargs)))
-            self.events.append(event)
-            resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
-            return task.resume_execution(deferred.method_name, resumed, context)
+        step: Callable[[], Any] = partial(task.execute, context)
+        while True:
+            try:
+                return step()
+            except TaskDeferred as deferred:
+                path, kwargs = deferred.trigger.serialize()
+                kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
+                self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
+                module, _, name = path.rpartition(".")
+                self.while_deferred(len(self.deferrals))
+                event = asyncio.run(fire(getattr(import_module(module), name)(**kwargs)))
+                resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
+                step = partial(task.resume_execution, deferred.method_name, resumed, context)
 
 
 async def fire(trigger: Any) -> dict[str, Any]:

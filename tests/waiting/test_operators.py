@@ -205,6 +205,25 @@ def test_a_retry_submits_anew_where_the_job_is_lost(
     assert attempts.run(submit(wait_for_completion=False)) == second
 
 
+def test_a_job_of_an_earlier_attempt_that_is_cancelled_meanwhile_is_begun_anew(
+    service: Emulator, attempts: Attempts
+) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+
+    def happen(deferral: int) -> None:
+        (job,) = service.jobs()
+        if deferral == 1:  # as when a clear's kill comes after the next attempt has begun
+            service.remove_job(job["uuid"])
+        else:
+            service.set_job(job["uuid"], status="COMPLETED")
+
+    attempts.while_deferred = happen
+    second = attempts.run(submit(deferrable=True))
+    assert second != first
+    assert [row["uuids"] for row in attempts.deferrals] == [[first], [second]]
+    assert service.count("submit_url", 202) == 2
+
+
 def test_a_retry_refreshes_a_failed_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
     uuid = attempts.run(submit(wait_for_completion=False))
     service.set_job(uuid, status="FAILED", error="once")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider.emulator import Emulator
+from airflow_provider.triggers import content as triggers
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
@@ -159,6 +161,50 @@ def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
     assert service.count("cancel") == 0
     asyncio.run(trigger(first, "gone", second, cancel_on_kill=True).on_kill())
     assert (service.count("cancel", 200), service.count("cancel", 404)) == (2, 1)
+
+
+def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator) -> None:
+    uuid = completed(service)
+    service.fail("cancel", delay=0.5)
+
+    async def scenario() -> None:
+        killing = asyncio.create_task(trigger(uuid, cancel_on_kill=True).on_kill())
+        await asyncio.sleep(0.2)
+        killing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await killing
+        await until(lambda: service.count("cancel", 200))
+
+    asyncio.run(scenario())
+    assert uuid not in [job["uuid"] for job in service.jobs()]
+
+
+def test_a_kill_spares_jobs_that_the_task_still_waits_for(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def still_deferred(_: Any) -> bool:
+        return True
+
+    monkeypatch.setattr(triggers, "is_still_deferred", still_deferred)
+    one = trigger(completed(service), cancel_on_kill=True)
+    one.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+    asyncio.run(one.on_kill())
+    assert service.count("cancel") == 0
+
+
+def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
+    async def scenario() -> bool:
+        one = poller_module.Poller(CONN)
+        early: asyncio.Queue[Any] = asyncio.Queue()
+        late: asyncio.Queue[Any] = asyncio.Queue()
+        one.join(early, ["u"], 60)
+        one._tell(["u"], {"uuid": "u"})
+        one.join(late, ["u"], 60)
+        one.leave(early, ["u"])
+        one.stop()
+        return one.is_idle
+
+    assert asyncio.run(scenario()) is False
 
 
 def test_on_kill_that_fails_is_only_a_warning(service: Emulator) -> None:
