@@ -41,6 +41,28 @@ class LagTrigger(BaseTrigger):
         yield TriggerEvent(None)
 
 
+@dataclass(eq=False, repr=False)
+class SleepTrigger(BaseTrigger):
+    """Does nothing for a long time.
+
+    :param uuids: for a row in the database like that of others
+    :param deadline: until when
+    """
+
+    uuids: list[str]
+    deadline: float
+
+    def __post_init__(self) -> None:
+        super().__init__()
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{__name__}.{type(self).__qualname__}", asdict(self)
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        await asyncio.sleep(self.deadline - time.time())
+        yield TriggerEvent(None)
+
+
 def lags(file: Path, begin: float, end: float) -> list[float]:
     """Read the lags between two moments."""
     rows = [line.split() for line in file.read_text().splitlines()]
