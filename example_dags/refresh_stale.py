@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
@@ -11,6 +12,7 @@ from airflow_provider.operators.content import ComplianceRefreshContentOperator
 
 @dag(
     schedule="@weekly",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     tags=["compliance"],
     params={"uuids": ["00000000-0000-0000-0000-000000000000"], "max_age_days": 7},
@@ -21,8 +23,6 @@ def compliance_refresh_stale() -> None:
 
     @task
     def find_stale(**context: Any) -> list[str]:
-        from datetime import UTC, datetime, timedelta
-
         from airflow_provider.hooks.compliance import ComplianceHook
 
         params = context["params"]
