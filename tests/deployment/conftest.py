@@ -32,13 +32,13 @@ class Service(Emulator):
         identity._issue = keep
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stand_in() -> Iterator[Service]:
     with Service() as running:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def deployment(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     settings = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
