@@ -165,11 +165,11 @@ def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
 
 def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator) -> None:
     uuid = completed(service)
-    service.fail("cancel", delay=0.5)
+    service.fail("cancel", status=503, retry_after=1)
 
     async def scenario() -> None:
         killing = asyncio.create_task(trigger(uuid, cancel_on_kill=True).on_kill())
-        await asyncio.sleep(0.2)
+        await until(lambda: service.count("cancel", 503))
         killing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await killing
