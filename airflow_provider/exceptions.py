@@ -13,6 +13,9 @@
     ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
     ├── ComplianceJobError          *    a job failed, was cancelled, or is not known any more
     ├── ComplianceJobTimeoutError   *    a job did not come to its end in time
+    ├── ComplianceInterruptedError  *    the task was ended from outside before its work was done
+    ├── ComplianceStorageError      *    a store could not be written or read
+    │   └── ComplianceStorageDeniedError missing bucket, no permission, no credentials, no such place
     └── ComplianceHttpError              an error answer; `status` and `body` (cut) say more
         ├── ComplianceRefusedError       400, 403, 409, 413, 422, ...: the same request will be refused again
         ├── ComplianceNotFoundError      404, 410: an unknown job, or a wrong path
@@ -83,6 +86,24 @@ class ComplianceJobTimeoutError(ComplianceError):
     """A job did not come to its end in time."""
 
     transient = True
+
+
+class ComplianceInterruptedError(ComplianceError):
+    """The task was ended from outside before its work was done; nothing half-written is left."""
+
+    transient = True
+
+
+class ComplianceStorageError(ComplianceError):
+    """A store could not be written or read; nothing is there under the final name."""
+
+    transient = True
+
+
+class ComplianceStorageDeniedError(ComplianceStorageError):
+    """The store refuses: no bucket, no permission, no credentials, or no place for a file."""
+
+    transient = False
 
 
 class ComplianceHttpError(ComplianceError):

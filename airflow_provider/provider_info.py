@@ -103,6 +103,13 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]}
         ],
+        "transfers": [
+            {
+                "source-integration-name": INTEGRATION,
+                "target-integration-name": INTEGRATION,
+                "python-module": "airflow_provider.transfers.content_to_object_storage",
+            }
+        ],
         "extra-links": ["airflow_provider.operators.links.ComplianceJobLink"],
         "connection-types": [
             {

@@ -13,6 +13,7 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sharing import forget_all
+from tests.support.attempts import Attempts
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
 from tests.support.values import settings_for
@@ -71,3 +72,13 @@ def run(
 ) -> SyncCaller | AsyncCaller:
     """One client, of either kind: `run("get_status", uuid)`."""
     return connect(settings)
+
+
+@pytest.fixture
+def attempts() -> Attempts:
+    return Attempts()
+
+
+@pytest.fixture(params=[False, True], ids=["here", "deferred"])
+def deferrable(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)

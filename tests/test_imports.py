@@ -11,8 +11,9 @@ import pytest
 from airflow_provider.provider_info import get_provider_info
 
 INFO = get_provider_info()
-KINDS = ("hooks", "operators", "sensors", "transfers", "triggers")
+KINDS = ("hooks", "operators", "sensors", "triggers")
 MODULES = [name for kind in KINDS for group in INFO.get(kind, []) for name in group["python-modules"]]
+MODULES += [transfer["python-module"] for transfer in INFO["transfers"]]
 PROBE = """
 import json, sys
 from airflow.providers.common.compat.sdk import BaseHook, BaseOperator, BaseSensorOperator

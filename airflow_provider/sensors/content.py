@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +15,10 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
+from airflow_provider.templates import texts_of
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import (
     Ending,
@@ -73,17 +73,7 @@ class ComplianceContentSensor(BaseSensorOperator):
     @property
     def uuids(self) -> list[str]:
         """The jobs to wait for, without doubles."""
-        given: Any = self.uuid
-        if isinstance(given, str) and given.strip().startswith("["):
-            # What a template makes of a list, where it does not render native objects.
-            try:
-                given = ast.literal_eval(given.strip())
-            except (ValueError, SyntaxError):
-                raise without_retries(ComplianceInputError(f"{given[:200]!r} is no list of uuids.")) from None
-        many = [given] if isinstance(given, str) else list(given or [])
-        if not all(isinstance(each, str) and each.strip() for each in many) or given is None:
-            raise without_retries(ComplianceInputError(f"{self.uuid!r} has something in it that is no uuid."))
-        return list(dict.fromkeys(each.strip() for each in many))
+        return texts_of(self.uuid, "uuid")
 
     def execute(self, context: Context) -> list[Record]:
         """Wait: in the triggerer, or here, or from time to time."""

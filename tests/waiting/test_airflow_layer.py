@@ -19,7 +19,8 @@ from airflow_provider.operators import content as operators
 from airflow_provider.operators.links import ComplianceJobLink
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers import content as triggers
-from tests.waiting.conftest import fire, running, until
+from tests.support.attempts import fire, until
+from tests.support.jobs import running
 
 CLASSES = [
     operators.ComplianceSubmitFileOperator,

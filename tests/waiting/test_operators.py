@@ -18,8 +18,9 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
+from tests.support.attempts import Attempts
+from tests.support.jobs import completed
 from tests.support.values import PDF
-from tests.waiting.conftest import Attempts, completed
 
 PAGE = "http://127.0.0.1:9/page"
 

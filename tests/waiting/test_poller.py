@@ -14,7 +14,8 @@ from airflow_provider.triggers import content as triggers
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
-from tests.waiting.conftest import completed, fire, running, until
+from tests.support.attempts import fire, until
+from tests.support.jobs import completed, running
 
 CONN = "compliance_default"
 

@@ -18,7 +18,8 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from tests.waiting.conftest import Attempts, completed, running
+from tests.support.attempts import Attempts, TaskInstance
+from tests.support.jobs import completed, running
 
 MODES: dict[str, dict[str, Any]] = {
     "here": {},
@@ -40,9 +41,7 @@ def sensor(uuid: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceContentS
 @pytest.fixture(autouse=True)
 def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow asks its database when a rescheduled sensor began; here it just begins."""
-    from tests.waiting import conftest
-
-    monkeypatch.setattr(conftest.TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
+    monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
     with suppress(ImportError):  # Airflow 2.11
         monkeypatch.setattr(
             import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False

@@ -1,0 +1,116 @@
+"""An event loop for the work of one task."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable, Coroutine, Hashable, Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from typing import Any, ParamSpec, TypeVar
+
+from airflow_provider.exceptions import ComplianceInterruptedError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+
+PATIENCE = (
+    20.0  # seconds for cancelled work to tidy up; Airflow kills a task some time after it asked it to end
+)
+
+
+class EventLoop:
+    """Runs a coroutine in a thread of its own while the task's thread waits.
+
+    Airflow ends tasks and their time by signals, whose handlers run in the main thread. There they may raise
+    in the middle of an event loop and get lost in it. Here they interrupt a wait, and the work is cancelled,
+    and tidies up, before the task ends.
+
+    :param threads: how many blocking calls the work makes at a time
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self._over = threading.Event()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run to the end, in a context like the caller's."""
+        result: Future[T] = Future()
+        context = contextvars.copy_context()
+        self._over.clear()
+        threading.Thread(
+            target=context.run, args=(self._serve, work, result), name="compliance-loop", daemon=True
+        ).start()
+        try:
+            return result.result()
+        except CancelledError:
+            raise ComplianceInterruptedError("The task was ended before its work was done.") from None
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        """Cancel the work and give it time to tidy up; for `on_kill`, which runs in a signal handler."""
+        if self._loop and self._work and not self._over.is_set():
+            self._loop.call_soon_threadsafe(self._work.cancel)
+            self._over.wait(PATIENCE)
+
+    def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
+        async def main() -> T:
+            self._work = asyncio.current_task()
+            return await work
+
+        try:
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                self._loop.set_default_executor(ThreadPoolExecutor(self._threads, "compliance"))
+                value = runner.run(main())
+        except asyncio.CancelledError:
+            self._over.set()
+            result.set_exception(CancelledError())
+        except BaseException as error:  # the task's thread raises it
+            self._over.set()
+            result.set_exception(error)
+        else:
+            self._over.set()
+            result.set_result(value)
+        finally:
+            self._loop = self._work = None
+
+
+async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a function in a thread, and see its end also when cancelled: nobody else may touch its things."""
+    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    cancelled: asyncio.CancelledError | None = None
+    while not running.done():
+        try:
+            await asyncio.wait([running])  # unlike a bare await, does not pass a cancellation on
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled:
+        running.exception()  # seen, so that asyncio does not complain of it
+        raise cancelled
+    return running.result()
+
+
+async def for_each(
+    work: Callable[[K], Coroutine[Any, Any, T]], keys: Iterable[K], concurrency: int
+) -> dict[K, T]:
+    """Do something for each key, so many at a time; the first error cancels what is under way."""
+    results: dict[K, T] = {}
+    left = iter(keys)
+
+    async def worker() -> None:
+        for key in left:
+            results[key] = await work(key)
+
+    try:
+        async with asyncio.TaskGroup() as group:
+            for _ in range(concurrency):
+                group.create_task(worker())
+    except BaseExceptionGroup as errors:
+        raise errors.exceptions[0] from None
+    return results

@@ -1,0 +1,77 @@
+"""What stores say when something goes wrong, as errors that say what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceStorageDeniedError,
+    ComplianceStorageError,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider.storage.locations import Location
+
+_SHOWN = 300
+_SIGNATURES = re.compile(r"(?i)\b(sig|signature|x-amz-[a-z-]+|token|access_token)=[^&\s'\"]+")
+
+
+@contextmanager
+def storage_errors(location: Location, doing: str = "written") -> Iterator[None]:
+    """Turn whatever a store raises into an error of ours.
+
+    :param doing: what can't be done with the location
+    """
+    try:
+        yield
+    except ComplianceError:
+        raise
+    except Exception as error:
+        raise _explained(error, location, doing) from error
+
+
+def _explained(error: Exception, location: Location, doing: str) -> ComplianceError:
+    said = _said(error)
+    problem = f"'{location}' can't be {doing}: {said}"
+    for cause in _causes(error):
+        status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
+        kind = type(cause).__name__
+        if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
+            who = (
+                f"connection '{location.conn_id}' exists and"
+                if location.conn_id
+                else "environment of the worker"
+            )
+            hint = "" if location.conn_id else f", or name a connection: {location.protocol}://conn_id@…"
+            return ComplianceStorageDeniedError(
+                f"{problem} Check that the {who} has credentials, and that they may write there{hint}."
+                if location.protocol != "file"
+                else f"{problem} Check who may write to that folder."
+            )
+        if isinstance(cause, FileNotFoundError) or status == 404:
+            return ComplianceStorageDeniedError(
+                f"{problem} Create the bucket or container '{location.container}', or correct the address."
+                if location.protocol != "file"
+                else f"{problem} Correct the path."
+            )
+        if isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
+            return ComplianceStorageDeniedError(f"{problem} Choose a path where no other file or folder is.")
+        if kind == "ParamValidationError":
+            return ComplianceStorageDeniedError(f"{problem} Correct the address.")
+    return ComplianceStorageError(f"{problem} If the store was only out of reach, a retry mends it.")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _said(error: Exception) -> str:
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = _SIGNATURES.sub(r"\1=***", text)[:_SHOWN]
+    return text if text.endswith(".") else f"{text}."

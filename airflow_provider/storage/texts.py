@@ -1,0 +1,137 @@
+"""A text on its way from the service into a store, in constant memory."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import zlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from airflow_provider.event_loop import in_thread
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.files import WholeFile, create
+from airflow_provider.storage.locations import Location
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+
+log = logging.getLogger(__name__)
+
+PIECE = 1 << 20  # bytes that go to the store's thread at a time
+AGAIN = 2  # so often a text that broke off is fetched again
+PAUSE = 0.5  # seconds before that
+_GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written: the object's size and hash, as it is in the store."""
+
+    bytes: int
+    sha256: str
+
+
+async def store_text(
+    client: AsyncComplianceClient, uuid: str, location: Location, *, compress: bool = False
+) -> Written:
+    """Stream the text of a completed job into a store; it is there whole, or not at all.
+
+    One that breaks off on the way is fetched again, from its beginning.
+    """
+    for attempt in range(AGAIN + 1):
+        begun = False
+        try:
+            async with client.stream_content(uuid) as pieces:
+                begun = True
+                return await _store(pieces, location, compress)
+        except ComplianceError as error:
+            # What did not even begin has been tried again by the client.
+            if not (begun and error.transient) or attempt == AGAIN:
+                raise
+            log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
+        await asyncio.sleep(PAUSE * 2**attempt)
+    raise AssertionError("unreachable")
+
+
+async def store_bytes(content: bytes, location: Location) -> Written:
+    """Write a small file whole, or not at all."""
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield content
+
+    return await _store(pieces(), location, compress=False)
+
+
+async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
+    sink = _Sink(location, compress)
+    try:
+        # The next piece is fetched while the last one is written.
+        writing: asyncio.Task[None] | None = None
+        try:
+            async for piece in _gathered(pieces):
+                if writing:
+                    await writing
+                writing = asyncio.create_task(in_thread(sink.write, piece))
+            if writing:
+                await writing
+        finally:
+            if writing and not writing.done():
+                await asyncio.wait([writing])
+        return await in_thread(sink.finish)
+    except BaseException:
+        await in_thread(sink.discard)
+        raise
+
+
+class _Sink:
+    """Compresses, counts, hashes and writes; used in threads, by one at a time."""
+
+    def __init__(self, location: Location, compress: bool) -> None:
+        self._location = location
+        self._compressor = zlib.compressobj(wbits=_GZIP) if compress else None
+        self._hash = hashlib.sha256()
+        self._size = 0
+        self._file: WholeFile | None = None
+
+    def write(self, data: bytes) -> None:
+        self._write(self._compressor.compress(data) if self._compressor else data)
+
+    def finish(self) -> Written:
+        self._write(self._compressor.flush() if self._compressor else b"")
+        with storage_errors(self._location):
+            self._open().commit()
+        return Written(self._size, self._hash.hexdigest())
+
+    def discard(self) -> None:
+        if self._file:
+            try:
+                self._file.discard()
+            except Exception:
+                # The store is gone, most likely; the error that led here says more.
+                log.exception("What was written of '%s' could not be removed.", self._location)
+
+    def _write(self, data: bytes) -> None:
+        with storage_errors(self._location):
+            self._open().write(data)
+        self._hash.update(data)
+        self._size += len(data)
+
+    def _open(self) -> WholeFile:
+        self._file = self._file or create(self._location)
+        return self._file
+
+
+async def _gathered(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Make large pieces of small ones."""
+    gathered = bytearray()
+    async for piece in pieces:
+        gathered += piece
+        if len(gathered) >= PIECE:
+            yield bytes(gathered)
+            gathered.clear()
+    if gathered:
+        yield bytes(gathered)

@@ -1,0 +1,289 @@
+"""The operator that puts extracted texts into object storage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import urlsplit
+
+from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
+
+from airflow_provider import lineage
+from airflow_provider.compat import name_mapped_task
+from airflow_provider.event_loop import EventLoop, for_each, in_thread
+from airflow_provider.exceptions import (
+    ComplianceInputError,
+    ComplianceJobError,
+    ComplianceStorageDeniedError,
+)
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.storage import names
+from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.locations import Location
+from airflow_provider.templates import texts_of
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.waiting import Ending, Limit, problem, record_of, wait_for_jobs
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider.client.models import ContentJob
+    from airflow_provider.storage.texts import Written
+
+# What a template of names may contain besides what a job gives; the values come from Airflow.
+RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
+JOB_FIELDS = ("uuid", "source_name", "source_stem")
+URIS_IN_EVENT = 100  # an asset event is kept for ever, so it stays small
+EMPTY_GZIP = 20  # bytes of a gzip file with nothing in it
+
+
+class ComplianceContentToObjectStorageOperator(BaseOperator):
+    """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
+
+    Each text streams from the service into the store and appears under its name when it is whole, not before.
+    The sizes and SHA-256 hashes of the objects are pushed to XCom as `bytes` and `sha256`, in the same order.
+
+    :param uuid: the uuid of a job, or many
+    :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/dt={{ ds }}/`, or, for one
+        uuid, the full key; for a list it is always a prefix
+    :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
+        `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
+        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names are told apart
+    :param overwrite: what to do where there is an object of the name already: "replace", "skip" (and return
+        its URI, with no hash), or "fail" before anything is written
+    :param compression: None, or "gzip", which adds `.gz` to names below a prefix
+    :param concurrency: how many texts are on their way at a time
+    :param conn_id: the Airflow connection of the service
+    :param wait_for_completion: wait for jobs that are still in progress; otherwise they are an error
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; young jobs are looked at sooner
+    :param timeout: seconds to wait
+    """
+
+    template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
+    ui_color = "#efe6f4"
+
+    def __init__(
+        self,
+        *,
+        uuid: str | Sequence[str] | XComArg,
+        destination: str,
+        file_name_template: str = "{uuid}.txt",
+        overwrite: Literal["replace", "skip", "fail"] = "replace",
+        compression: Literal["gzip"] | None = None,
+        concurrency: int = 16,
+        conn_id: str = ComplianceHook.default_conn_name,
+        wait_for_completion: bool = False,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float = 30.0,
+        timeout: float = 24 * 3600.0,
+        **kwargs: Any,
+    ) -> None:
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.title }}"
+        super().__init__(**kwargs)
+        if overwrite not in ("replace", "skip", "fail"):
+            raise ValueError(f"overwrite is 'replace', 'skip' or 'fail', not {overwrite!r}.")
+        if compression not in (None, "gzip"):
+            raise ValueError(f"compression is None or 'gzip', not {compression!r}.")
+        if concurrency < 1:
+            raise ValueError(f"concurrency is at least 1, not {concurrency!r}.")
+        self.uuid = uuid
+        self.destination = destination
+        self.file_name_template = file_name_template
+        self.overwrite = overwrite
+        self.compression = compression
+        self.concurrency = concurrency
+        self.conn_id = conn_id
+        self.wait_for_completion = wait_for_completion
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self.timeout = timeout
+        self._loop: EventLoop | None = None
+        self._transfers: list[lineage.Transfer] = []
+
+    @property
+    def uuids(self) -> list[str]:
+        """The jobs, without doubles."""
+        return texts_of(self.uuid, "uuid")
+
+    @property
+    def title(self) -> str:
+        """What a mapped task is called."""
+        uuids = self.uuids
+        return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
+
+    @ends_task
+    def execute(self, context: Context) -> list[str]:
+        """Look at the jobs, wait for them if asked to, and write their texts."""
+        name_mapped_task(self, context)
+        names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
+        uuids = self.uuids
+        if not uuids:
+            self.log.info("There is no text to write.")
+            return []
+        hook = ComplianceHook(self.conn_id)
+        jobs = hook.get_statuses(uuids)
+        if not self.wait_for_completion or all(_is_over(jobs.get(uuid)) for uuid in uuids):
+            return self._write(context, hook, uuids, jobs)
+        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        if self.deferrable:
+            self.log.info("Waiting for %s jobs in the triggerer.", len(uuids))
+            trigger = ComplianceContentTrigger(self.conn_id, uuids, self.poll_interval, limit.deadline)
+            self.defer(
+                trigger=trigger,
+                method_name="execute_complete",
+                kwargs={"limit": limit.name},
+                timeout=limit.for_airflow,
+            )
+        ending = wait_for_jobs(hook, uuids, self.poll_interval, limit.deadline, self.log)
+        return self._conclude(context, hook, ending, limit)
+
+    @ends_task
+    def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[str]:
+        """Go on after the trigger's event."""
+        name_mapped_task(self, context)
+        return self._conclude(context, ComplianceHook(self.conn_id), Ending.of(event), Limit(limit))
+
+    def on_kill(self) -> None:
+        """Stop writing, and leave nothing half-written behind."""
+        if self._loop:
+            self._loop.cancel()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Tell OpenLineage which documents went into which objects."""
+        return lineage.openlineage(self._transfers)
+
+    def _conclude(self, context: Context, hook: ComplianceHook, ending: Ending, limit: Limit) -> list[str]:
+        uuids = self.uuids
+        if (error := problem(ending, uuids)) is not None:
+            if ending.kind == "timeout":
+                raise limit.exceeded(error)
+            raise error if ending.transient else without_retries(error)
+        return self._write(context, hook, uuids, hook.get_statuses(uuids))
+
+    def _write(
+        self, context: Context, hook: ComplianceHook, uuids: list[str], jobs: Mapping[str, ContentJob]
+    ) -> list[str]:
+        _check_completed(uuids, jobs)
+        targets = self._targets(context, uuids, jobs)
+        self._loop = EventLoop(threads=self.concurrency + 1)
+        results = self._loop.run(self._work(hook, targets))
+        uris = [targets[uuid].uri for uuid in uuids]
+        host = urlsplit(hook.get_conn().settings.base_url).netloc
+        self._transfers = [
+            lineage.Transfer(lineage.Origin.of(jobs[uuid], host), targets[uuid], results[uuid].bytes)
+            for uuid in uuids
+        ]
+        lineage.report(hook, self._transfers)
+        self._tell(context, uris, [results[uuid] for uuid in uuids])
+        return uris
+
+    def _targets(
+        self, context: Context, uuids: list[str], jobs: Mapping[str, ContentJob]
+    ) -> dict[str, Location]:
+        destination = Location(str(self.destination))
+        with storage_errors(destination):
+            _ = destination.fs  # asks Airflow for the connection: here, not in another thread
+        is_one = isinstance(self.uuid, str) and len(uuids) == 1 and not self.uuid.strip().startswith("[")
+        if is_one and not destination.is_prefix:
+            return {uuids[0]: destination}
+        template = self.file_name_template
+        if self.compression and not template.endswith(".gz"):
+            template += ".gz"
+        run = _run_fields(context)
+        absent = [name for name in RUN_FIELDS if f"{{{name}}}" in template and name not in run]
+        if absent:
+            raise ComplianceInputError(
+                f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
+            )
+        made = {uuid: names.fill_in(template, {**run, **names.fields_of(jobs[uuid])}) for uuid in uuids}
+        return {uuid: destination / name for uuid, name in names.distinct(made).items()}
+
+    async def _work(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, _Result]:
+        from airflow_provider.storage.texts import store_text
+
+        there = {} if self.overwrite == "replace" else await self._existing(targets)
+        if there and self.overwrite == "fail":
+            first = targets[next(iter(there))]
+            more = f", and {len(there) - 1} more," if len(there) > 1 else ""
+            raise ComplianceStorageDeniedError(
+                f"'{first}'{more} exists already, so nothing was written. Remove it, or choose "
+                "overwrite='replace' or 'skip'."
+            )
+
+        async def store(uuid: str) -> _Result:
+            written = await store_text(client, uuid, targets[uuid], compress=self.compression == "gzip")
+            self._say(uuid, targets[uuid], written)
+            return _Result(written.bytes, written.sha256)
+
+        wanted = [uuid for uuid in targets if uuid not in there]
+        async with await hook.get_async_conn() as client:
+            results = await for_each(store, wanted, self.concurrency)
+        for uuid, size in there.items():
+            self.log.info("'%s' is there already, with %s bytes: not written.", targets[uuid], size)
+            results[uuid] = _Result(size, None)
+        return results
+
+    async def _existing(self, targets: Mapping[str, Location]) -> dict[str, int]:
+        """Find the objects that are there already, with their sizes."""
+
+        async def look(uuid: str) -> int | None:
+            return await in_thread(targets[uuid].size)
+
+        next(iter(targets.values())).fs.invalidate_cache()  # others may have written meanwhile
+        found = await for_each(look, list(targets), self.concurrency)
+        return {uuid: size for uuid, size in found.items() if size is not None}
+
+    def _say(self, uuid: str, target: Location, written: Written) -> None:
+        if written.bytes == 0 or (self.compression and written.bytes <= EMPTY_GZIP):
+            self.log.warning("Job %s is completed, but its text is empty: '%s' is too.", uuid, target)
+        else:
+            self.log.debug("The text of job %s is at '%s': %s bytes.", uuid, target, written.bytes)
+
+    def _tell(self, context: Context, uris: list[str], results: list[_Result]) -> None:
+        """Push what is known of the objects, and give it to the assets that the task makes."""
+        context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
+        context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
+        for outlet in self.outlets or ():
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(
+                    {
+                        "destination": str(self.destination),
+                        "objects": len(uris),
+                        "bytes": sum(result.bytes for result in results),
+                        "uris": [*uris[:URIS_IN_EVENT]],
+                    }
+                )
+        where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
+        self.log.info("Texts are in the store: %s, %s bytes.", where, sum(result.bytes for result in results))
+
+
+@dataclass(frozen=True)
+class _Result:
+    bytes: int
+    sha256: str | None
+
+
+def _check_completed(uuids: Sequence[str], jobs: Mapping[str, ContentJob]) -> None:
+    """Let nothing be written where a text is missing."""
+    error = problem(Ending("done", {uuid: record_of(uuid, jobs.get(uuid)) for uuid in uuids}), uuids)
+    if error is None:
+        return
+    if all(_is_over(jobs.get(uuid)) for uuid in uuids):
+        raise without_retries(error)
+    raise ComplianceJobError(
+        f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
+        "wait_for_completion=True."
+    )
+
+
+def _is_over(job: ContentJob | None) -> bool:
+    return job is None or job.status.is_final
+
+
+def _run_fields(context: Context) -> dict[str, str]:
+    values: Any = context
+    run = {name: str(getattr(values["ti"], name)) for name in ("dag_id", "task_id", "run_id", "map_index")}
+    return run | {name: str(values[name]) for name in RUN_FIELDS if name not in run and values.get(name)}

@@ -1,0 +1,110 @@
+"""Files that appear when they are whole; the stores with servers are in tests/stores."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import fsspec
+import pytest
+
+from airflow_provider.storage.files import create
+from airflow_provider.storage.locations import Location
+
+
+@pytest.fixture(params=["nameless", "named", "memory"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Location:
+    """A folder of the file system, one where files can't do without a name, and another kind of store."""
+    if request.param == "named":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    if request.param != "memory":
+        return Location(str(tmp_path))
+    folder = Location(f"memory://{tmp_path.name}")
+    folder.fs = fsspec.filesystem("memory")  # Airflow knows it only where somebody has attached it
+    return folder
+
+
+def names(folder: Location) -> list[str]:
+    folder.fs.invalidate_cache()
+    return sorted(Path(name).name for name in folder.fs.find(folder.path))
+
+
+def content(location: Location) -> bytes:
+    found: bytes = location.fs.cat_file(location.path)
+    return found
+
+
+def test_nothing_is_there_before_the_commit_and_all_after_it(folder: Location) -> None:
+    target = folder / "deep" / "x.txt" if folder.protocol == "file" else folder / "x.txt"
+    file = create(target)
+    file.write(b"one ")
+    assert "x.txt" not in names(folder)
+    file.write(b"two")
+    file.commit()
+    assert names(folder) == ["x.txt"]
+    assert content(target) == b"one two"
+
+
+def test_an_empty_file_is_a_file(folder: Location) -> None:
+    create(folder / "x.txt").commit()
+    assert content(folder / "x.txt") == b""
+
+
+def test_a_discarded_file_leaves_nothing_and_the_old_one_as_it_was(folder: Location) -> None:
+    old = create(folder / "x.txt")
+    old.write(b"old")
+    old.commit()
+    for name in ("x.txt", "y.txt"):
+        file = create(folder / name)
+        file.write(b"new")
+        file.discard()
+    assert names(folder) == ["x.txt"]
+    assert content(folder / "x.txt") == b"old"
+
+
+def test_a_commit_replaces_the_old_file(folder: Location) -> None:
+    for text in (b"a longer one", b"short"):
+        file = create(folder / "x.txt")
+        file.write(text)
+        file.commit()
+    assert names(folder) == ["x.txt"]
+    assert content(folder / "x.txt") == b"short"
+
+
+def test_the_longest_name_of_the_file_system_works(tmp_path: Path) -> None:
+    file = create(Location(str(tmp_path)) / ("x" * 255))
+    file.write(b"x")
+    file.commit()
+    assert (tmp_path / ("x" * 255)).read_bytes() == b"x"
+
+
+def test_a_file_has_the_usual_permissions(tmp_path: Path) -> None:
+    (tmp_path / "usual").write_bytes(b"")
+    create(Location(f"{tmp_path}/ours")).commit()
+    assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_a_commit_that_fails_can_be_discarded(tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+    file = create(Location(f"{tmp_path}/x"))
+    file.write(b"1")
+    with pytest.raises(IsADirectoryError):
+        file.commit()
+    file.discard()
+    assert list(tmp_path.iterdir()) == [tmp_path / "x"]
+
+
+def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from airflow_provider.storage.files import create
+from airflow_provider.storage.locations import Location
+file = create(Location(sys.argv[1] + "/x.txt"))
+file.write(b"x" * 100_000)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], check=False)
+    assert killed.returncode == -9
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,69 @@
+"""Addresses in stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.storage.locations import Location
+
+
+@pytest.mark.parametrize(
+    ("uri", "protocol", "conn_id", "path", "address", "is_prefix"),
+    [
+        ("s3://c@b/k/", "s3", "c", "b/k/", "s3://b/k/", True),
+        ("s3://c@b/k", "s3", "c", "b/k", "s3://b/k", False),
+        ("s3://b/k@x", "s3", None, "b/k@x", "s3://b/k@x", False),
+        ("S3://b", "s3", None, "b", "s3://b", True),
+        ("gs://c@b/", "gs", "c", "b/", "gs://b/", True),
+        ("file:///x/y", "file", None, "/x/y", "file:///x/y", False),
+        ("/x/y/", "file", None, "/x/y/", "file:///x/y/", True),
+    ],
+)
+def test_an_address_is_taken_apart(
+    uri: str, protocol: str, conn_id: str | None, path: str, address: str, is_prefix: bool
+) -> None:
+    location = Location(uri)
+    assert location.protocol == protocol
+    assert location.conn_id == conn_id
+    assert location.path == path
+    assert location.address == address
+    assert location.is_prefix is is_prefix
+    assert str(location) == uri
+
+
+@pytest.mark.parametrize("uri", ["", "/", "s3://", "s3:///k", "s3://c@/k", "file://"])
+def test_what_is_no_address_is_refused(uri: str) -> None:
+    with pytest.raises(ComplianceInputError, match="no place in a store"):
+        Location(uri)
+
+
+def test_names_are_added_as_they_are(tmp_path: Path) -> None:
+    folder = Location(f"file://{tmp_path}/a")
+    assert (folder / "x@y/z.txt").uri == f"file://{tmp_path}/a/x@y/z.txt"
+    assert (folder / "x").fs is folder.fs
+
+
+def test_the_size_of_an_object_is_known_and_a_folder_is_none(tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(b"123")
+    assert Location(f"{tmp_path}/x").size() == 3
+    assert Location(f"{tmp_path}/y").size() is None
+    assert Location(str(tmp_path)).size() is None
+
+
+def test_a_kind_of_store_that_airflow_does_not_know_is_named() -> None:
+    with pytest.raises(ComplianceInputError, match=r"'nope://x/y' can't be used: .*nope"):
+        _ = Location("nope://x/y").fs
+
+
+def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+    def fs(_: object) -> None:
+        raise ImportError("No module named 's3fs'")
+
+    monkeypatch.setattr(ObjectStoragePath, "fs", property(fs))
+    with pytest.raises(ComplianceInputError, match=r"Install airflow-provider-compliance\[amazon\]"):
+        _ = Location("s3://x/y").fs

@@ -1,0 +1,89 @@
+"""Tasks run as Airflow runs them: executed, deferred, their trigger rebuilt from its row, resumed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from airflow.providers.common.compat.sdk import TaskDeferred
+
+
+class StateStore(dict[str, Any]):
+    """Airflow's task state store: survives the attempts of a task."""
+
+    def set(self, key: str, value: Any) -> None:
+        self[key] = json.loads(json.dumps(value))
+
+
+@dataclass
+class TaskInstance:
+    """What the operators use of a task instance."""
+
+    start_date: datetime = field(default_factory=lambda: datetime.now(UTC))
+    xcoms: dict[str, Any] = field(default_factory=dict)
+    dag_id: str = "d"
+    task_id: str = "t"
+    run_id: str = "r"
+    map_index: int = -1
+    try_number: int = 1
+    max_tries: int = 0
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[key] = value
+
+
+@dataclass
+class Attempts:
+    """The attempts of one task instance."""
+
+    store: StateStore | None = field(default_factory=StateStore)
+    deferrals: list[dict[str, Any]] = field(default_factory=list)
+    while_deferred: Callable[[int], None] = lambda number: None
+    ti: TaskInstance = field(default_factory=TaskInstance)
+
+    def run(self, task: Any, **more: Any) -> Any:
+        """Make one attempt, through as many deferrals as it takes, with more in the context."""
+        self.ti = TaskInstance()
+        context: Any = {"ti": self.ti, **more}
+        if self.store is not None:
+            context["task_state_store"] = self.store
+        step: Callable[[], Any] = partial(task.execute, context)
+        while True:
+            try:
+                return step()
+            except TaskDeferred as deferred:
+                path, kwargs = deferred.trigger.serialize()
+                kwargs = json.loads(json.dumps(kwargs))  # as the row in the database has it
+                self.deferrals.append({"path": path, "timeout": deferred.timeout, **kwargs})
+                module, _, name = path.rpartition(".")
+                self.while_deferred(len(self.deferrals))
+                event = asyncio.run(fire(getattr(import_module(module), name)(**kwargs)))
+                resumed = {**(deferred.kwargs or {}), "event": json.loads(json.dumps(event))}
+                step = partial(task.resume_execution, deferred.method_name, resumed, context)
+
+
+def heard(task: Any) -> Any:
+    """Let a task write its log where pytest's `caplog` sees it; Airflow keeps it apart."""
+    task._log = task._cached_logger = logging.getLogger("task")  # Airflow 2, Airflow 3
+    return task
+
+
+async def fire(trigger: Any) -> dict[str, Any]:
+    """Run a trigger until its one event, and return what that says."""
+    async for event in trigger.run():
+        return dict(event.payload)
+    raise AssertionError("The trigger ended without an event.")
+
+
+async def until(condition: Any) -> None:
+    """Wait for something that happens in the emulator."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - the emulator has no events to wait for
+            await asyncio.sleep(0.01)

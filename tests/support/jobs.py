@@ -1,0 +1,29 @@
+"""Jobs of the emulator, in the state that a test needs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider.emulator import Emulator
+
+
+def in_our_hands(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """Let jobs end when a test says so, and let no call be repeated at once when it fails."""
+    service.configure(jobs="manual")
+    connection = service.connection()
+    connection["extra"]["max_retries"] = 0
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    return service
+
+
+def completed(service: Emulator, **job: Any) -> str:
+    """Add a job that is completed."""
+    return service.add_job(**{"text": "x", "status": "COMPLETED", **job})
+
+
+def running(service: Emulator) -> str:
+    """Add a job that is under way until the test says otherwise."""
+    return service.add_job(text="x", status="RUNNING")

@@ -1,0 +1,163 @@
+"""Work of a task on an event loop, and its end before its time."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import os
+import signal
+import threading
+import time
+from types import FrameType
+
+import pytest
+
+from airflow_provider.event_loop import EventLoop, for_each, in_thread
+from airflow_provider.exceptions import ComplianceInterruptedError
+
+
+class Ended(BaseException):
+    """As Airflow's own: no Exception, so that nobody swallows it by accident."""
+
+
+def test_work_runs_to_its_end_in_the_callers_context() -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+    variable.set("set")
+
+    async def work() -> tuple[str, bool]:
+        return variable.get(), threading.current_thread() is threading.main_thread()
+
+    assert EventLoop(1).run(work()) == ("set", False)
+
+
+def test_an_error_comes_out_as_it_is() -> None:
+    async def work() -> None:
+        raise ValueError("so it is")
+
+    with pytest.raises(ValueError, match="so it is"):
+        EventLoop(1).run(work())
+
+
+@pytest.fixture
+def tidied() -> list[str]:
+    return []
+
+
+async def long_work(tidied: list[str], begun: threading.Event) -> None:
+    try:
+        begun.set()
+        await asyncio.sleep(60)
+    finally:
+        await asyncio.sleep(0.05)
+        tidied.append("tidied")
+
+
+def test_a_signal_ends_the_work_after_it_has_tidied_up(tidied: list[str]) -> None:
+    begun = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Ended
+
+    def send() -> None:
+        begun.wait(30)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, end)
+    try:
+        threading.Thread(target=send).start()
+        with pytest.raises(Ended):
+            EventLoop(1).run(long_work(tidied, begun))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert tidied == ["tidied"]
+
+
+def test_cancel_from_another_thread_waits_until_all_is_tidy(tidied: list[str]) -> None:
+    begun = threading.Event()
+    loop = EventLoop(1)
+    seen: list[list[str]] = []
+
+    def kill() -> None:
+        begun.wait(30)
+        loop.cancel()
+        seen.append(list(tidied))
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ComplianceInterruptedError, match="was ended"):
+        loop.run(long_work(tidied, begun))
+    killer.join()
+    assert seen == [["tidied"]]
+
+
+def test_cancel_after_the_end_does_nothing() -> None:
+    loop = EventLoop(1)
+    loop.run(asyncio.sleep(0))
+    loop.cancel()
+
+
+def test_a_cancelled_call_in_a_thread_is_seen_to_its_end() -> None:
+    done: list[str] = []
+    may_end = threading.Event()
+
+    def slow() -> None:
+        may_end.wait(30)
+        done.append("done")
+        raise ValueError("nobody wants to know")
+
+    async def work() -> None:
+        task = asyncio.create_task(in_thread(slow))
+        await asyncio.sleep(0.01)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.01)
+        assert not task.done()
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert done == ["done"]
+
+    asyncio.run(work())
+
+
+def test_as_many_calls_run_in_threads_as_were_asked_for() -> None:
+    together = threading.Barrier(40)
+
+    async def work() -> None:
+        await asyncio.gather(*(in_thread(together.wait, 30) for _ in range(40)))
+
+    EventLoop(40).run(work())
+
+
+def test_each_key_is_worked_on_with_so_many_at_a_time() -> None:
+    busy = most = 0
+
+    async def work(key: int) -> int:
+        nonlocal busy, most
+        busy += 1
+        most = max(most, busy)
+        await asyncio.sleep(0.001)
+        busy -= 1
+        return key * key
+
+    assert asyncio.run(for_each(work, range(50), 7)) == {key: key * key for key in range(50)}
+    assert most == 7
+
+
+def test_the_first_error_cancels_the_others_and_comes_out_alone() -> None:
+    cancelled: list[int] = []
+
+    async def work(key: int) -> None:
+        if key == 2:
+            raise ValueError("two")
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.append(key)
+            raise
+
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="two"):
+        asyncio.run(for_each(work, range(10), 4))
+    assert sorted(cancelled) == [0, 1, 3]
+    assert time.monotonic() - begin < 30

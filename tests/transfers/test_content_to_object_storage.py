@@ -1,0 +1,366 @@
+"""What the transfer operator does whatever the store; each store's own tests are in tests/stores."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import os
+import signal
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.storage import texts
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from tests.support.attempts import Attempts, heard
+from tests.support.jobs import completed, running
+
+LARGE = "All work and no play makes a dull text. " * 100_000  # 4 MB
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(texts, "PAUSE", 0.0)
+
+
+def transfer(uuid: Any, destination: Any, **kwargs: Any) -> ComplianceContentToObjectStorageOperator:
+    return ComplianceContentToObjectStorageOperator(
+        **{"task_id": "t", "uuid": uuid, "destination": str(destination), "poll_interval": 0.05, **kwargs}
+    )
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """All that is below a folder, hidden files included."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_one_text_goes_to_the_full_key(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    uuid = completed(service, text="Grüße")
+    assert attempts.run(transfer(uuid, tmp_path / "deep/x.txt")) == [f"{tmp_path}/deep/x.txt"]
+    assert files(tmp_path) == {"deep/x.txt": "Grüße".encode()}
+    assert attempts.ti.xcoms == {"bytes": [7], "sha256": [hashlib.sha256("Grüße".encode()).hexdigest()]}
+
+
+def test_many_texts_go_below_the_prefix_in_order_and_without_doubles(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    uuids = [completed(service, text=f"text {number}") for number in range(40)]
+    uris = attempts.run(transfer([*uuids, uuids[0]], f"file://{tmp_path}/", concurrency=3))
+    assert uris == [f"file://{tmp_path}/{uuid}.txt" for uuid in uuids]
+    assert files(tmp_path) == {f"{uuid}.txt": f"text {n}".encode() for n, uuid in enumerate(uuids)}
+    assert attempts.ti.xcoms["bytes"] == [len(f"text {number}") for number in range(40)]
+    assert service.counters()["logins"] == 1
+    assert service.count("get_content") == 40
+
+
+@pytest.mark.parametrize("form", [list, tuple, str], ids=["list", "tuple", "text of a list"])
+def test_a_list_of_one_is_a_list_so_its_destination_is_a_prefix(
+    service: Emulator, attempts: Attempts, tmp_path: Path, form: Any
+) -> None:
+    uuid = completed(service)
+    assert attempts.run(transfer(form([uuid]), tmp_path / "x")) == [f"{tmp_path}/x/{uuid}.txt"]
+
+
+def test_no_uuids_are_no_texts(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    assert attempts.run(transfer([], tmp_path)) == []
+    assert service.count() == 0
+
+
+@pytest.mark.parametrize("uuid", [None, [None], "", ["x", 7], "[x"])
+def test_what_is_no_uuid_ends_the_task_before_any_request(
+    service: Emulator, attempts: Attempts, tmp_path: Path, uuid: Any
+) -> None:
+    with pytest.raises(AirflowFailException, match="uuid"):
+        attempts.run(transfer(uuid, tmp_path))
+    assert service.count() == 0
+
+
+def test_names_are_made_of_what_is_known(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    uuids = [
+        completed(service, file_name="../../Vertrag.pdf"),
+        completed(service, file_name="x/VERTRAG.pdf"),
+        completed(service, url="https://example.com/docs/page.html?a=1"),
+    ]
+    template = "{dag_id}-{task_id}-{run_id}/{map_index}/{ds}/{source_name}_{source_stem}.txt"
+    run = {"ds": "2026-01-01"}
+    uris = attempts.run(transfer(uuids, f"{tmp_path}/", file_name_template=template), **run)
+    names = [uri.removeprefix(f"{tmp_path}/d-t-r/-1/2026-01-01/") for uri in uris]
+    assert names[2] == "page.html_page.txt"
+    assert all(name.lower().startswith("vertrag.pdf_vertrag-") for name in names[:2])
+    assert len(files(tmp_path)) == 3
+
+
+def test_a_run_without_a_date_says_what_to_use(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    with pytest.raises(AirflowFailException, match=r"no ds.*Use \{run_id\}"):
+        attempts.run(transfer([completed(service)], tmp_path, file_name_template="{ds}/{uuid}"))
+
+
+def test_a_bad_template_ends_the_task_before_any_request(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"unknown field \{secret\}. There are: \{uuid\}"):
+        attempts.run(transfer("x", tmp_path, file_name_template="{secret}"))
+    assert service.count() == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"overwrite": "maybe"}, {"compression": "zip"}, {"concurrency": 0}],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_wrong_parameters_are_refused_when_the_dag_is_read(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+        transfer("x", "/x", **wrong)
+
+
+def test_an_empty_text_is_an_empty_object_and_said(
+    service: Emulator, attempts: Attempts, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uuids = [completed(service, text=""), completed(service, text="x")]
+    attempts.run(heard(transfer(uuids, tmp_path)))
+    assert files(tmp_path) == {f"{uuids[0]}.txt": b"", f"{uuids[1]}.txt": b"x"}
+    assert attempts.ti.xcoms["sha256"][0] == hashlib.sha256(b"").hexdigest()
+    assert [line for line in caplog.messages if "is empty" in line] == [
+        f"Job {uuids[0]} is completed, but its text is empty: '{tmp_path}/{uuids[0]}.txt' is too."
+    ]
+
+
+def test_gzip_makes_the_same_bytes_every_time(
+    service: Emulator, attempts: Attempts, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uuids = [completed(service, text=LARGE), completed(service, text="")]
+    for folder in ("a", "b"):
+        attempts.run(heard(transfer(uuids, tmp_path / folder, compression="gzip")))
+    found = files(tmp_path)
+    assert gzip.decompress(found[f"a/{uuids[0]}.txt.gz"]) == LARGE.encode()
+    assert gzip.decompress(found[f"a/{uuids[1]}.txt.gz"]) == b""
+    assert found[f"a/{uuids[0]}.txt.gz"] == found[f"b/{uuids[0]}.txt.gz"]
+    assert attempts.ti.xcoms["bytes"][0] == len(found[f"a/{uuids[0]}.txt.gz"])
+    assert attempts.ti.xcoms["sha256"][0] == hashlib.sha256(found[f"a/{uuids[0]}.txt.gz"]).hexdigest()
+    assert sum("is empty" in line for line in caplog.messages) == 2
+
+
+def test_a_full_key_is_not_changed_by_gzip(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    assert attempts.run(transfer(completed(service), tmp_path / "x", compression="gzip")) == [f"{tmp_path}/x"]
+
+
+def test_old_objects_are_replaced_or_left_or_a_failure(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    uuids = [completed(service, text=f"new {number}") for number in range(3)]
+    old, new = tmp_path / f"{uuids[1]}.txt", tmp_path / f"{uuids[0]}.txt"
+    old.write_text("old")
+    with pytest.raises(AirflowFailException, match=f"'{old}' exists already, so nothing was written"):
+        attempts.run(transfer(uuids, tmp_path, overwrite="fail"))
+    assert files(tmp_path) == {old.name: b"old"}
+    assert service.count("get_content") == 0
+    uris = attempts.run(transfer(uuids, tmp_path, overwrite="skip"))
+    assert uris[1] == str(old)
+    assert old.read_text() == "old"
+    assert new.read_text() == "new 0"
+    assert attempts.ti.xcoms["bytes"] == [5, 3, 5]
+    assert attempts.ti.xcoms["sha256"][1] is None
+    assert service.count("get_content") == 2
+    attempts.run(transfer(uuids, tmp_path, overwrite="replace"))
+    assert old.read_text() == "new 1"
+
+
+def test_a_job_that_is_not_finished_is_an_error_that_a_retry_may_mend(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    with pytest.raises(exc.ComplianceJobError, match=r"still under way.*wait_for_completion=True") as error:
+        attempts.run(transfer([completed(service), running(service)], tmp_path))
+    assert not isinstance(error.value, AirflowFailException)
+    assert files(tmp_path) == {}
+    assert service.count("get_content") == 0
+
+
+@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", "gone"])
+def test_a_job_without_a_text_ends_the_task(
+    service: Emulator, attempts: Attempts, tmp_path: Path, status: str, deferrable: bool
+) -> None:
+    good, bad = completed(service), running(service)
+    if status == "gone":
+        service.remove_job(bad)
+    else:
+        service.set_job(bad, status=status, error="a broken page")
+    task = transfer([good, bad], tmp_path, wait_for_completion=True, deferrable=deferrable)
+    with pytest.raises(AirflowFailException, match=f"Job {bad} ") as error:
+        attempts.run(task)
+    assert isinstance(error.value, exc.ComplianceJobError)
+    assert files(tmp_path) == {}
+
+
+def test_it_waits_first_when_asked_to(
+    service: Emulator, attempts: Attempts, tmp_path: Path, deferrable: bool
+) -> None:
+    uuids = [completed(service, text="1"), running(service)]
+    timer = threading.Timer(0.3, service.set_job, (uuids[1],), {"status": "COMPLETED"})
+    timer.start()
+    task = transfer(uuids, tmp_path, wait_for_completion=True, deferrable=deferrable)
+    assert attempts.run(task) == [f"{tmp_path}/{uuid}.txt" for uuid in uuids]
+    timer.join()
+    assert len(attempts.deferrals) == deferrable
+    assert files(tmp_path) == {f"{uuids[0]}.txt": b"1", f"{uuids[1]}.txt": b"x"}
+
+
+def test_finished_jobs_are_not_waited_for(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    attempts.run(transfer(completed(service), tmp_path / "x", wait_for_completion=True, deferrable=True))
+    assert not attempts.deferrals
+
+
+def test_a_wait_that_is_too_long_fails_and_cancels_nothing(
+    service: Emulator, attempts: Attempts, tmp_path: Path, deferrable: bool
+) -> None:
+    uuid = running(service)
+    task = transfer(uuid, tmp_path / "x", wait_for_completion=True, deferrable=deferrable, timeout=0.2)
+    with pytest.raises(exc.ComplianceJobTimeoutError, match="The time is up"):
+        attempts.run(task)
+    assert service.job(uuid)["status"] == "RUNNING"
+
+
+def test_a_text_that_breaks_off_is_fetched_again(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    uuid = completed(service, text=LARGE)
+    service.fail("get_content", reset="middle", times=2)
+    attempts.run(transfer(uuid, tmp_path / "x"))
+    assert files(tmp_path) == {"x": LARGE.encode()}
+    assert service.count("get_content") == 3
+
+
+@pytest.mark.parametrize("old", [None, b"old"], ids=["new", "over an old one"])
+def test_a_text_that_always_breaks_off_leaves_nothing(
+    service: Emulator, attempts: Attempts, tmp_path: Path, old: bytes | None
+) -> None:
+    uuid = completed(service, text=LARGE)
+    if old:
+        (tmp_path / "x").write_bytes(old)
+    service.fail("get_content", reset="middle", times=None)
+    with pytest.raises(exc.ComplianceConnectionError, match="not whole") as error:
+        attempts.run(transfer(uuid, tmp_path / "x"))
+    assert not isinstance(error.value, AirflowFailException)
+    assert files(tmp_path) == ({"x": old} if old else {})
+    assert service.count("get_content") == 3
+
+
+def test_what_the_service_refuses_is_not_asked_again(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    uuid = completed(service)
+    service.fail("get_content", status=403, times=None)
+    with pytest.raises(AirflowFailException):
+        attempts.run(transfer(uuid, tmp_path / "x"))
+    assert service.count("get_content") == 1
+    assert files(tmp_path) == {}
+
+
+def test_one_text_that_fails_stops_the_others_tidily(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    uuids = [completed(service, text=LARGE) for _ in range(6)]
+    service.fail("get_content", status=403, skip=2, times=None)
+    with pytest.raises(AirflowFailException):
+        attempts.run(transfer(uuids, tmp_path, concurrency=6))
+    assert all(content == LARGE.encode() for content in files(tmp_path).values())
+
+
+def test_a_place_where_no_file_can_be_says_so(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is"):
+        attempts.run(transfer(completed(service), tmp_path / "file" / "x"))
+
+
+@pytest.mark.parametrize("destination", ["", "s3://", "nope://x/"])
+def test_a_destination_that_is_none_ends_the_task(
+    service: Emulator, attempts: Attempts, destination: str
+) -> None:
+    with pytest.raises(AirflowFailException, match=r"no place in a store|can't be used"):
+        attempts.run(transfer([completed(service)], destination))
+    assert service.count("get_content") == 0
+
+
+def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    """As Airflow does it: a signal, whose handler calls `on_kill`, and then the end."""
+    uuid = completed(service, text=LARGE)
+    service.fail("get_content", stall=60, times=None)
+    task = transfer(uuid, tmp_path / "x")
+    remaining: list[dict[str, bytes]] = []
+
+    def killed(number: int, frame: Any) -> None:
+        task.on_kill()
+        remaining.append(files(tmp_path))
+
+    def kill() -> None:
+        while not service.count("get_content"):
+            threading.Event().wait(0.01)
+        threading.Event().wait(0.2)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, killed)
+    try:
+        threading.Thread(target=kill).start()
+        with pytest.raises(exc.ComplianceInterruptedError):
+            attempts.run(task)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert remaining == [{}]
+
+
+def test_killing_a_task_that_has_not_begun_is_nothing() -> None:
+    transfer("x", "/x").on_kill()
+
+
+class Events(dict[Any, Any]):
+    """Airflow's accessor of outlet events."""
+
+    def __missing__(self, asset: Any) -> Any:
+        self[asset] = type("Event", (), {"extra": {}})()
+        return self[asset]
+
+
+def test_assets_get_what_was_written(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    uuids = [completed(service, text="12"), completed(service, text="345")]
+    asset, events = Asset("s3://bucket/texts"), Events()
+    attempts.run(transfer(uuids, tmp_path, outlets=[asset]), outlet_events=events)
+    assert events[asset].extra == {
+        "destination": str(tmp_path),
+        "objects": 2,
+        "bytes": 5,
+        "uris": [f"{tmp_path}/{uuid}.txt" for uuid in uuids],
+    }
+
+
+def test_lineage_goes_from_documents_to_objects(
+    service: Emulator, attempts: Attempts, tmp_path: Path, hook_lineage_collector: Any
+) -> None:
+    uuids = [
+        completed(service, url="https://user:pass@example.com/a?b=1"),
+        completed(service, file_name="Ein Vertrag.pdf"),
+    ]
+    attempts.run(transfer(uuids, f"file://{tmp_path}/"))
+    collected = hook_lineage_collector.collected_assets
+    inputs = [each.asset.uri for each in collected.inputs]
+    host = service.url.removeprefix("http://")
+    assert inputs == ["https://example.com/a?b=1", f"compliance://{host}/Ein%20Vertrag.pdf"]
+    assert [each.asset.uri for each in collected.outputs] == [f"file://{tmp_path}/{u}.txt" for u in uuids]
+    assert "pass" not in str(collected)
+
+
+def test_every_parameter_a_dag_may_compute_is_templated() -> None:
+    assert set(ComplianceContentToObjectStorageOperator.template_fields) == {
+        "conn_id",
+        "uuid",
+        "destination",
+        "file_name_template",
+    }
+
+
+def test_a_mapped_task_is_called_by_its_text() -> None:
+    assert transfer("u-1", "/x").title == "u-1"
+    assert transfer(["a", "b"], "/x").title == "2 texts"
