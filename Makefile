@@ -79,7 +79,7 @@ $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) pip install --quiet --python .venv-idp/bin/python --requirement constraints/identity-provider.txt
 	touch $@
 
-# What the Azure and Google providers need does not fit beside everything else; Azurite is a Node.js program.
+# The Azure and Google providers bring some 2 GB, which no other test needs; Azurite is a Node.js program.
 AZURITE_VERSION := 3.37.0
 
 .venv-stores/.ready: pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
