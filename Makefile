@@ -23,8 +23,9 @@ demo: ## the nightly job end to end
 	@echo "What works today: the client and the hook, see README.md, and 'make test'."
 	@exit 1
 
-test: $(READY) .venv-idp/.ready ## all tests on Airflow 3.3, with the coverage of the core
-	.venv/bin/coverage run -m pytest $(ARGS)
+test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready ## all tests on Airflow 3.3, with the coverage of the core
+	.venv/bin/coverage run -m pytest -m 'not stores' $(ARGS)
+	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
 
 # What does no I/O is tested to its last branch.
@@ -45,13 +46,13 @@ bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
 
 compat: test .venv-2.11/.ready ## the unit tests on the other supported Airflow versions too
-	AIRFLOW_HOME=$(CURDIR)/.venv-2.11/airflow-home .venv-2.11/bin/python -m pytest -m 'not identity_provider and not deployment' $(ARGS)
+	AIRFLOW_HOME=$(CURDIR)/.venv-2.11/airflow-home .venv-2.11/bin/python -m pytest -m 'not identity_provider and not deployment and not stores' $(ARGS)
 
 lock: $(READY) ## make the constraints files anew
 	UV=$(UV) constraints/lock.sh
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-2.11 .venv-idp build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-2.11 .venv-idp .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
 UV_VERSION := 0.13.7
 export UV_LINK_MODE := copy
@@ -77,3 +78,17 @@ $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-idp
 	$(UV) pip install --quiet --python .venv-idp/bin/python --requirement constraints/identity-provider.txt
 	touch $@
+
+# The Azure and Google providers bring some 2 GB, which no other test needs; Azurite is a Node.js program.
+AZURITE_VERSION := 3.37.0
+
+.venv-stores/.ready: pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
+	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-stores
+	$(UV) pip install --quiet --python .venv-stores/bin/python --constraint constraints/airflow-3.3-py$(PY).txt \
+	  --editable '.[amazon,azure,google,emulator]' --group test --group stores
+	touch $@
+
+.venv-stores/azurite/.ready: | .venv-stores/.ready
+	@if command -v npm >/dev/null; then \
+	  npm install --prefix $(@D) --no-audit --no-fund --loglevel=error azurite@$(AZURITE_VERSION) && touch $@; \
+	else echo "There is no npm: the tests against Azurite are skipped."; fi

