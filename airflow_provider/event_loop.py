@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_provider.exceptions import ComplianceInterruptedError
@@ -18,6 +18,8 @@ K = TypeVar("K", bound=Hashable)
 PATIENCE = (
     20.0  # seconds for cancelled work to tidy up; Airflow kills a task some time after it asked it to end
 )
+
+WAKE_UP = 1.0  # seconds
 
 
 class EventLoop:
@@ -45,6 +47,9 @@ class EventLoop:
             target=context.run, args=(self._serve, work, result), name="compliance-loop", daemon=True
         ).start()
         try:
+            while not result.done():
+                # Not for ever: a signal that reaches another thread is handled when this one wakes up.
+                wait([result], timeout=WAKE_UP)
             return result.result()
         except CancelledError:
             raise ComplianceInterruptedError("The task was ended before its work was done.") from None

@@ -1,0 +1,247 @@
+"""The transfer operator on every store: round trips, and that nothing is ever there half."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.util import find_spec
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStoragePath
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.storage import texts
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from tests.stores.stores import Store
+from tests.support.attempts import Attempts
+from tests.support.jobs import completed, in_our_hands
+
+MIB = 1 << 20
+LINE = "All work and no play makes a dull text. "
+LARGE = (LINE * (12 * MIB // len(LINE) + 1))[: 12 * MIB]
+WORKER = """
+import sys
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from tests.support.attempts import Attempts
+Attempts().run(
+    ComplianceContentToObjectStorageOperator(task_id="t", uuid=sys.argv[1], destination=sys.argv[2])
+)
+"""
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    monkeypatch.setattr(texts, "AGAIN", 0)
+    return in_our_hands(compliance_service, monkeypatch)
+
+
+def transfer(uuid: Any, destination: str, **kwargs: Any) -> ComplianceContentToObjectStorageOperator:
+    return ComplianceContentToObjectStorageOperator(
+        **{"task_id": "t", "uuid": uuid, "destination": destination, **kwargs}
+    )
+
+
+def until(condition: Callable[[], Any]) -> None:
+    """Wait for something that happens elsewhere."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    "size",
+    [0, 1, 5 * MIB - 1, 5 * MIB, 5 * MIB + 1, 10 * MIB, 12 * MIB],
+    ids=["empty", "1", "5M-1", "5M", "5M+1", "10M", "12M"],
+)
+def test_a_text_arrives_as_it_is(service: Emulator, attempts: Attempts, store: Store, size: int) -> None:
+    uuid = completed(service, text=LARGE[:size])
+    (uri,) = attempts.run(transfer(uuid, f"{store.base}deep/x.txt"))
+    assert store.read("deep/x.txt") == LARGE[:size].encode()
+    assert store.keys() == {"deep/x.txt"}
+    assert store.unfinished() == 0
+    assert attempts.ti.xcoms["sha256"] == [hashlib.sha256(LARGE[:size].encode()).hexdigest()]
+    with ObjectStoragePath(uri).open("rb") as file:  # as the next task does
+        assert len(file.read()) == size
+
+
+def test_many_texts_arrive_with_hostile_names(service: Emulator, attempts: Attempts, store: Store) -> None:
+    hostile = ["../x", "a b.pdf", "a?versionId=1#2.pdf", "ä%2F.pdf", "x" * 300, "\u202e.pdf", "A B.pdf"]
+    uuids = [completed(service, text=f"Text von {name}", file_name=name) for name in hostile]
+    template = "dt=2026-01-01/{source_name}.txt"
+    uris = attempts.run(transfer(uuids, store.base, file_name_template=template, compression="gzip"))
+    keys = [uri.removeprefix(store.base) for uri in uris]
+    assert store.keys() == set(keys)
+    for key, name in zip(keys, hostile, strict=True):
+        assert gzip.decompress(store.read(key)).decode() == f"Text von {name}"
+
+
+def test_a_hundred_texts_at_a_time(service: Emulator, attempts: Attempts, store: Store) -> None:
+    uuids = [completed(service, text=f"text {number}") for number in range(100)]
+    attempts.run(transfer(uuids, store.base, concurrency=32))
+    assert {store.read(f"{uuid}.txt") for uuid in uuids} == {f"text {n}".encode() for n in range(100)}
+
+
+def test_old_objects_are_left_replaced_or_a_failure(
+    service: Emulator, attempts: Attempts, store: Store
+) -> None:
+    uuid = completed(service, text="new")
+    store.put("x.txt", b"old")
+    with pytest.raises(AirflowFailException, match="exists already"):
+        attempts.run(transfer(uuid, f"{store.base}x.txt", overwrite="fail"))
+    attempts.run(transfer(uuid, f"{store.base}x.txt", overwrite="skip"))
+    assert store.read("x.txt") == b"old"
+    assert attempts.ti.xcoms == {"bytes": [3], "sha256": [None]}
+    attempts.run(transfer(uuid, f"{store.base}x.txt"))
+    assert store.read("x.txt") == b"new"
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
+def test_a_text_that_breaks_off_leaves_nothing(
+    service: Emulator, attempts: Attempts, store: Store, old: bool
+) -> None:
+    if old:
+        store.put("x.txt", b"old")
+    uuid = completed(service, text=LARGE + LARGE)
+    service.fail("get_content", reset="middle", times=None)
+    with pytest.raises(exc.ComplianceConnectionError, match="not whole"):
+        attempts.run(transfer(uuid, f"{store.base}x.txt"))
+    assert store.keys() == ({"x.txt"} if old else set())
+    assert not old or store.read("x.txt") == b"old"
+    assert store.unfinished() == 0 or store.kind == "azurite"  # Azure drops blocks by itself
+
+
+def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
+    """As Airflow asks a task to end: a signal, whose handler calls `on_kill`."""
+    uuid = completed(service, text=LARGE + LARGE)
+    service.fail("get_content", stall=120, times=None)
+    task = transfer(uuid, f"{store.base}x.txt")
+    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
+    try:
+        threading.Thread(target=_signal_when, args=(lambda: _is_under_way(service, store),)).start()
+        with pytest.raises(exc.ComplianceInterruptedError):
+            attempts.run(task)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert store.keys() == set()
+    assert store.unfinished() == 0 or store.kind == "azurite"
+
+
+def _signal_when(condition: Callable[[], Any]) -> None:
+    until(condition)
+    os.kill(os.getpid(), signal.SIGUSR1)
+
+
+def _is_under_way(service: Emulator, store: Store) -> bool:
+    """Tell whether a part is in the store already, where one can tell."""
+    return bool(service.count("get_content") and (store.kind == "local" or store.unfinished()))
+
+
+def test_a_process_killed_in_the_middle_leaves_nothing_that_its_retry_does_not_mend(
+    service: Emulator, attempts: Attempts, store: Store
+) -> None:
+    uuid = completed(service, text=LARGE + LARGE)
+    service.fail("get_content", stall=120)
+    command = [sys.executable, "-W", "ignore", "-c", WORKER, uuid, f"{store.base}x.txt"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
+        until(lambda: _is_under_way(service, store))
+        worker.kill()
+    assert worker.returncode == -signal.SIGKILL
+    assert store.keys() == set()
+    attempts.run(transfer(uuid, f"{store.base}x.txt"))
+    assert store.read("x.txt") == (LARGE + LARGE).encode()
+    assert store.keys() == {"x.txt"}
+    # Google drops an abandoned upload session by itself, and lists none.
+    assert store.unfinished() == 0 or store.kind == "gcs"
+
+
+def test_a_store_that_goes_away_is_an_error_that_a_retry_mends(
+    service: Emulator, attempts: Attempts, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store.server is None:
+        pytest.skip("a folder does not go away")
+    _impatient(monkeypatch)
+    uuid = completed(service, text=LARGE + LARGE)
+    service.fail("get_content", stall=1)
+
+    def stop() -> None:
+        until(lambda: _is_under_way(service, store))
+        store.stop()
+
+    threading.Thread(target=stop).start()
+    with pytest.raises(exc.ComplianceStorageError, match="a retry mends it") as error:
+        attempts.run(transfer(uuid, f"{store.base}x.txt"))
+    assert not isinstance(error.value, AirflowFailException)
+    store.start()
+    assert store.keys() == set()
+    attempts.run(transfer(uuid, f"{store.base}x.txt"))
+    assert store.read("x.txt") == (LARGE + LARGE).encode()
+    assert store.unfinished() == 0 or store.kind == "gcs"
+
+
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the libraries of the stores give up soon: by themselves they take half a minute and more."""
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    monkeypatch.setattr("s3fs.S3FileSystem.retries", 1)
+    if find_spec("gcsfs"):
+        monkeypatch.setattr("gcsfs.retry.asyncio", SimpleNamespace(sleep=lambda _: asyncio.sleep(0)))
+    if find_spec("adlfs"):
+        backoff = "azure.storage.blob._shared.policies_async.ExponentialRetry.get_backoff_time"
+        monkeypatch.setattr(backoff, lambda *_: 0)
+
+
+def test_a_bucket_that_is_missing_is_named(service: Emulator, attempts: Attempts, store: Store) -> None:
+    uuid = completed(service, text="x")
+    with pytest.raises(AirflowFailException, match="Create the bucket or container 'no-") as error:
+        attempts.run(transfer(uuid, f"{store.missing}x.txt"))
+    assert isinstance(error.value, exc.ComplianceStorageDeniedError)
+
+
+def test_a_store_that_may_only_be_read_says_what_to_check(
+    service: Emulator, attempts: Attempts, store: Store
+) -> None:
+    for text in ("x", LARGE):
+        uuid = completed(service, text=text)
+        with pytest.raises(AirflowFailException, match=r"Check|Choose a path") as error:
+            attempts.run(transfer(uuid, f"{store.read_only}x.txt"))
+        assert isinstance(error.value, exc.ComplianceStorageDeniedError)
+        assert store.keys() == set()
+
+
+def test_wrong_credentials_say_which_connection_to_check(
+    service: Emulator, attempts: Attempts, store: Store
+) -> None:
+    uuid = completed(service, text="x")
+    with pytest.raises(AirflowFailException, match=r"connection 'store_\w+_stranger' exists") as error:
+        attempts.run(transfer(uuid, f"{store.stranger}x.txt"))
+    assert isinstance(error.value, exc.ComplianceStorageDeniedError)
+    assert store.keys() == set()
+
+
+def test_no_credentials_say_to_name_a_connection(
+    service: Emulator, attempts: Attempts, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if store.kind != "seaweedfs":
+        pytest.skip("only SeaweedFS knows strangers and refuses them as Amazon does")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert store.server
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", store.server.url)
+    bucket = store.base.partition("@")[2]
+    uuid = completed(service, text="x")
+    with pytest.raises(
+        AirflowFailException, match=r"environment of the worker has credentials.*s3://conn_id@"
+    ):
+        attempts.run(transfer(uuid, f"s3://{bucket}x.txt"))
