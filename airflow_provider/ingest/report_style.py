@@ -92,7 +92,7 @@ details { margin-top: 12px; padding: 8px 12px; background: var(--note); border-r
 summary { cursor: pointer; font-weight: 600; }
 ul { margin: 6px 0 2px; padding-left: 20px; overflow-wrap: anywhere; }
 footer { margin-top: 22px; color: var(--soft); font-size: 13px; }
-@media (max-width: 720px) {
+@media screen and (max-width: 720px) {
   body { padding: 22px 14px 32px; }
   main { grid-template-columns: minmax(0, 1fr); gap: 12px; }
   h1 { font-size: 24px; } .lead { font-size: 16px; }
@@ -104,14 +104,15 @@ footer { margin-top: 22px; color: var(--soft); font-size: 13px; }
   .failures thead { display: none; }
   .failures tr { display: block; padding: 9px 0; border-bottom: 1px solid var(--grid); }
   .failures tr:last-child { border-bottom: 0; }
-  .failures tbody td { display: block; width: auto; padding: 1px 0; border: 0; text-align: left; }
-  .failures td.number::after { content: " attempts"; color: var(--soft); }
-  .failures td.number:empty { display: none; }
+  .failures tbody td:nth-child(n) { display: block; width: auto; padding: 1px 0; border: 0;
+    text-align: left; }
+  .failures td.number::before { content: "Attempts: "; color: var(--soft); }
+  .failures tbody td.number:empty:nth-child(n) { display: none; }
 }
 @media print {
   :root { --page: #fff; }
-  body { max-width: none; padding: 0; font-size: 11pt; print-color-adjust: exact; -webkit-print-color-adjust:
-    exact; }
+  body { max-width: none; padding: 0 1px; print-color-adjust: exact; -webkit-print-color-adjust: exact; }
+  h1 { font-size: 22px; }
   section { break-inside: avoid; }
   section.long { break-inside: auto; }
   tr { break-inside: avoid; }
