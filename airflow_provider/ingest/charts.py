@@ -21,7 +21,7 @@ TOP, BOTTOM, HEIGHT = 26, 166, 206
 FEWEST_BARS = 12
 MOST_TICKS = 6
 # Pixels: the room between the axes on a phone, and a letter of a label.
-NARROW, LETTER = 284, 6.6
+NARROW, LETTER = 274, 6.6
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def draw(chart: Histogram) -> str:
         x = f"{100 * position:.3f}%"
         parts.append(f'<line class="base" x1="{x}" x2="{x}" y1="{BOTTOM}" y2="{BOTTOM + 4}"/>')
         parts.append(_text("tick", x, BOTTOM + 18, "middle", text))
-    parts.append(_text("axis", "-34", 11, "start", chart.y_label))
+    parts.append(_text("axis", "-44", 11, "start", chart.y_label))
     parts.append(_text("axis", "100%", HEIGHT - 4, "end", chart.x_label))
     return f'<svg class="histogram" role="img" width="100%" height="{HEIGHT}">{"".join(parts)}</svg>'
 
@@ -106,7 +106,7 @@ def choose_ticks(labels: Mapping[int, tuple[float, str]], bars: int, tiers: Tier
     for tier in tiers:
         chosen = [place for place, (edge, _) in labels.items() if edge in tier]
         if all(
-            (right - left) / bars * NARROW >= (len(labels[left][1]) + len(labels[right][1])) / 2 * LETTER + 5
+            (right - left) / bars * NARROW >= (len(labels[left][1]) + len(labels[right][1])) / 2 * LETTER + 6
             for left, right in pairwise(chosen)
         ):
             break

@@ -52,7 +52,7 @@ section { padding: 18px 20px 16px; background: var(--card); border: 1px solid va
 .stats dt { color: var(--soft); font-size: 13px; }
 .stats dd { font-size: 19px; font-weight: 600; font-variant-numeric: tabular-nums; }
 svg { display: block; }
-.histogram { width: calc(100% - 46px); margin: 10px 12px 0 34px; overflow: visible; }
+.histogram { width: calc(100% - 56px); margin: 10px 12px 0 44px; overflow: visible; }
 .tick, .axis { fill: var(--soft); font-size: 12px; font-variant-numeric: tabular-nums; }
 .grid { stroke: var(--grid); } .base { stroke: var(--skipped); }
 .bar { fill: var(--accent); }
@@ -80,7 +80,7 @@ td.number, th.number { text-align: right; white-space: nowrap; font-variant-nume
 .bars th { width: 1%; padding-right: 14px; color: var(--ink); font-size: 14px; font-weight: 400; }
 .bars td { padding-top: 6px; padding-bottom: 6px; border: 0; vertical-align: middle; }
 .bars td.number { width: 1%; padding-left: 2px; }
-.bars .dim { display: inline-block; min-width: 4.8em; }
+.bars .dim { display: inline-block; min-width: 5.6em; }
 .reasons td:nth-child(1) { width: 1%; }
 .reasons td:nth-child(2) { width: 16%; padding-top: 12px; }
 .reasons p { font-size: 13px; }

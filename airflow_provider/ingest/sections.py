@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from airflow_provider.ingest.charts import draw, share_bar, spread_histogram, time_histogram
@@ -63,7 +64,11 @@ def show_durations(tally: Tally) -> str:
     if not spread.number:
         return ""
     chart = spread_histogram(
-        spread, "Time per document", "From submit to completion", duration, DURATION_TICKS
+        spread,
+        "Time per document",
+        "From submit to completion",
+        partial(duration, exact=True),
+        DURATION_TICKS,
     )
     values = {
         "Median": duration(spread.quantile(0.5)),
@@ -87,7 +92,11 @@ def show_sizes(tally: Tally) -> str:
             "Empty": count(tally.empty),
         }
         chart = spread_histogram(
-            spread, "Size of texts", "Size of the text, without empty ones", size, SIZE_TICKS
+            spread,
+            "Size of texts",
+            "Size of the text, without empty ones",
+            partial(size, exact=True),
+            SIZE_TICKS,
         )
         body = _stats(values) + draw(chart)
     if tally.empty:

@@ -11,24 +11,25 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # Even steps on a logarithmic scale, as round as they can be: uneven ones would draw teeth that are not there.
-DECADE = (1, 1.3, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
-SIXFOLD = (10, 13, 16, 20, 25, 30, 38, 48)
+DECADE = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
+SIXFOLD = (10, 12.5, 16, 20, 25, 31, 39, 48)
 DURATION_EDGES = (
-    *(round(step * unit, 4) for unit in (0.001, 0.01, 0.1, 1) for step in DECADE),
+    *(round(step * unit, 5) for unit in (0.001, 0.01, 0.1, 1) for step in DECADE),
     *SIXFOLD,
     *(step * 60 for step in (*DECADE, *SIXFOLD)),
     *(step * 3600 for step in (*DECADE, 10, 12, 15, 19)),
     *(step * 86400 for step in DECADE),
 )
-SIZE_EDGES = tuple(round(step * 10**power) for power in range(1, 9) for step in DECADE)
+SIZE_EDGES = tuple(round(step * 10**power) for power in range(2, 9) for step in DECADE)
 # What may be labelled on their axes, the finer set first.
-_PER_UNIT = ((1, 2, 5, 10, 30), (1, 5, 10, 30), (1, 10))
+_PER_UNIT = ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
 DURATION_TICKS = tuple(
     {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
     for steps in _PER_UNIT
 )
 SIZE_TICKS = tuple(
-    {step * 10**power for step in steps for power in range(1, 9)} for steps in ((1, 2, 5), (1, 2.5), (1,))
+    {round(step * 10**power) for step in steps for power in range(1, 9)}
+    for steps in ((1, 2, 5), (1, 3.2), (1,))
 )
 # Each width divides the next, so that bars can be joined without counting again.
 WIDTHS = (1, 5, 15, 60, 300, 900, 3600, 14400, 86400, 864000, 8640000, 86400000, 864000000, 8640000000)

@@ -82,8 +82,10 @@ def percent(part: int, whole: int) -> str:
     return "<0.1\u00a0%" if share < 0.1 else f"{min(share, 99.9):.1f}\u00a0%"
 
 
-def duration(seconds: float) -> str:
-    """Return a duration in at most two units."""
+def duration(seconds: float, *, exact: bool = False) -> str:
+    """Return a duration in at most two units, rounded to what a reader keeps in mind unless it is `exact`."""
+    if exact and seconds < 60:
+        return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
@@ -102,13 +104,15 @@ def duration(seconds: float) -> str:
     raise AssertionError("unreachable")
 
 
-def size(octets: float) -> str:
-    """Return a size in decimal units."""
+def size(octets: float, *, exact: bool = False) -> str:
+    """Return a size in decimal units, rounded likewise."""
     value, unit = float(octets), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if value < 999.5:
             break
         value, unit = value / 1000, larger
+    if exact:
+        return f"{value:g} {unit}"
     digits = f"{value:.1f}".removesuffix(".0") if value < 9.95 and unit != "B" else f"{value:,.0f}"
     return f"{digits} {unit}"
 
