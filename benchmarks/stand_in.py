@@ -8,6 +8,7 @@ import sys
 from aiohttp import web
 
 CHUNK = b"All work and no play makes a dull text. " * 6554  # about 256 KiB
+SMALL = 4000  # bytes, about a page
 
 
 async def token(request: web.Request) -> web.Response:
@@ -22,11 +23,18 @@ async def take(request: web.Request) -> web.Response:
     return web.json_response({"uuid": "u", "status": "PENDING"}, status=202)
 
 
+async def statuses(request: web.Request) -> web.Response:
+    """Say that every job is completed."""
+    uuids = (await request.json())["uuids"]
+    return web.json_response([{"uuid": uuid, "status": "COMPLETED"} for uuid in uuids])
+
+
 async def give(request: web.Request) -> web.StreamResponse:
     """Send as many MiB as the uuid says, chunked."""
     response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
     await response.prepare(request)
-    left = int(request.match_info["uuid"]) << 20
+    uuid = request.match_info["uuid"]
+    left = SMALL if uuid.startswith("small") else int(uuid) << 20
     while left:
         piece = CHUNK[:left]
         await response.write(piece)
@@ -40,6 +48,7 @@ async def main() -> None:
     app = web.Application(client_max_size=1 << 40)
     app.router.add_post("/token", token)
     app.router.add_post("/api/v1/content-processing/file", take)
+    app.router.add_post("/api/v1/content-processing/status/batch", statuses)
     app.router.add_get("/api/v1/content-processing/{uuid}/content", give)
     runner = web.AppRunner(app)
     await runner.setup()

@@ -1,0 +1,1 @@
+"""What an ingest run leaves behind; nothing here imports airflow."""
