@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.processes import processes_of
+from tests.deployment.processes import processes_in
 from tests.deployment.servers import is_open, missing
+from tests.deployment.settings import SLOTS
 from tests.deployment.system import Deployment, deployed
 
 DAGS = Path(__file__).parent / "dags"
@@ -59,8 +60,9 @@ def distributed(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> 
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "12",
     }
     with deployed(home, {**_settings(stand_in), **soon}, workers=2) as running:
+        assert len(processes_in(home)) > 2 * SLOTS
         yield running
-    assert not processes_of(home)
+    assert not processes_in(home)
     urls = (running.url, running.database_url, running.environment["AIRFLOW__CELERY__BROKER_URL"])
     assert not [url for url in urls if is_open(urlsplit(url).port)]
 

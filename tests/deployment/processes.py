@@ -36,13 +36,13 @@ def members(session: int) -> Iterator[tuple[int, int]]:
                     yield int(entry.name), int(fields[2])
 
 
-def processes_of(home: Path) -> list[int]:
-    """Find the processes that were started with a folder as Airflow's home."""
+def processes_in(folder: Path) -> list[int]:
+    """Find the processes that work in a folder; their environment tells nothing, a title may be over it."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                if f"AIRFLOW_HOME={home}".encode() in (entry / "environ").read_bytes().split(b"\0"):
+                if (entry / "cwd").readlink().is_relative_to(folder):
                     found.append(int(entry.name))
     return found
 

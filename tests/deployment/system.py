@@ -64,7 +64,7 @@ class Deployment:
             if name in self.workers:
                 arguments = [*WORKER, "--celery-hostname", name]
             output = self.home / f"{name}.out"
-            self.parts[name] = Part(_command(*arguments), self.environment, output)
+            self.parts[name] = Part(_command(*arguments), self.environment, output, cwd=self.home)
 
     def kill(self, name: str) -> None:
         """Kill -9 a part, as a machine that goes down does."""
