@@ -1,14 +1,18 @@
-"""One deployment for all tests of this folder, and one stand-in service that it talks to."""
+"""One deployment of each kind for all tests of this folder, and one stand-in service that they talk to."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
 from airflow_provider.emulator import Emulator
+from tests.deployment.processes import processes_in
+from tests.deployment.servers import is_open, missing
+from tests.deployment.settings import SLOTS
 from tests.deployment.system import Deployment, deployed
 
 DAGS = Path(__file__).parent / "dags"
@@ -40,12 +44,27 @@ def stand_in() -> Iterator[Service]:
 
 @pytest.fixture(scope="package")
 def deployment(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    settings = {
-        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": stand_in.connection_json,
-    }
-    with deployed(tmp_path_factory.mktemp("airflow"), settings) as running:
+    with deployed(tmp_path_factory.mktemp("airflow"), _settings(stand_in)) as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def distributed(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    """Two Celery workers, PostgreSQL and Redis; none of them is left afterwards."""
+    if reason := missing():
+        pytest.skip(reason)
+    home = tmp_path_factory.mktemp("distributed")
+    # What a killed worker ran, or was about to run, is given up very soon.
+    soon = {
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
+        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "12",
+    }
+    with deployed(home, {**_settings(stand_in), **soon}, workers=2) as running:
+        assert len(processes_in(home)) > 2 * SLOTS
+        yield running
+    assert not processes_in(home)
+    urls = (running.url, running.database_url, running.environment["AIRFLOW__CELERY__BROKER_URL"])
+    assert not [url for url in urls if is_open(urlsplit(url).port)]
 
 
 @pytest.fixture
@@ -53,3 +72,10 @@ def service(stand_in: Service, deployment: Deployment) -> Service:
     """The stand-in as if it were new; what an earlier test has left waiting there ends by itself."""
     stand_in.reset()
     return stand_in
+
+
+def _settings(stand_in: Service) -> dict[str, str]:
+    return {
+        "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": stand_in.connection_json,
+    }

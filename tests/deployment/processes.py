@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 PATIENCE = 10.0  # seconds to end in an orderly way
@@ -35,6 +36,17 @@ def members(session: int) -> Iterator[tuple[int, int]]:
                     yield int(entry.name), int(fields[2])
 
 
+def processes_in(folder: Path) -> list[int]:
+    """Find the processes that work in a folder; their environment tells nothing, a title may be over it."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with suppress(OSError):
+                if (entry / "cwd").readlink().is_relative_to(folder):
+                    found.append(int(entry.name))
+    return found
+
+
 def kill_session(session: int) -> None:
     """End all processes of a session at once, whatever they do."""
     for _ in range(50):  # one may just be starting another
@@ -48,10 +60,22 @@ def kill_session(session: int) -> None:
 
 
 class Part:
-    """One process of a deployment, with all its children; what it says goes to a file."""
+    """One process of a deployment, with all its children; what it says goes to a file.
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str], output: Path) -> None:
+    :param stop: what asks it to end in an orderly way
+    :param how: more for `Popen`, such as the user that runs it
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        output: Path,
+        stop: signal.Signals = signal.SIGTERM,
+        **how: Any,
+    ) -> None:
         with output.open("ab") as sink:
+            self._begin = sink.tell()
             self._process = subprocess.Popen(
                 command,
                 env=environment,
@@ -59,13 +83,22 @@ class Part:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                **how,
             )
+        self._stop = stop
         self.pid = self._process.pid
         self.output = output
 
     @property
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    @property
+    def said(self) -> str:
+        """What it has said so far, without what one before it said into the same file."""
+        with self.output.open("rb") as source:
+            source.seek(self._begin)
+            return source.read().decode(errors="replace")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it and its children."""
@@ -80,7 +113,7 @@ class Part:
 
     def ask_to_end(self) -> None:
         with suppress(ProcessLookupError):
-            self._process.terminate()
+            self._process.send_signal(self._stop)
 
     def end(self) -> None:
         """Let it end in an orderly way, for a while."""
@@ -118,10 +151,13 @@ def guarded() -> Iterator[dict[str, Part]]:
     try:
         yield parts
     finally:
-        for part in parts.values():
-            part.ask_to_end()
-        for part in parts.values():
-            part.end()
+        # The others need the first one also to end: workers tell it what has become of their tasks.
+        every = list(parts.values())
+        for group in (every[1:], every[:1]):
+            for part in group:
+                part.ask_to_end()
+            for part in group:
+                part.end()
         guard.dismiss()
 
 

@@ -1,22 +1,23 @@
-"""A whole Airflow deployment on loopback, driven and observed by its REST API."""
+"""A whole Airflow deployment on loopback, driven and observed by its REST API.
+
+Either with LocalExecutor on SQLite, or distributed: Celery workers, PostgreSQL and Redis.
+"""
 
 from __future__ import annotations
 
-import os
-import secrets
-import socket
 import subprocess
 import sys
 import time
-from base64 import urlsafe_b64encode
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
 
 from tests.deployment.processes import Part, guarded
+from tests.deployment.servers import free_port, serving
+from tests.deployment.settings import environment_of
 
 T = TypeVar("T")
 
@@ -24,17 +25,24 @@ PATIENCE = 90.0  # seconds for anything to happen on a busy machine
 TAIL = 12  # lines of each log to show when something fails
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 OPTIONS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+WORKER = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
 
 
 class Deployment:
-    """The parts of a deployment, and what a user can do with it."""
+    """The parts of a deployment, and what a user can do with it.
 
-    def __init__(self, home: Path, parts: dict[str, Part], settings: Mapping[str, str]) -> None:
+    :param workers: how many Celery workers it has, named worker-1 and so on
+    """
+
+    def __init__(
+        self, home: Path, parts: dict[str, Part], settings: Mapping[str, str], workers: int = 0
+    ) -> None:
         self.home = home
         self.parts = parts
-        self.port = _free_port()
+        self.workers = tuple(f"worker-{number}" for number in range(1, workers + 1))
+        self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.environment = _environment(home, self.url, settings)
+        self.environment = environment_of(home, self.url, workers, settings)
         self._rest = requests.Session()
         self._rest.trust_env = False
 
@@ -49,19 +57,21 @@ class Deployment:
 
     def start(self, *names: str) -> None:
         """Start some parts, or all."""
-        for name in names or PARTS:
-            options = OPTIONS.get(name, [])
+        for name in names or (*PARTS, *self.workers):
+            arguments = [name, *OPTIONS.get(name, [])]
             if name == "api-server":
-                options = ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+                arguments += ["--host", "127.0.0.1", "--port", str(self.port), "--workers", "1"]
+            if name in self.workers:
+                arguments = [*WORKER, "--celery-hostname", name]
             output = self.home / f"{name}.out"
-            self.parts[name] = Part(_command(name, *options), self.environment, output)
+            self.parts[name] = Part(_command(*arguments), self.environment, output, cwd=self.home)
 
     def kill(self, name: str) -> None:
         """Kill -9 a part, as a machine that goes down does."""
         self.parts.pop(name).kill()
 
     def wait_until_healthy(self) -> None:
-        """Wait until all parts send heartbeats."""
+        """Wait until all parts send heartbeats, and all workers take tasks."""
 
         def is_healthy() -> bool:
             try:
@@ -69,11 +79,18 @@ class Deployment:
             except requests.RequestException:
                 return False
             names = ("metadatabase", "scheduler", "dag_processor", "triggerer")
-            return all((health.get(name) or {}).get("status") == "healthy" for name in names)
+            are_well = all((health.get(name) or {}).get("status") == "healthy" for name in names)
+            return are_well and all(f"{name} ready." in self.parts[name].said for name in self.workers)
 
         self.wait_for(is_healthy, "a healthy deployment")
         token = self._rest.get(f"{self.url}/auth/token", timeout=10).json()["access_token"]
         self._rest.headers["Authorization"] = f"Bearer {token}"
+
+    @property
+    def database_url(self) -> str:
+        """The metadata database, for SQLAlchemy."""
+        sqlite = f"sqlite:///{self.home}/airflow.db"
+        return self.environment.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", sqlite)
 
     # -- the REST API
 
@@ -123,8 +140,22 @@ class Run:
 
     def tasks(self, task_id: str = "submit") -> list[dict[str, Any]]:
         """Return the task instances of a task, one or many."""
-        every = self.deployment.call("GET", f"{self.path}/taskInstances", limit=100)["task_instances"]
-        return [each for each in every if each["task_id"] == task_id]
+        every: list[dict[str, Any]] = []
+        while True:
+            query = {"task_id": task_id, "limit": 100, "offset": len(every)}
+            page = self.deployment.call("GET", f"{self.path}/taskInstances", **query)["task_instances"]
+            every += page
+            if len(page) < 100:
+                return every
+
+    def wait_for_end(self, patience: float = PATIENCE) -> dict[str, Any]:
+        """Wait until the run has ended, however it ended."""
+
+        def ended() -> dict[str, Any]:
+            run: dict[str, Any] = self.deployment.call("GET", self.path)
+            return run if run["state"] in ("success", "failed") else {}
+
+        return self.deployment.wait_for(ended, f"the end of {self.run_id}", patience)
 
     def wait_for(self, state: str, task_id: str = "submit", count: int = 1, tries: int = 0) -> dict[str, Any]:
         """Wait until so many instances of a task are in a state, in this try or a later one."""
@@ -165,54 +196,23 @@ class Run:
 
 
 @contextmanager
-def deployed(home: Path, settings: Mapping[str, str]) -> Iterator[Deployment]:
-    """Run a deployment; nothing of it is left afterwards."""
-    with guarded() as parts:
-        deployment = Deployment(home, parts, settings)
+def deployed(home: Path, settings: Mapping[str, str], workers: int = 0) -> Iterator[Deployment]:
+    """Run a deployment; nothing of it is left afterwards.
+
+    :param workers: run it distributed, with so many Celery workers
+    """
+    with ExitStack() as stack:
+        servers = stack.enter_context(serving(home)) if workers else {}
+        parts = stack.enter_context(guarded())
+        deployment = Deployment(home, parts, {**servers, **settings}, workers)
         deployment.run("db", "migrate")
         deployment.start()
         deployment.wait_until_healthy()
         yield deployment
 
 
-def _environment(home: Path, url: str, settings: Mapping[str, str]) -> dict[str, str]:
-    ours = {
-        "AIRFLOW_HOME": str(home),
-        "AIRFLOW__API__BASE_URL": url,
-        "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),
-        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
-        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
-        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
-        "AIRFLOW__CORE__FERNET_KEY": urlsafe_b64encode(secrets.token_bytes(32)).decode(),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "AIRFLOW__CORE__PARALLELISM": "4",  # more of them lock each other out of SQLite
-        "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
-        # A triggerer that was killed is given up soon.
-        "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
-        "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
-        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
-        # With the default of 5, LocalExecutor loses tasks that defer quickly.
-        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
-        "NO_PROXY": "*",
-    }
-    inherited = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("AIRFLOW") and name != "PYTHONDONTWRITEBYTECODE"
-    }
-    return {**inherited, **ours, **settings}
-
-
 def _command(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "airflow", *arguments]
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _tail(log: Path) -> str:
