@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
+from pathlib import Path
 
 from aiohttp import web
 
 CHUNK = b"All work and no play makes a dull text. " * 6554  # about 256 KiB
+FOLDER = web.AppKey("folder", Path)
 SMALL = 4000  # bytes, about a page
 
 
@@ -30,22 +33,24 @@ async def statuses(request: web.Request) -> web.Response:
 
 
 async def give(request: web.Request) -> web.StreamResponse:
-    """Send as many MiB as the uuid says, chunked."""
-    response = web.StreamResponse(headers={"Content-Type": "text/plain; charset=utf-8"})
-    await response.prepare(request)
+    """Send as many MiB as the uuid says: by the kernel, so that it is not the server that is measured."""
     uuid = request.match_info["uuid"]
-    left = SMALL if uuid.startswith("small") else int(uuid) << 20
-    while left:
-        piece = CHUNK[:left]
-        await response.write(piece)
-        left -= len(piece)
-    await response.write_eof()
-    return response
+    kind = {"Content-Type": "text/plain; charset=utf-8"}
+    if uuid.startswith("small"):
+        return web.Response(body=CHUNK[:SMALL], headers=kind)
+    file = request.app[FOLDER] / uuid
+    if not file.exists():
+        with file.open("wb") as sink:
+            for left in range(int(uuid) << 20, 0, -len(CHUNK)):
+                sink.write(CHUNK[:left])
+    return web.FileResponse(file, chunk_size=1 << 20, headers=kind)
 
 
 async def main() -> None:
     """Serve on a free port of this machine."""
+    folder = tempfile.TemporaryDirectory()
     app = web.Application(client_max_size=1 << 40)
+    app[FOLDER] = Path(folder.name)
     app.router.add_post("/token", token)
     app.router.add_post("/api/v1/content-processing/file", take)
     app.router.add_post("/api/v1/content-processing/status/batch", statuses)
@@ -58,6 +63,7 @@ async def main() -> None:
     print(runner.addresses[0][1], flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
+    folder.cleanup()
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import wraps
+from functools import cache, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
@@ -77,6 +77,12 @@ class AsyncComplianceClient:
         self.settings = settings
         self._shared = shared or shared_by(settings)
         self._session: aiohttp.ClientSession | None = None
+        self._proxy_for = cache(proxy_for)  # looks through the whole environment
+
+    @property
+    def throttlings(self) -> int:
+        """How often the service has asked this process to send less."""
+        return self._shared.throttlings
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
@@ -149,6 +155,7 @@ class AsyncComplianceClient:
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
+            read_bufsize=CHUNK,
         )
         self._session._retry_connection = False  # noqa: SLF001 - it repeats behind the back of Exchange
         return self
@@ -194,14 +201,15 @@ class AsyncComplianceClient:
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
         body = request.body
+        url = URL(request.url, encoded=True)
         try:
             response = await stack.enter_async_context(
                 self._session.request(
                     request.method,
-                    URL(request.url, encoded=True),
+                    url,
                     headers=request.headers,
                     data=body if body is None or isinstance(body, bytes) else _read_in_thread(body),
-                    proxy=proxy_for(request.url),
+                    proxy=self._proxy_for(str(url.origin())),
                     allow_redirects=False,
                 )
             )

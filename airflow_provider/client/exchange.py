@@ -54,9 +54,11 @@ class Pause:
     """Until when nothing is sent to the service, because it asked to; shared by all that talk to it."""
 
     until: float = 0.0
+    count: int = 0
 
     def extend(self, until: float) -> None:
-        """Pause until then, or longer if a longer pause is on."""
+        """Pause until then, or longer if a longer pause is on; and count how often we were asked to."""
+        self.count += 1
         self.until = max(self.until, until)
 
 

@@ -93,6 +93,11 @@ class Shared:
         self.batch = BatchLimit(settings.batch_size)
         self._service_pause, self._token_pause = Pause(), Pause()
 
+    @property
+    def throttlings(self) -> int:
+        """How often the service has asked to send less."""
+        return self._service_pause.count
+
     def pause_of(self, call: Call[Any]) -> Pause:
         """Return the pause of the server that the call goes to."""
         return self._service_pause if call.authorized else self._token_pause

@@ -6,6 +6,7 @@ collector, and over an old object of the name. So nothing here is closed unless 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -13,6 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Protocol
 
+from airflow_provider.event_loop import in_thread
+from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
@@ -25,7 +28,7 @@ _OPEN_FILES = Path("/proc/self/fd")
 class WholeFile(Protocol):
     """A file that is being written; end it with `commit` or `discard`."""
 
-    def write(self, data: bytes) -> Any:
+    def write(self, data: bytes | memoryview) -> Any:
         """Add bytes."""
         ...
 
@@ -45,6 +48,27 @@ def create(location: Location) -> WholeFile:
     if location.protocol in _OBJECT_STORES:
         return _Upload(location.fs, location.path)
     return _RenamedFile(location.fs, location.path)
+
+
+async def put(location: Location, data: bytes) -> None:
+    """Write a whole small file."""
+    with storage_errors(location):
+        if location.protocol in _OBJECT_STORES and location.fs.async_impl:
+            # One request, on the event loop of the store's own library.
+            call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's names of coroutines
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
+        else:
+            await in_thread(_put, location, data)
+
+
+def _put(location: Location, data: bytes) -> None:
+    file = create(location)
+    try:
+        file.write(data)
+        file.commit()
+    except BaseException:
+        file.discard()
+        raise
 
 
 class _LocalFile:
@@ -99,7 +123,7 @@ class _Upload:
         self._file = fs.open(path, "wb", block_size=BLOCK)
         self._size = 0
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         """Add bytes."""
         if self._size < BLOCK <= self._size + len(data):
             self._abort_older()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
 _KEPT = frozenset(" ._-()+,=@~")
+_HARMLESS = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")  # most names
 _LONGEST_VALUE = 120  # bytes; so that a name of several values stays below the limit
 _LONGEST_NAME = 255  # bytes of one part of a path, on most file systems
 _LONGEST_KEY = 900  # bytes; S3 and Azure take 1,024, together with the prefix
@@ -28,6 +30,8 @@ def safe(value: str, otherwise: str = "unnamed") -> str:
 
     A text that had to be cut gets a piece of its hash, so that long names that begin alike stay apart.
     """
+    if _HARMLESS.fullmatch(value):
+        return value
     text = unicodedata.normalize("NFC", value)
     text = "".join(letter if letter.isalnum() or letter in _KEPT else "_" for letter in text)
     return _shortened(text.strip(" ."), _LONGEST_VALUE, value) or otherwise

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.storage.failing import storage_errors
-from airflow_provider.storage.files import WholeFile, create
+from airflow_provider.storage.files import BLOCK, WholeFile, create, put
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-PIECE = 1 << 20  # bytes that go to the store's thread at a time
+SMALL = 1 << 20  # bytes up to which a text is written at once
+BATCH = BLOCK // 2  # bytes of a larger one that go to the store's thread at a time
 AGAIN = 2  # so often a text that broke off is fetched again
 PAUSE = 0.5  # seconds before that
 _GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
@@ -57,25 +58,33 @@ async def store_text(
     raise AssertionError("unreachable")
 
 
-async def store_bytes(content: bytes, location: Location) -> Written:
-    """Write a small file whole, or not at all."""
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield content
-
-    return await _store(pieces(), location, compress=False)
+async def store_bytes(data: bytes, location: Location) -> Written:
+    """Write a small object at once."""
+    await put(location, data)
+    return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
 async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
+    begin = bytearray()
+    async for piece in pieces:
+        begin += piece
+        if len(begin) > SMALL:
+            return await _store_large(begin, pieces, location, compress)
+    return await store_bytes(zlib.compress(begin, wbits=_GZIP) if compress else bytes(begin), location)
+
+
+async def _store_large(
+    begin: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
+) -> Written:
     sink = _Sink(location, compress)
+    writing: asyncio.Task[None] | None = None
     try:
-        # The next piece is fetched while the last one is written.
-        writing: asyncio.Task[None] | None = None
         try:
-            async for piece in _gathered(pieces):
+            async for batch in _batches(begin, pieces):
+                # The next batch is fetched while the last one is hashed and written.
                 if writing:
                     await writing
-                writing = asyncio.create_task(in_thread(sink.write, piece))
+                writing = asyncio.create_task(in_thread(sink.write, batch))
             if writing:
                 await writing
         finally:
@@ -87,8 +96,35 @@ async def _store(pieces: AsyncIterator[bytes], location: Location, compress: boo
         raise
 
 
+async def _batches(begin: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
+    """Fill two buffers in turn: each is free again when the next but one is asked for.
+
+    A large call of the store or the hash gives Python's lock away once; many small ones would wait for it
+    each time.
+    """
+    buffers = memoryview(bytearray(BATCH)), memoryview(bytearray(BATCH))
+    turn, filled = 0, 0
+    async for piece in _after(begin, pieces):
+        rest = memoryview(piece)
+        while rest:
+            part = rest[: BATCH - filled]
+            buffers[turn][filled : filled + len(part)] = part
+            filled += len(part)
+            rest = rest[len(part) :]
+            if filled == BATCH:
+                yield buffers[turn]
+                turn, filled = 1 - turn, 0
+    yield buffers[turn][:filled]
+
+
+async def _after(begin: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes | bytearray]:
+    yield begin
+    async for piece in pieces:
+        yield piece
+
+
 class _Sink:
-    """Compresses, counts, hashes and writes; used in threads, by one at a time."""
+    """Compresses, writes, hashes and counts; used in threads, by one at a time."""
 
     def __init__(self, location: Location, compress: bool) -> None:
         self._location = location
@@ -97,7 +133,7 @@ class _Sink:
         self._size = 0
         self._file: WholeFile | None = None
 
-    def write(self, data: bytes) -> None:
+    def write(self, data: bytes | memoryview) -> None:
         self._write(self._compressor.compress(data) if self._compressor else data)
 
     def finish(self) -> Written:
@@ -114,7 +150,7 @@ class _Sink:
                 # The store is gone, most likely; the error that led here says more.
                 log.exception("What was written of '%s' could not be removed.", self._location)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         with storage_errors(self._location):
             self._open().write(data)
         self._hash.update(data)
@@ -123,15 +159,3 @@ class _Sink:
     def _open(self) -> WholeFile:
         self._file = self._file or create(self._location)
         return self._file
-
-
-async def _gathered(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Make large pieces of small ones."""
-    gathered = bytearray()
-    async for piece in pieces:
-        gathered += piece
-        if len(gathered) >= PIECE:
-            yield bytes(gathered)
-            gathered.clear()
-    if gathered:
-        yield bytes(gathered)

@@ -168,7 +168,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     ) -> list[str]:
         _check_completed(uuids, jobs)
         targets = self._targets(context, uuids, jobs)
-        self._loop = EventLoop(threads=self.concurrency + 1)
+        self._loop = EventLoop(threads=2 * self.concurrency)
         results = self._loop.run(self._work(hook, targets))
         uris = [targets[uuid].uri for uuid in uuids]
         host = urlsplit(hook.get_conn().settings.base_url).netloc
