@@ -13,6 +13,7 @@
     ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
     ├── ComplianceJobError          *    a job failed, was cancelled, or is not known any more
     ├── ComplianceJobTimeoutError   *    a job did not come to its end in time
+    ├── ComplianceIngestError       *    more documents failed than may; the others are written
     ├── ComplianceInterruptedError  *    the task was ended from outside before its work was done
     ├── ComplianceStorageError      *    a store could not be written or read
     │   └── ComplianceStorageDeniedError missing bucket, no permission, no credentials, no such place
@@ -84,6 +85,12 @@ class ComplianceJobError(ComplianceError):
 
 class ComplianceJobTimeoutError(ComplianceError):
     """A job did not come to its end in time."""
+
+    transient = True
+
+
+class ComplianceIngestError(ComplianceError):
+    """More documents failed than may; the texts of the others and the manifest are written."""
 
     transient = True
 

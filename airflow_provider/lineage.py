@@ -30,10 +30,17 @@ class Origin:
     def of(cls, job: ContentJob, host: str) -> Origin:
         """Tell where a job's document came from; of a file, the service knows the name alone."""
         if job.source_url:
-            parts = urlsplit(job.source_url)
-            rest = parts._replace(scheme="", netloc="").geturl()
-            return cls(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", rest or "/")
+            return cls.at(job.source_url)
         return cls(f"compliance://{host}", f"/{quote(job.file_name or job.uuid)}")
+
+    @classmethod
+    def at(cls, source: str) -> Origin:
+        """Tell a web page or a file by its address, without the Airflow connection or a login in it."""
+        if "://" not in source:
+            return cls("file://", source)
+        parts = urlsplit(source)
+        rest = parts._replace(scheme="", netloc="").geturl()
+        return cls(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", rest or "/")
 
     @property
     def uri(self) -> str:

@@ -95,13 +95,15 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
         "operators": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]}
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.ingest"]},
         ],
         "sensors": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.content"]}
         ],
         "triggers": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]}
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.ingest"]},
         ],
         "transfers": [
             {
@@ -110,7 +112,10 @@ def get_provider_info() -> dict[str, Any]:
                 "python-module": "airflow_provider.transfers.content_to_object_storage",
             }
         ],
-        "extra-links": ["airflow_provider.operators.links.ComplianceJobLink"],
+        "extra-links": [
+            "airflow_provider.operators.links.ComplianceJobLink",
+            "airflow_provider.operators.links.ComplianceReportLink",
+        ],
         "connection-types": [
             {
                 "connection-type": CONNECTION_TYPE,

@@ -39,10 +39,15 @@ def safe(value: str, otherwise: str = "unnamed") -> str:
 
 def source_name(job: ContentJob) -> str:
     """Say what a document is called: its file name, else the last part of its address."""
-    if job.file_name:
-        return job.file_name.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    return name_in(job.file_name or job.source_url or "")
+
+
+def name_in(source: str) -> str:
+    """Return the last part of a path or of an address, or its host."""
+    if not source.lower().startswith(("http://", "https://")):
+        return source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     try:
-        parts = urlsplit(job.source_url or "")
+        parts = urlsplit(source)
         return unquote(PurePosixPath(parts.path).name) or parts.hostname or ""
     except ValueError:
         return ""

@@ -11,11 +11,13 @@ from typing import Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.compat import TRIGGERS_ARE_TOLD_OF_KILLS, is_still_deferred
+from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers.poller import watching
 from airflow_provider.triggers.waiting import SAY_EVERY, Ending
 
+KILLS_AT_A_TIME = 8
 KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 
 
@@ -73,20 +75,27 @@ class ComplianceContentTrigger(BaseTrigger):
         try:
             async with asyncio.timeout(KILL_SECONDS):
                 async with await ComplianceHook(self.conn_id).get_async_conn(max_retries=2) as client:
-                    for uuid in self.uuids:
+
+                    async def cancel(uuid: str) -> None:
                         try:
                             await client.cancel(uuid)
                             self.log.info("The task was killed: job %s is cancelled.", uuid)
                         except ComplianceNotFoundError:
                             self.log.info("The task was killed: job %s is gone already.", uuid)
+
+                    await for_each(cancel, self.uuids, KILLS_AT_A_TIME)
         except (ComplianceError, TimeoutError) as error:
             self.log.warning("The task was killed, but not all of its jobs could be cancelled: %s", error)
+
+    def _is_enough(self, ended: int) -> bool:
+        """Tell whether not all jobs have to be waited for."""
+        return False
 
     async def _wait(self) -> Ending:
         since = time.time()
         ended: dict[str, dict[str, Any]] = {}
         async with watching(self.conn_id, set(self.uuids), self.poll_interval) as sightings:
-            while left := len(set(self.uuids)) - len(ended):
+            while (left := len(set(self.uuids)) - len(ended)) and not self._is_enough(len(ended)):
                 pause = min(SAY_EVERY, self.deadline - time.time())
                 try:
                     async with asyncio.timeout(max(0.0, pause)):

@@ -1,0 +1,75 @@
+"""The documents of one ingest: what is known of each, as the manifest will have it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any
+
+COMPLETED, FAILED, SKIPPED = "COMPLETED", "FAILED", "SKIPPED"
+REASON = 500  # characters of an error that are kept
+
+
+@dataclass(slots=True)
+class Document:
+    """One document on its way; the fields up to `attempts` are the row of the manifest.
+
+    :param status: empty while it is under way, then COMPLETED, FAILED or SKIPPED
+    :param attempts: how often the service was asked to process it
+    :param fingerprint: tells whether the source has changed since
+    :param is_inherited: the job was submitted by an earlier attempt of the task
+    :param refreshed: how often this attempt has had its job processed again
+    :param troubles: how often a passing fault was in the way
+    """
+
+    source: str
+    uuid: str = ""
+    status: str = ""
+    error: str = ""
+    path: str = ""
+    bytes: int | None = None
+    sha256: str | None = None
+    submitted_at: str | None = None
+    completed_at: str | None = None
+    attempts: int = 0
+    fingerprint: str = ""
+    is_inherited: bool = field(default=False, compare=False)
+    refreshed: int = field(default=0, compare=False)
+    troubles: int = field(default=0, compare=False)
+
+    @property
+    def is_page(self) -> bool:
+        """Whether it is a web page, not a file."""
+        return self.source.lower().startswith(("http://", "https://"))
+
+    def row(self) -> dict[str, Any]:
+        """Return its row of the manifest."""
+        values = {name: getattr(self, name) for name in ROW}
+        return {name: None if value == "" else value for name, value in values.items()}
+
+    def record(self) -> dict[str, Any]:
+        """Return what the journal keeps: all that is not empty."""
+        return {
+            name: value for name, value in asdict(self).items() if name in KEPT and value not in ("", None)
+        }
+
+    @classmethod
+    def of(cls, record: dict[str, Any]) -> Document:
+        """Read a record of the journal or a row of the manifest; what is not understood is left out."""
+        known = {name: record[name] for name in KEPT if record.get(name) is not None}
+        return cls(**known)
+
+    def fail(self, error: object) -> None:
+        """Give it up."""
+        self.status, self.error = FAILED, str(error)[:REASON]
+
+
+ROW = (
+    "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at", "attempts"
+)  # fmt: skip
+KEPT = tuple(each.name for each in fields(Document) if each.compare)
+
+
+def now() -> str:
+    """Return the time as the manifest has it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

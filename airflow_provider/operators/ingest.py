@@ -1,0 +1,388 @@
+"""The operator of the nightly job: documents from where they are to texts in object storage."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
+
+from airflow_provider import lineage
+from airflow_provider.compat import name_mapped_task
+from airflow_provider.event_loop import EventLoop
+from airflow_provider.exceptions import ComplianceIngestError, ComplianceJobTimeoutError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
+from airflow_provider.storage import names
+from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.locations import Location
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
+from airflow_provider.triggers.waiting import Ending, Limit, problem
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.ingest.documents import Document
+    from airflow_provider.ingest.engine import Habits
+
+NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
+FAILURES_SHOWN = 5
+USEFUL = 0.5  # share of the jobs under way after which a worker is worth it
+
+
+def chunk(items: Any, size: int) -> Any:
+    """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
+
+    :param items: a list, or what a task returns
+    :param size: how many at most are in one part
+    """
+    if size < 1:
+        raise ValueError(f"size is at least 1, not {size!r}.")
+    if hasattr(items, "operator"):  # the result of a task
+        from airflow.providers.common.compat.sdk import task
+
+        return task(task_id=f"chunk_{items.operator.task_id}")(_chunked)(items, size)
+    return _chunked(items, size)
+
+
+def _chunked(items: Any, size: int) -> list[list[Any]]:
+    many = list(items)
+    return [many[start : start + size] for start in range(0, len(many), size)]
+
+
+class ComplianceIngestOperator(BaseOperator):
+    """Have many documents processed and write their texts to object storage, in one task.
+
+    Submits, waits and fetches at the same time. What is done is written down beside the texts, so a retry, a
+    clear or another worker goes on where the last attempt was. Returns the URI of the manifest and how many
+    documents were `completed`, `failed` and `skipped`.
+
+    :param sources: one or many of: a web address; a path or storage URI of a PDF or DOCX file, or a pattern
+        such as `s3://conn_id@bucket/in/*.pdf`; a folder, ending with `/`; a file with a list of these,
+        `.jsonl`, `.ndjson`, `.txt` or `.lst`; the result of a task
+    :param destination: prefix for the texts, such as `s3://conn_id@bucket/dt={{ ds }}/`; manifest and report
+        are below it in `_ingest/`
+    :param file_name_template: what the texts are called, with the fields `{source_name}`, `{source_stem}`,
+        `{source_hash}` and `{uuid}`
+    :param concurrency: most requests to the service at a time; after a 429 fewer, for a while
+    :param max_failed: how many documents may fail before the task does: a number, or a share below 1
+    :param retry_failed: how often a failed job is processed again
+    :param skip_unchanged: do not send again what has not changed since a run below the same root: files by
+        size and ETag or time, pages by `max_age`
+    :param max_age: for how long a web page counts as unchanged
+    :param root: what runs have in common that compare for `skip_unchanged`; by default the destination up to
+        its first part with a `=` in it, such as `dt=2026-01-01`
+    :param report_base_url: where a person finds the destination in a browser, for the link to the report
+    :param conn_id: the Airflow connection of the service
+    :param deferrable: wait in the triggerer when only waiting is left
+    :param poll_interval: longest time in seconds between two looks at a job; young ones are looked at sooner
+    :param timeout: seconds after which what is not finished counts as failed
+    :param cancel_on_kill: cancel jobs that are under way when the task is killed or the time is up
+    """
+
+    template_fields: Sequence[str] = (
+        "conn_id", "sources", "destination", "file_name_template", "root", "report_base_url"
+    )  # fmt: skip
+    ui_color = "#f4ecd8"
+    operator_extra_links = (ComplianceReportLink(),)
+
+    def __init__(
+        self,
+        *,
+        sources: Any,
+        destination: str,
+        file_name_template: str = "{source_stem}-{source_hash}.txt",
+        concurrency: int = 16,
+        max_failed: float = 0,
+        retry_failed: int = 1,
+        skip_unchanged: bool = False,
+        max_age: timedelta | float | None = None,
+        root: str | None = None,
+        report_base_url: str | None = None,
+        conn_id: str = ComplianceHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float = 30.0,
+        timeout: float = 24 * 3600.0,
+        cancel_on_kill: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if concurrency < 1:
+            raise ValueError(f"concurrency is at least 1, not {concurrency!r}.")
+        if max_failed < 0 or (max_failed >= 1 and max_failed != int(max_failed)):
+            raise ValueError(f"max_failed is a number of documents, or a share below 1, not {max_failed!r}.")
+        if retry_failed < 0:
+            raise ValueError(f"retry_failed is at least 0, not {retry_failed!r}.")
+        self.sources = sources
+        self.destination = destination
+        self.file_name_template = file_name_template
+        self.concurrency = concurrency
+        self.max_failed = max_failed
+        self.retry_failed = retry_failed
+        self.skip_unchanged = skip_unchanged
+        self.max_age = max_age
+        self.root = root
+        self.report_base_url = report_base_url
+        self.conn_id = conn_id
+        self.deferrable = deferrable
+        self.poll_interval = poll_interval
+        self.timeout = timeout
+        self.cancel_on_kill = cancel_on_kill
+        self._loop: EventLoop | None = None
+        self._transfers: list[lineage.Transfer] = []
+
+    @ends_task
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Begin, or go on where an earlier attempt was."""
+        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        return self._go_on(context, limit, datetime.now(UTC).isoformat(), retries=True)
+
+    @ends_task
+    def execute_complete(
+        self,
+        context: Context,
+        event: Any = None,
+        limit: str = "timeout",
+        deadline: float = 0.0,
+        started: str = "",
+    ) -> dict[str, Any]:
+        """Go on after the trigger's event."""
+        ending = Ending.of(event)
+        if ending.kind == "error":
+            error = problem(ending, []) or ComplianceJobTimeoutError(ending.error)
+            raise error if ending.transient else without_retries(error)
+        return self._go_on(context, Limit(limit, deadline), started, retries=False)
+
+    def on_kill(self) -> None:
+        """Write down what is done, and cancel the jobs that are under way."""
+        if self._loop:
+            self._loop.cancel()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Tell OpenLineage which documents went into which objects."""
+        return lineage.openlineage(self._transfers)
+
+    def _go_on(self, context: Context, limit: Limit, started: str, *, retries: bool) -> dict[str, Any]:
+        """Do what can be done now.
+
+        :param retries: documents that have failed before are tried again, as at the begin of an attempt
+        """
+        from airflow_provider.ingest.engine import Habits
+        from airflow_provider.ingest.journal import read
+        from airflow_provider.ingest.sources import resolve
+
+        name_mapped_task(self, context)
+        names.check_template(self.file_name_template, NAME_FIELDS)
+        destination = Location(str(self.destination))
+        with storage_errors(destination):
+            _ = destination.fs  # asks Airflow for the connection: here, not in another thread
+        folder = destination / self._own_folder(context)
+        sources = resolve(self.sources)
+        earlier, after = read(folder)
+        documents = self._documents(sources, earlier, destination, retries)
+        if not documents:
+            self.log.warning("There is nothing to ingest.")
+        habits = Habits(
+            concurrency=self.concurrency,
+            retry_failed=self.retry_failed,
+            poll_interval=self.poll_interval,
+            deadline=limit.deadline,
+            cancel_on_kill=self.cancel_on_kill,
+            may_leave=self.deferrable,
+        )
+        hook = ComplianceHook(self.conn_id)
+        hook.get_conn()  # asks Airflow for the connection, too
+        self._loop = EventLoop(threads=2 * self.concurrency + 2)
+        waiting = self._loop.run(self._ingest(hook, documents, destination, folder, after, habits))
+        if waiting:
+            self.log.info("Waiting for %s jobs in the triggerer.", len(waiting))
+            enough = max(1, math.ceil(len(waiting) * USEFUL))
+            self.defer(
+                trigger=ComplianceIngestTrigger(
+                    self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
+                ),
+                method_name="execute_complete",
+                kwargs={"limit": limit.name, "deadline": limit.deadline, "started": started},
+                timeout=limit.for_airflow,
+            )
+        return self._conclude(context, hook, documents, folder, started)
+
+    async def _ingest(
+        self,
+        hook: ComplianceHook,
+        documents: list[Document],
+        destination: Location,
+        folder: Location,
+        after: float,
+        habits: Habits,
+    ) -> list[str]:
+        from airflow_provider.ingest.engine import Ingest
+        from airflow_provider.ingest.journal import Journal
+        from airflow_provider.ingest.known import Known
+
+        def target_of(document: Document) -> Location:
+            return destination / self._name_of(document)
+
+        known = None
+        if self.skip_unchanged:
+            age = self.max_age.total_seconds() if isinstance(self.max_age, timedelta) else self.max_age
+            known = Known(Location(self._root()), age)
+        async with await hook.get_async_conn() as client:
+            ingest = Ingest(client, documents, target_of, Journal(folder, after), habits, self.log, known)
+            await ingest.run()
+            return ingest.waiting
+
+    def _documents(
+        self, sources: list[str], earlier: dict[str, Document], destination: Location, retries: bool
+    ) -> list[Document]:
+        """Say what is to be done: all that is new, not finished, or has lost its text."""
+        from airflow_provider.ingest.documents import COMPLETED, FAILED, Document
+
+        if earlier:
+            self.log.info("Going on where an earlier attempt was: %s documents are known.", len(earlier))
+        texts = _sizes(destination) if any(each.status == COMPLETED for each in earlier.values()) else {}
+        documents: list[Document] = []
+        for source in sources:
+            document = earlier.get(source) or Document(source)
+            document.is_inherited = bool(document.uuid)
+            if document.status == FAILED and retries:
+                document = Document(source, attempts=document.attempts)
+            elif document.status == COMPLETED and texts.get(Location(document.path).path) != document.bytes:
+                document.status = ""
+            documents.append(document)
+            if not document.is_page:
+                _ = Location(source).fs  # asks Airflow for the connection, once for each
+        return documents
+
+    def _conclude(
+        self,
+        context: Context,
+        hook: ComplianceHook,
+        documents: list[Document],
+        folder: Location,
+        started: str,
+    ) -> dict[str, Any]:
+        from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED
+        from airflow_provider.ingest.journal import remove
+
+        counts = {
+            status: sum(each.status == status for each in documents)
+            for status in (COMPLETED, FAILED, SKIPPED)
+        }
+        loop = self._loop = EventLoop(threads=2)
+        manifest, report = loop.run(self._publish(context, documents, folder, started))
+        remove(folder)
+        result: dict[str, Any] = {
+            "manifest": manifest.uri,
+            "completed": counts[COMPLETED],
+            "failed": counts[FAILED],
+            "skipped": counts[SKIPPED],
+        }
+        context["ti"].xcom_push(key=REPORT_URL, value=self._link_to(report))
+        self._report_lineage(hook, documents)
+        for outlet in self.outlets or ():
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(
+                    {**result, "destination": str(self.destination)}
+                )
+        failed = [each for each in documents if each.status == FAILED]
+        self.log.info("Manifest: %s, report: %s", manifest, report)
+        if len(failed) > self._allowed(len(documents)):
+            raise ComplianceIngestError(_complaint(failed, len(documents), self.max_failed, manifest))
+        return result
+
+    async def _publish(
+        self, context: Context, documents: list[Document], folder: Location, started: str
+    ) -> tuple[Location, Location]:
+        from airflow_provider.ingest.journal import write_manifest
+        from airflow_provider.ingest.report import Run, render_report
+        from airflow_provider.storage.texts import store_bytes
+
+        ti: Any = context["ti"]
+        report = folder / "report.html"
+        run = Run(
+            dag_id=ti.dag_id,
+            task_id=ti.task_id,
+            run_id=ti.run_id,
+            map_index=ti.map_index,
+            started=started,
+            ended=datetime.now(UTC),
+            destination=str(self.destination),
+            manifest=(folder / "manifest.jsonl").uri,
+        )
+        page = render_report((each.row() for each in documents), run)
+        await store_bytes(page.encode("utf-8", "replace"), report)
+        return await write_manifest(folder, documents), report
+
+    def _report_lineage(self, hook: ComplianceHook, documents: list[Document]) -> None:
+        from airflow_provider.ingest.documents import COMPLETED
+
+        self._transfers = [
+            lineage.Transfer(lineage.Origin.at(each.source), Location(each.path), each.bytes or 0)
+            for each in documents
+            if each.status == COMPLETED
+        ]
+        lineage.report(hook, self._transfers)
+
+    def _own_folder(self, context: Context) -> str:
+        """Name a folder that no other task instance has; all attempts of this one have the same."""
+        ti: Any = context["ti"]
+        shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
+        return "/".join(
+            ("_ingest", names.safe(ti.dag_id), names.safe(ti.run_id), names.safe(ti.task_id) + shard)
+        )
+
+    def _name_of(self, document: Document) -> str:
+        mark = hashlib.sha256(document.source.encode("utf-8", "replace")).hexdigest()[:12]
+        name = names.safe(names.name_in(document.source), otherwise="document")
+        stem, _, suffix = name.rpartition(".")
+        values = {
+            "source_name": name,
+            "source_stem": stem if stem and len(suffix) <= 5 else name,
+            "source_hash": mark,
+            "uuid": document.uuid,
+        }
+        return names.fill_in(self.file_name_template, values)
+
+    def _root(self) -> str:
+        if self.root:
+            return str(self.root)
+        kept: list[str] = []
+        for part in str(self.destination).rstrip("/").split("/"):
+            if "=" in part:
+                break
+            kept.append(part)
+        return "/".join(kept)
+
+    def _allowed(self, total: int) -> float:
+        return self.max_failed if self.max_failed >= 1 else self.max_failed * total
+
+    def _link_to(self, report: Location) -> str:
+        if not self.report_base_url:
+            return report.uri
+        return (
+            self.report_base_url.rstrip("/")
+            + "/"
+            + report.uri.removeprefix(str(self.destination)).lstrip("/")
+        )
+
+
+def _sizes(destination: Location) -> dict[str, int]:
+    """Find all texts that are there, with one listing."""
+    with storage_errors(destination, "listed"):
+        destination.fs.invalidate_cache()
+        found = destination.fs.find(destination.path, detail=True)
+    return {str(path): int(info["size"]) for path, info in found.items()}
+
+
+def _complaint(failed: list[Document], total: int, allowed: float, manifest: Location) -> str:
+    first = "; ".join(f"'{each.source}': {each.error}" for each in failed[:FAILURES_SHOWN])
+    more = f"; and {len(failed) - FAILURES_SHOWN} more" if len(failed) > FAILURES_SHOWN else ""
+    return (
+        f"{len(failed)} of {total} documents failed, more than max_failed={allowed:g} allows: {first}{more}. "
+        f"The others are written; all are in {manifest}."
+    )

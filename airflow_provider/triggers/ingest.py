@@ -1,0 +1,28 @@
+"""The trigger that waits for a part of many jobs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.waiting import Ending
+
+
+@dataclass(eq=False, repr=False)
+class ComplianceIngestTrigger(ComplianceContentTrigger):
+    """Waits until enough of the jobs have come to their end for a worker to be worth it, or all.
+
+    Its event says nothing of the single jobs: there may be thousands, and the task asks for them anyway.
+
+    :param enough: how many that is
+    """
+
+    enough: int = 1
+
+    def _is_enough(self, ended: int) -> bool:
+        return ended >= self.enough
+
+    async def _wait(self) -> Ending:
+        ending = await super()._wait()
+        ending.jobs.clear()
+        return ending
