@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
 FAILURES_SHOWN = 5
+TITLE = 100  # characters
 USEFUL = 0.5  # share of the jobs under way after which a worker is worth it
 
 
@@ -110,6 +111,7 @@ class ComplianceIngestOperator(BaseOperator):
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.title }}"
         super().__init__(**kwargs)
         if concurrency < 1:
             raise ValueError(f"concurrency is at least 1, not {concurrency!r}.")
@@ -134,6 +136,14 @@ class ComplianceIngestOperator(BaseOperator):
         self.cancel_on_kill = cancel_on_kill
         self._loop: EventLoop | None = None
         self._transfers: list[lineage.Transfer] = []
+
+    @property
+    def title(self) -> str:
+        """What a mapped task is called: its first source, and how many more there are."""
+        if isinstance(self.sources, str):
+            return self.sources[:TITLE]
+        first, *others = [str(source) for source in self.sources] or ["nothing"]
+        return f"{first[:TITLE]} and {len(others)} more" if others else first[:TITLE]
 
     @ends_task
     def execute(self, context: Context) -> dict[str, Any]:

@@ -1,0 +1,100 @@
+"""Fixtures for tests of the ingest: the emulator, and documents that it can read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
+from airflow_provider.ingest import engine
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator; jobs are done at once, and calls that fail are not repeated by the client."""
+    connection = compliance_service.connection()
+    connection["extra"]["max_retries"] = 0
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    return compliance_service
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "LINGER", 0.3)
+
+
+@dataclass
+class Corpus:
+    """Documents of all kinds."""
+
+    folder: Path
+    samples: list[Sample]
+    pages: str
+
+    @property
+    def sources(self) -> list[str]:
+        """Where they are."""
+        return [self._source(sample) for sample in self.samples]
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """What is in the good ones, by source."""
+        return {self._source(sample): sample.text for sample in self.samples if sample.kind != "broken"}
+
+    def _source(self, sample: Sample) -> str:
+        return f"{self.pages}/{sample.path.name}" if sample.kind == "page" else str(sample.path)
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> Iterator[Corpus]:
+    folder = tmp_path / "in"
+    samples = write_samples(folder, pdfs=6, docx=4, pages=5)
+    with serve_pages(folder) as address:
+        yield Corpus(folder, samples, address.rstrip("/"))
+
+
+@dataclass
+class Outcome:
+    """What an ingest has left at its destination."""
+
+    destination: Path
+
+    @property
+    def manifest(self) -> Path:
+        """The manifest; there is one."""
+        (found,) = self.destination.glob("_ingest/*/*/*/manifest.jsonl")
+        return found
+
+    @property
+    def rows(self) -> dict[str, dict[str, Any]]:
+        """The rows of the manifest by source; each is there once."""
+        rows = [json.loads(line) for line in self.manifest.read_text().splitlines()]
+        by_source = {row["source"]: row for row in rows}
+        assert len(by_source) == len(rows)
+        return by_source
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The texts by source, read from where the manifest says."""
+        return {source: Path(row["path"]).read_text() for source, row in self.rows.items() if row["path"]}
+
+    @property
+    def files(self) -> set[str]:
+        """All files at the destination, except manifest and report."""
+        own = {"manifest.jsonl", "report.html"}
+        return {
+            str(path.relative_to(self.destination))
+            for path in self.destination.rglob("*")
+            if path.is_file() and path.name not in own
+        }
+
+
+@pytest.fixture
+def outcome(tmp_path: Path) -> Outcome:
+    return Outcome(tmp_path / "out")

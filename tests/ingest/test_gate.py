@@ -1,0 +1,72 @@
+"""The gate: how many requests may be under way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from airflow_provider.ingest.gate import Gate
+
+
+class Service:
+    def __init__(self) -> None:
+        self.throttlings = 0
+        self.busy = self.most = 0
+
+    async def request(self, gate: Gate, throttled: bool = False) -> None:
+        async with gate.passage():
+            self.busy += 1
+            self.most = max(self.most, self.busy)
+            await asyncio.sleep(0.001)
+            self.throttlings += throttled
+            self.busy -= 1
+
+
+def test_never_more_than_the_most_go_through() -> None:
+    async def crowd() -> None:
+        await asyncio.gather(*(service.request(gate) for _ in range(100)))
+
+    service = Service()
+    gate = Gate(7, lambda: service.throttlings)
+    asyncio.run(crowd())
+    assert service.most == 7
+    assert gate.limit == 7
+
+
+def test_a_crowd_that_is_refused_together_halves_the_limit_once() -> None:
+    async def crowd() -> None:
+        await asyncio.gather(*(service.request(gate, throttled=True) for _ in range(16)))
+
+    service = Service()
+    gate = Gate(16, lambda: service.throttlings)
+    asyncio.run(crowd())
+    assert gate.limit == 8
+
+
+def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
+    async def story() -> list[float]:
+        limits = []
+        for _ in range(8):
+            await service.request(gate, throttled=True)
+        limits.append(gate.limit)
+        for _ in range(100):
+            await service.request(gate)
+        limits.append(gate.limit)
+        return limits
+
+    service = Service()
+    gate = Gate(10, lambda: service.throttlings)
+    assert asyncio.run(story()) == [1.0, 10.0]
+
+
+def test_an_error_inside_lets_the_next_one_through() -> None:
+    async def story() -> None:
+        gate = Gate(1, lambda: 0)
+        for _ in range(3):
+            try:
+                async with gate.passage():
+                    raise ValueError
+            except ValueError:
+                pass
+        assert gate.inside == 0
+
+    asyncio.run(story())

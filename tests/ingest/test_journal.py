@@ -1,0 +1,110 @@
+"""The journal: what is in it counts, whoever wrote it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.ingest.documents import ROW, Document
+from airflow_provider.ingest.journal import Journal, read, remove, write_manifest
+from airflow_provider.storage.locations import Location
+
+
+def document(number: int, **fields: object) -> Document:
+    return Document.of({"source": f"s{number}", **fields})
+
+
+async def written(journal: Journal, *documents: Document) -> None:
+    for each in documents:
+        journal.note(each)
+    await journal.flush()
+
+
+def test_what_was_written_is_read_and_the_last_record_counts(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path / "j"))
+
+    async def story() -> None:
+        journal = Journal(folder)
+        await written(journal, document(1, uuid="u1"), document(2, uuid="u2"))
+        await written(journal, document(1, uuid="u1", status="COMPLETED", bytes=0))
+
+    asyncio.run(story())
+    found, _ = read(folder)
+    assert found["s1"] == document(1, uuid="u1", status="COMPLETED", bytes=0)
+    assert found["s2"] == document(2, uuid="u2")
+
+
+def test_a_later_attempt_counts_even_if_its_clock_is_behind(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path / "j"))
+    asyncio.run(written(Journal(folder, after=4e9), document(1, uuid="old")))
+    _, after = read(folder)
+    asyncio.run(written(Journal(folder, after), document(1, uuid="new")))
+    assert read(folder)[0]["s1"].uuid == "new"
+
+
+def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path / "j"))
+
+    async def story() -> None:
+        journal = Journal(folder)
+        keeper = asyncio.create_task(journal.keep())
+        await asyncio.gather(*(journal.note(document(number)) for number in range(200)))
+        keeper.cancel()
+
+    asyncio.run(story())
+    assert len(read(folder)[0]) == 200
+    assert len(list((tmp_path / "j").iterdir())) < 5
+
+
+def test_what_could_not_be_written_is_kept_for_the_next_time(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text("in the way")
+
+    async def story() -> None:
+        journal = Journal(Location(str(tmp_path / "j")))
+        noted = journal.note(document(1))
+        with pytest.raises(ComplianceStorageError):
+            await journal.flush()
+        assert not noted.done()
+        (tmp_path / "j").unlink()
+        await journal.flush()
+        assert noted.done()
+
+    asyncio.run(story())
+    assert "s1" in read(Location(str(tmp_path / "j")))[0]
+
+
+def test_a_line_that_is_not_understood_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "j"
+    folder.mkdir()
+    good = json.dumps({"source": "s1", "uuid": "u", "unknown": 1, "at": 1.0})
+    (folder / "journal-x-1.jsonl").write_text(f'{good}\n{{"source": "s2", "uu\n7\n[]\n{{"uuid": "u"}}\n')
+    (folder / "else.txt").write_text("not ours")
+    assert list(read(Location(str(folder)))[0]) == ["s1"]
+    assert "left out" in caplog.text
+
+
+def test_nothing_is_nothing(tmp_path: Path) -> None:
+    assert read(Location(str(tmp_path / "j"))) == ({}, 0.0)
+
+
+def test_the_manifest_takes_the_place_of_the_journal(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path / "j"))
+    done = document(1, uuid="u1", status="COMPLETED", bytes=3, attempts=1)
+
+    async def story() -> Location:
+        await written(Journal(folder), done)
+        return await write_manifest(folder, [done, document(2, status="FAILED", error="why")])
+
+    manifest = asyncio.run(story())
+    remove(folder)
+    assert [path.name for path in (tmp_path / "j").iterdir()] == ["manifest.jsonl"]
+    assert read(folder)[0]["s1"] == done
+    asyncio.run(written(Journal(folder), document(2, uuid="u2")))
+    assert read(folder)[0]["s2"].uuid == "u2"
+    rows = [json.loads(line) for line in Path(manifest.path).read_text().splitlines()]
+    assert tuple(rows[0]) == ROW
+    assert rows[1]["uuid"] is None

@@ -1,0 +1,362 @@
+"""The ingest operator: what comes out, whatever goes wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import threading
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from tests.ingest.conftest import Corpus, Outcome
+from tests.support.attempts import Attempts, heard
+from tests.support.values import PDF
+
+
+def ingest(sources: Any, outcome: Outcome, **kwargs: Any) -> ComplianceIngestOperator:
+    values = {
+        "task_id": "t",
+        "poll_interval": 0.1,
+        "sources": sources,
+        "destination": f"{outcome.destination}/",
+    }
+    return ComplianceIngestOperator(**{**values, **kwargs})
+
+
+def counts(result: dict[str, Any]) -> tuple[int, int, int]:
+    return result["completed"], result["failed"], result["skipped"]
+
+
+def test_all_documents_become_texts_with_a_row_each(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, deferrable: bool
+) -> None:
+    service.configure(jobs="seconds:1")
+    result = attempts.run(ingest(corpus.sources, outcome, deferrable=deferrable))
+    assert counts(result) == (15, 0, 0)
+    assert result["manifest"] == str(outcome.manifest)
+    assert outcome.texts == corpus.texts
+    assert len(outcome.files) == 15
+    for row in outcome.rows.values():
+        content = Path(row["path"]).read_bytes()
+        assert row["status"] == "COMPLETED"
+        assert row["bytes"] == len(content)
+        assert row["sha256"] == hashlib.sha256(content).hexdigest()
+        assert row["attempts"] == 1
+        assert row["submitted_at"] < row["completed_at"]
+    assert service.counters()["logins"] == 1
+    assert service.count("submit_file") + service.count("submit_url") == 15
+    assert service.count("get_content") == 15
+    assert len(json.dumps(result)) < 500
+
+
+def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    waited: list[tuple[int, int]] = []
+
+    def finish(number: int) -> None:
+        pending = [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
+        waited.append((len(pending), len(outcome.files)))
+        service.finish_jobs(*pending[: max(1, len(pending) // 2 + 1)])
+
+    attempts.while_deferred = finish
+    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True))
+    assert counts(result) == (15, 0, 0)
+    assert outcome.texts == corpus.texts
+    assert len(waited) >= 3
+    assert [pending for pending, _ in waited] == sorted((p for p, _ in waited), reverse=True)
+    assert waited[-1][1] > waited[0][1]  # texts came in between
+    assert service.count("submit_file") + service.count("submit_url") == 15
+
+
+def test_the_trigger_row_has_uuids_and_no_documents(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="seconds:2")
+    attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True))
+    (deferral,) = attempts.deferrals[:1]
+    assert deferral["path"] == "airflow_provider.triggers.ingest.ComplianceIngestTrigger"
+    assert set(deferral) == {
+        "path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "enough"
+    }  # fmt: skip
+
+
+def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
+) -> None:
+    (tmp_path / "text.pdf").write_text("no pdf")
+    (tmp_path / "empty.pdf").touch()
+    (tmp_path / "refused.pdf").write_bytes(PDF)
+    bad = [str(tmp_path / name) for name in ("text.pdf", "empty.pdf", "missing.pdf")]
+    service.fail_jobs("The document is damaged.", match=corpus.samples[0].path.name, times=None)
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        attempts.run(ingest([*corpus.sources, *bad], outcome))
+    assert not isinstance(error.value, AirflowFailException)
+    text = str(error.value)
+    assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows: ")
+    assert str(outcome.manifest) in text
+    reasons = {Path(source).name: row["error"] for source, row in outcome.rows.items() if row["error"]}
+    assert "neither PDF nor DOCX" in reasons["text.pdf"]
+    assert "is empty" in reasons["empty.pdf"]
+    assert "There is no file" in reasons["missing.pdf"]
+    assert reasons[corpus.samples[0].path.name] == "The document is damaged."
+    assert len(outcome.texts) == 14
+    assert outcome.rows[corpus.sources[0]]["attempts"] == 2  # refreshed once
+    assert service.count("refresh") == 1
+
+
+@pytest.mark.parametrize(
+    ("max_failed", "passes"), [(0, False), (1, False), (2, True), (0.1, False), (0.2, True), (0.99, True)]
+)
+def test_so_many_or_such_a_share_may_fail(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: float, passes: bool
+) -> None:
+    task = ingest([*corpus.sources[:8], "/nope/1.pdf", "/nope/2.pdf"], outcome, max_failed=max_failed)
+    if passes:
+        assert counts(attempts.run(task)) == (8, 2, 0)
+    else:
+        with pytest.raises(exc.ComplianceIngestError):
+            attempts.run(task)
+    assert len(outcome.texts) == 8
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_failed": -1}, {"max_failed": 1.5}, {"concurrency": 0}, {"retry_failed": -1}]
+)
+def test_wrong_parameters_are_refused_when_the_dag_is_read(outcome: Outcome, wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        ingest([], outcome, **wrong)
+
+
+def test_nothing_to_ingest_is_said(
+    service: Emulator, attempts: Attempts, outcome: Outcome, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert counts(attempts.run(heard(ingest([], outcome)))) == (0, 0, 0)
+    assert "nothing to ingest" in caplog.text
+
+
+def test_a_failed_job_is_refreshed_as_often_as_asked(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.fail_jobs("Out of memory.", times=3)
+    result = attempts.run(ingest(corpus.sources[:1], outcome, retry_failed=3))
+    assert counts(result) == (1, 0, 0)
+    assert outcome.rows[corpus.sources[0]]["attempts"] == 4
+
+
+def test_a_retry_does_only_what_is_missing(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
+) -> None:
+    sources = [*corpus.sources, str(tmp_path / "later.pdf")]
+    with pytest.raises(exc.ComplianceIngestError):
+        attempts.run(ingest(sources, outcome))
+    (tmp_path / "later.pdf").write_bytes(corpus.samples[0].path.read_bytes())
+    Path(outcome.rows[corpus.sources[1]]["path"]).unlink()
+    before = service.count("submit_file")
+    assert counts(attempts.run(ingest(sources, outcome))) == (16, 0, 0)
+    assert service.count("submit_file") == before + 1  # the one that was missing
+    assert service.count("get_content") == 15 + 2  # and the text that was lost
+    assert len(outcome.texts) == 16
+
+
+def test_what_is_not_finished_in_time_has_failed_and_is_cancelled(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, deferrable: bool
+) -> None:
+    service.configure(jobs="manual")
+    attempts.while_deferred = lambda _: time.sleep(1)
+    with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
+        attempts.run(ingest(corpus.sources[:3], outcome, timeout=1.5, deferrable=deferrable))
+    assert service.count("cancel", 204) + service.count("cancel", 200) == 3
+    assert {row["status"] for row in outcome.rows.values()} == {"FAILED"}
+
+
+def test_shards_and_runs_never_mix(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    for map_index, source in enumerate(corpus.sources[:2]):
+        task = ingest([source], outcome)
+        context: Any = {"ti": _instance(attempts, map_index)}
+        assert counts(task.execute(context)) == (1, 0, 0)
+    manifests = sorted(outcome.destination.glob("_ingest/d/r/*/manifest.jsonl"))
+    assert [path.parent.name for path in manifests] == ["t-0", "t-1"]
+    assert [len(path.read_text().splitlines()) for path in manifests] == [1, 1]
+
+
+def _instance(attempts: Attempts, map_index: int) -> Any:
+    attempts.ti.map_index = map_index
+    return attempts.ti
+
+
+def test_unchanged_documents_of_an_earlier_run_are_skipped(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
+    options = {"skip_unchanged": True, "max_age": timedelta(hours=1)}
+    attempts.run(ingest(corpus.sources, first, **options))
+    changed = corpus.samples[0].path
+    changed.write_bytes(corpus.samples[1].path.read_bytes())
+    os.utime(changed, (1, 1))
+    assert counts(attempts.run(ingest(corpus.sources, second, **options))) == (1, 0, 14)
+    row = second.rows[corpus.sources[3]]
+    assert row["status"] == "SKIPPED"
+    assert row["path"] == first.rows[corpus.sources[3]]["path"]
+    assert row["sha256"] == first.rows[corpus.sources[3]]["sha256"]
+    assert second.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
+    # The text of then is gone, or the page is too old: sent again.
+    Path(row["path"]).unlink()
+    third = Outcome(tmp_path / "texts/dt=3")
+    assert counts(attempts.run(ingest(corpus.sources, third, **{**options, "max_age": 0.0}))) == (6, 0, 9)
+
+
+def test_one_429_slows_all_down_and_nothing_is_lost(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        "AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json
+    )  # with the client's patience
+    service.configure(latency=0.02)
+    service.fail("submit_*", status=429, retry_after=1, times=3, skip=3)
+    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=4))) == (15, 0, 0)
+    assert service.counters()["max_in_flight"] <= 4
+
+
+def test_a_passing_fault_of_one_document_is_tried_again(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.fail("submit_*", status=500, times=2)
+    service.fail("get_content", status=503, times=2)
+    service.fail("get_statuses", status=503, times=1)
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+
+
+def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.fail("submit_url", status=500, times=None)
+    result = attempts.run(ingest(corpus.sources, outcome, max_failed=5, concurrency=8))
+    assert counts(result) == (10, 5, 0)
+
+
+def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_goes_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources[:5], outcome))
+    service.stop()
+    with pytest.raises(exc.ComplianceConnectionError):
+        attempts.run(ingest(corpus.sources, outcome, concurrency=2))
+    service.start()
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert service.count("submit_file") + service.count("submit_url") == 15
+
+
+def test_a_wrong_password_is_tried_once_and_ends_the_task(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = {**service.connection(), "password": "wrong"}
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    with pytest.raises(AirflowFailException):
+        attempts.run(ingest(corpus.sources, outcome))
+    assert service.count("login") == 1
+
+
+def test_a_destination_that_can_t_be_written_ends_the_task(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(AirflowFailException, match="file"):
+        attempts.run(ingest(corpus.sources, Outcome(tmp_path / "file")))
+
+
+def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources, outcome)
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while len(service.jobs()) < 15 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        service.finish_jobs(*[job["uuid"] for job in service.jobs()][:5])
+        while len(outcome.files) < 6 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
+    try:
+        threading.Thread(target=kill).start()
+        with pytest.raises(exc.ComplianceInterruptedError):
+            attempts.run(task)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert len([name for name in outcome.files if not name.startswith("_ingest")]) == 5
+    assert {job["status"] for job in service.jobs()} == {"COMPLETED"}  # the others are cancelled
+    service.configure(jobs="instant")
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert service.count("get_content") == 15
+
+
+def test_the_report_is_beside_the_manifest_and_linked(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources, outcome, report_base_url="https://files.example.com/texts"))
+    report = outcome.manifest.with_name("report.html")
+    assert "15" in report.read_text()
+    assert attempts.ti.xcoms == {
+        "compliance_report_url": "https://files.example.com/texts/_ingest/d/r/t/report.html"
+    }
+    attempts.run(ingest(corpus.sources, outcome))
+    assert attempts.ti.xcoms == {"compliance_report_url": str(report)}
+
+
+def test_assets_get_the_result(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    asset = Asset("s3://bucket/texts")
+    events: dict[Any, Any] = {asset: type("Event", (), {"extra": {}})()}
+    result = attempts.run(ingest(corpus.sources, outcome, outlets=[asset]), outlet_events=events)
+    assert events[asset].extra == {**result, "destination": f"{outcome.destination}/"}
+
+
+def test_names_follow_the_template(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources[:1], outcome, file_name_template="a/{source_name}/{source_hash}.txt"))
+    mark = hashlib.sha256(corpus.sources[0].encode()).hexdigest()[:12]
+    assert outcome.files == {f"a/{corpus.samples[0].path.name}/{mark}.txt"}
+    with pytest.raises(AirflowFailException, match=r"unknown field \{ds\}"):
+        attempts.run(ingest(corpus.sources, outcome, file_name_template="{ds}"))
+
+
+def test_progress_is_said(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("airflow_provider.ingest.progress.SAY_EVERY", 0.2)
+    service.configure(jobs="seconds:1")
+    caplog.set_level("INFO")
+    attempts.run(heard(ingest(corpus.sources, outcome)))
+    lines = [line for line in caplog.messages if " of 15 documents: " in line]
+    assert lines[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
+    assert len(lines) > 2
+
+
+def test_a_mapped_task_is_called_by_its_sources(outcome: Outcome) -> None:
+    assert ingest(["a.pdf", "b.pdf"], outcome).title == "a.pdf and 1 more"
+    assert ingest("s3://bucket/in/", outcome).title == "s3://bucket/in/"
+    assert ingest([], outcome).title == "nothing"
