@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import os
@@ -17,7 +18,9 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.ingest import journal
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome
 from tests.support.attempts import Attempts, heard
 from tests.support.values import PDF
@@ -360,3 +363,82 @@ def test_a_mapped_task_is_called_by_its_sources(outcome: Outcome) -> None:
     assert ingest(["a.pdf", "b.pdf"], outcome).title == "a.pdf and 1 more"
     assert ingest("s3://bucket/in/", outcome).title == "s3://bucket/in/"
     assert ingest([], outcome).title == "nothing"
+
+
+def test_no_more_submits_are_made_than_may_be_lost(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as the journal is not written, a crash would repeat all that was submitted."""
+    unwritten: list[int] = []
+    real = journal.put
+
+    async def slow(location: Any, data: bytes) -> None:
+        await asyncio.sleep(0.3)
+        unwritten.append(len(service.jobs()) - written[0])
+        await real(location, data)
+        written[0] += data.count(b"submitted_at") - data.count(b"status")
+
+    written = [0]
+    monkeypatch.setattr(journal, "put", slow)
+    service.configure(jobs="manual")
+    with pytest.raises(exc.ComplianceIngestError):
+        attempts.run(ingest(corpus.sources, outcome, concurrency=4, timeout=3))
+    assert max(unwritten) == 4
+
+
+def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_store_is(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = journal.put
+
+    async def slow(location: Any, data: bytes) -> None:
+        await asyncio.sleep(1)
+        await real(location, data)
+
+    monkeypatch.setattr(journal, "put", slow)
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources, outcome, cancel_on_kill=False)
+
+    def kill() -> None:
+        deadline = time.monotonic() + 30
+        while len(service.jobs()) < 15 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
+    try:
+        threading.Thread(target=kill).start()
+        with pytest.raises(exc.ComplianceInterruptedError):
+            attempts.run(task)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    found, _ = journal.read(Location(f"{outcome.destination}/_ingest/d/r/t"))
+    assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
+
+
+def test_faults_here_and_there_do_not_add_up(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    for number in range(6):
+        service.fail("submit_*", status=500, skip=1 + 2 * number)
+    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=1))) == (15, 0, 0)
+
+
+def test_texts_that_can_t_be_written_end_the_task(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    outcome.destination.mkdir()
+    (outcome.destination / "file").write_text("in the way")
+    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is"):
+        attempts.run(ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt"))
+
+
+def test_what_has_failed_is_not_tried_again_after_a_deferral(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="seconds:1")
+    service.fail_jobs("Damaged.", match=corpus.samples[0].path.name, times=None)
+    task = ingest(corpus.sources[:3], outcome, deferrable=True, retry_failed=0, max_failed=1)
+    assert counts(attempts.run(task)) == (2, 1, 0)
+    assert attempts.deferrals
+    assert service.count("submit_file") == 3
