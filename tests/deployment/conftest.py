@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from tests.deployment.processes import processes_in
 from tests.deployment.servers import is_open, missing
 from tests.deployment.settings import SLOTS
 from tests.deployment.system import Deployment, deployed
+from tests.stores.s3_servers import Moto
+from tests.stores.stores import S3Store
 
 DAGS = Path(__file__).parent / "dags"
 
@@ -43,8 +46,19 @@ def stand_in() -> Iterator[Service]:
 
 
 @pytest.fixture(scope="package")
-def deployment(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    with deployed(tmp_path_factory.mktemp("airflow"), _settings(stand_in)) as running:
+def moto() -> Iterator[S3Store]:
+    server = Moto()
+    server.start()
+    yield S3Store.make(server)
+    server.close()
+
+
+@pytest.fixture(scope="package")
+def deployment(
+    stand_in: Service, moto: S3Store, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Deployment]:
+    stores = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(it) for name, it in moto.connections.items()}
+    with deployed(tmp_path_factory.mktemp("airflow"), {**_settings(stand_in), **stores}) as running:
         yield running
 
 
@@ -72,6 +86,13 @@ def service(stand_in: Service, deployment: Deployment) -> Service:
     """The stand-in as if it were new; what an earlier test has left waiting there ends by itself."""
     stand_in.reset()
     return stand_in
+
+
+@pytest.fixture
+def bucket(moto: S3Store, deployment: Deployment) -> S3Store:
+    """A bucket that the deployment has a connection to, as if it were new."""
+    moto.empty()
+    return moto
 
 
 def _settings(stand_in: Service) -> dict[str, str]:

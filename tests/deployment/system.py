@@ -185,14 +185,24 @@ class Run:
         body = {"dag_run_id": self.run_id, "task_ids": [task_id], "dry_run": False, "only_failed": False}
         self.deployment.call("POST", f"dags/{self.dag_id}/clearTaskInstances", body)
 
-    def returned(self, task_id: str = "submit") -> Any:
+    def returned(self, task_id: str = "submit", map_index: int = -1) -> Any:
         """Return what a task returned."""
-        path = f"{self.path}/taskInstances/{task_id}/xcomEntries/return_value"
-        return self.deployment.call("GET", path, deserialize=True)["value"]
+        return self.xcom("return_value", task_id, map_index)
+
+    def xcom(self, key: str, task_id: str, map_index: int = -1) -> Any:
+        """Return what a task pushed."""
+        path = f"{self.path}/taskInstances/{task_id}/xcomEntries/{key}"
+        return self.deployment.call("GET", path, deserialize=True, map_index=map_index)["value"]
 
     def log(self, task_id: str = "submit", attempt: int = 1) -> str:
         """Return the log of a task as the UI gets it."""
-        return str(self.deployment.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{attempt}"))
+        return str(self.log_lines(task_id, attempt))
+
+    def log_lines(self, task_id: str, attempt: int = 1) -> list[dict[str, Any]]:
+        """Return the lines of the log of a task, each with its level."""
+        answer = self.deployment.call("GET", f"{self.path}/taskInstances/{task_id}/logs/{attempt}")
+        lines: list[dict[str, Any]] = answer["content"]
+        return lines
 
 
 @contextmanager

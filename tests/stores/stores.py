@@ -157,9 +157,13 @@ class S3Store(Store):
         except self.client.exceptions.NoSuchUpload:  # what rclone says of a bucket that never had one
             return 0
 
-    def clear(self) -> None:
+    def empty(self) -> None:
+        """Remove all objects."""
         for key in self.keys():
             self.client.delete_object(Bucket=self.bucket, Key=key)
+
+    def clear(self) -> None:
+        self.empty()
         self.client.close()
 
 

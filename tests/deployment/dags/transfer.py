@@ -1,0 +1,63 @@
+"""DAGs that put texts into a store; which texts, and where, comes with the run."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import DAG, Asset, ObjectStoragePath, task
+
+from airflow_provider.operators.content import ComplianceSubmitUrlOperator
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+
+TEXTS = Asset("s3://compliance-texts/pages")
+UUID = "{{ dag_run.conf['uuid'] }}"
+DESTINATION = "{{ dag_run.conf['destination'] }}"
+NOT_AGAIN: dict[str, Any] = {"retries": 0, "destination": DESTINATION}
+SHORT = timedelta(seconds=6)  # longer than a worker needs to begin, shorter than a stalled text
+
+
+@task
+def listed(name: str, **context: Any) -> list[str]:
+    """Read a list from the run's configuration."""
+    values: list[str] = context["dag_run"].conf[name]
+    return values
+
+
+with DAG("store_pages", schedule=None):
+    pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=0).expand(url=listed("urls"))
+    ComplianceContentToObjectStorageOperator(
+        task_id="store",
+        uuid=pages.output,
+        wait_for_completion=True,
+        deferrable=True,
+        poll_interval=2,
+        outlets=[TEXTS],
+        **NOT_AGAIN,
+    )
+
+with DAG("read_pages", schedule=[TEXTS]):
+
+    @task
+    def read(**context: Any) -> list[str]:
+        """Read what the event says was written."""
+        events = context["triggering_asset_events"][TEXTS]
+        return [ObjectStoragePath(uri).read_text() for event in events for uri in event.extra["uris"]]
+
+    read()
+
+with DAG("store_each", schedule=None):
+    ComplianceContentToObjectStorageOperator.partial(task_id="store", **NOT_AGAIN).expand(
+        uuid=listed("uuids")
+    )
+
+with DAG("store_one", schedule=None):
+    ComplianceContentToObjectStorageOperator(task_id="store", uuid=UUID, **NOT_AGAIN)
+
+with DAG("store_again", schedule=None):
+    ComplianceContentToObjectStorageOperator(
+        task_id="store", uuid=UUID, destination=DESTINATION, retries=1, retry_delay=timedelta(seconds=1)
+    )
+
+with DAG("store_soon", schedule=None):
+    ComplianceContentToObjectStorageOperator(task_id="store", uuid=UUID, execution_timeout=SHORT, **NOT_AGAIN)
