@@ -85,7 +85,7 @@ AZURITE_VERSION := 3.37.0
 .venv-stores/.ready: pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-stores
 	$(UV) pip install --quiet --python .venv-stores/bin/python --constraint constraints/airflow-3.3-py$(PY).txt \
-	  --editable '.[amazon,azure,google,emulator]' --group test --group stores
+	  --editable '.[amazon,azure,google,openlineage,emulator]' --group test --group stores
 	touch $@
 
 .venv-stores/azurite/.ready: | .venv-stores/.ready
