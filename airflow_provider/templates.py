@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -17,7 +18,9 @@ def texts_of(given: Any, what: str) -> list[str]:
     :param what: what one of them is, for the error
     """
     many: Any = given
-    if isinstance(given, str):
+    if isinstance(given, Sequence) and not isinstance(given, str):
+        many = given[:]  # one request for the outputs of a mapped task, where a loop makes one for each
+    elif isinstance(given, str):
         many = [given]
         if given.strip().startswith("["):
             try:
