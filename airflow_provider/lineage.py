@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Dataset = tuple[str, str]  # namespace and name, as OpenLineage has them
+# One bucket is one thing in lineage, however its address is written.
+_SCHEMES = {"gcs": "gs", "s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True)
@@ -97,4 +99,5 @@ def openlineage(transfers: Iterable[Transfer]) -> Any:
 def _dataset(location: Location) -> Dataset:
     if location.protocol == "file":
         return "file", location.path
-    return f"{location.protocol}://{location.container}", location.key
+    scheme = _SCHEMES.get(location.protocol, location.protocol)
+    return f"{scheme}://{location.container}", location.key
