@@ -100,6 +100,10 @@ class Part:
             source.seek(self._begin)
             return source.read().decode(errors="replace")
 
+    def wait(self, patience: float) -> int:
+        """Wait for its end; return its exit code."""
+        return self._process.wait(patience)
+
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it and its children."""
         for pid, _ in members(self.pid):
