@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.failing import without_retries
 
 
-def texts_of(given: Any, what: str) -> list[str]:
-    """Return the texts that were given, one or many, without doubles and in their order.
+def items_of(given: Any, what: str) -> list[Any]:
+    """Return what was given, one or many, as a list.
 
     A list that went through a template is a text again, where templates do not render native objects.
 
     :param what: what one of them is, for the error
     """
-    many: Any = given
-    if isinstance(given, Sequence) and not isinstance(given, str):
-        many = given[:]  # one request for the outputs of a mapped task, where a loop makes one for each
-    elif isinstance(given, str):
-        many = [given]
-        if given.strip().startswith("["):
-            try:
-                many = ast.literal_eval(given.strip())
-            except (ValueError, SyntaxError):
-                raise without_retries(
-                    ComplianceInputError(f"{given[:200]!r} is no list of {what}s.")
-                ) from None
-    found = None if given is None else list(many)
-    if found is None or not all(isinstance(each, str) and each.strip() for each in found):
+    if given is None:
+        raise without_retries(
+            ComplianceInputError(f"There is no {what}: the task that should give it has returned nothing.")
+        )
+    if isinstance(given, str) and given.strip().startswith("["):
+        try:
+            return list(ast.literal_eval(given.strip()))
+        except (ValueError, SyntaxError):
+            raise without_retries(ComplianceInputError(f"{given[:200]!r} is no list of {what}s.")) from None
+    if isinstance(given, str):
+        return [given]
+    if isinstance(given, Sequence):
+        return list(given[:])  # one request for the outputs of a mapped task, where a loop makes one for each
+    return list(given) if isinstance(given, Iterable) else [given]
+
+
+def texts_of(given: Any, what: str) -> list[str]:
+    """Return the texts that were given, one or many, without doubles and in their order."""
+    found = items_of(given, what)
+    if not all(isinstance(each, str) and each.strip() for each in found):
         raise without_retries(ComplianceInputError(f"{given!r} has something in it that is no {what}."))
     return list(dict.fromkeys(each.strip() for each in found))

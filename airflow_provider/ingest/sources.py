@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePosixPath
 from typing import IO, Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
+from airflow_provider.templates import items_of
 
 log = logging.getLogger(__name__)
 
@@ -33,15 +33,7 @@ def resolve(given: Any) -> list[str]:
 
 
 def _items(given: Any) -> Iterator[str]:
-    if isinstance(given, str) and given.lstrip().startswith("["):
-        try:
-            given = ast.literal_eval(given.strip())  # what a template makes of a list
-        except (ValueError, SyntaxError):
-            raise ComplianceInputError(f"{given[:200]!r} is no list of sources.") from None
-    if given is None:
-        raise ComplianceInputError("sources is None: the task that should give them has returned nothing.")
-    many = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
-    for each in many:
+    for each in items_of(given, "source"):
         text = str(each).strip()
         if each is None or not text:
             raise ComplianceInputError(f"{each!r} is no source: give an address, a path or a URI.")

@@ -20,6 +20,7 @@ from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
 from airflow_provider.storage import names
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
+from airflow_provider.templates import items_of
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.triggers.waiting import Ending, Limit, problem
 
@@ -140,9 +141,7 @@ class ComplianceIngestOperator(BaseOperator):
     @property
     def title(self) -> str:
         """What a mapped task is called: its first source, and how many more there are."""
-        if isinstance(self.sources, str):
-            return self.sources[:TITLE]
-        first, *others = [str(source) for source in self.sources] or ["nothing"]
+        first, *others = [str(source) for source in items_of(self.sources, "source")] or ["nothing"]
         return f"{first[:TITLE]} and {len(others)} more" if others else first[:TITLE]
 
     @ends_task

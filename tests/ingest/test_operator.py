@@ -20,6 +20,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import journal
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome
 from tests.support.attempts import Attempts, heard
@@ -370,7 +371,7 @@ def test_no_more_submits_are_made_than_may_be_lost(
 ) -> None:
     """As long as the journal is not written, a crash would repeat all that was submitted."""
     unwritten: list[int] = []
-    real = journal.put
+    real = files.put
 
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(0.3)
@@ -389,7 +390,7 @@ def test_no_more_submits_are_made_than_may_be_lost(
 def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_store_is(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = journal.put
+    real = files.put
 
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(1)
@@ -437,7 +438,11 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
 ) -> None:
     late = tmp_path / "late.pdf"
-    attempts.while_deferred = lambda _: late.write_bytes(corpus.samples[0].path.read_bytes()) and None
+
+    def come(number: int) -> None:
+        late.write_bytes(corpus.samples[0].path.read_bytes())
+
+    attempts.while_deferred = come
     service.configure(jobs="seconds:1")
     task = ingest([*corpus.sources[:2], str(late)], outcome, deferrable=True, max_failed=1)
     assert counts(attempts.run(task)) == (2, 1, 0)
