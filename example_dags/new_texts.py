@@ -30,7 +30,8 @@ def compliance_new_texts() -> None:
 
         # The second name is the one of Airflow 2.11.
         events = context.get("triggering_asset_events") or context.get("triggering_dataset_events") or {}
-        manifests = [event.extra["manifest"] for many in events.values() for event in many]
+        extras = [event.extra for many in events.values() for event in many]
+        manifests = [extra["manifest"] for extra in extras if "manifest" in extra]  # others may have none
         new: list[str] = []
         for manifest in manifests:
             rows = [json.loads(line) for line in ObjectStoragePath(manifest).read_text().splitlines()]
