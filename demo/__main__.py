@@ -100,8 +100,8 @@ def _show(stage: Stage, outcome: Outcome, seconds: float) -> None:
         f"a job takes {JOB} s.\n"
     )
     print(f"Texts        {_short(stage.texts)}")
-    for folder in (path.parent for path in outcome.manifests):
-        print(f"Shard        {_short(folder)}: manifest.jsonl, report.html")
+    for folder in sorted({path.parent.parent for path in outcome.manifests}):
+        print(f"Shards       {_short(folder)}/ingest-*/: manifest.jsonl, report.html")
     print(f"Airflow log  {_short(stage.folder / 'airflow.log')}\n")
 
 
