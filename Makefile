@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint docs bench compat lock clean
+.PHONY: help demo ui test lint docs bench compat lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -18,10 +18,11 @@ export AIRFLOW__CORE__LOAD_EXAMPLES := False
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: ## the nightly job end to end
-	@echo "There is no demo yet: it comes with ComplianceIngestOperator, the operator of the nightly job."
-	@echo "What works today: the client and the hook, see README.md, and 'make test'."
-	@exit 1
+demo: $(READY) ## the nightly job end to end, on a real Airflow: less than two minutes
+	.venv/bin/python -m demo $(ARGS)
+
+ui: $(READY) ## the nightly job in Airflow's user interface, until Ctrl-C
+	.venv/bin/python -m demo.ui $(ARGS)
 
 test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready ## all tests on Airflow 3.3, with the coverage of the core
 	.venv/bin/coverage run -m pytest -m 'not stores' $(ARGS)

@@ -32,15 +32,21 @@ class Deployment:
     """The parts of a deployment, and what a user can do with it.
 
     :param workers: how many Celery workers it has, named worker-1 and so on
+    :param port: of the user interface; 0 chooses a free one
     """
 
     def __init__(
-        self, home: Path, parts: dict[str, Part], settings: Mapping[str, str], workers: int = 0
+        self,
+        home: Path,
+        parts: dict[str, Part],
+        settings: Mapping[str, str],
+        workers: int = 0,
+        port: int = 0,
     ) -> None:
         self.home = home
         self.parts = parts
         self.workers = tuple(f"worker-{number}" for number in range(1, workers + 1))
-        self.port = free_port()
+        self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.environment = environment_of(home, self.url, workers, settings)
         self._rest = requests.Session()
@@ -104,12 +110,19 @@ class Deployment:
 
     def trigger(self, dag_id: str, **conf: Any) -> Run:
         """Start a run of a DAG as soon as the DAG is known."""
-        known = lambda: dag_id in [dag["dag_id"] for dag in self.call("GET", "dags")["dags"]]  # noqa: E731 - one use
-        self.wait_for(known, f"DAG {dag_id}")
+        self.wait_for_dag(dag_id)
         run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
         return Run(self, dag_id, run["dag_run_id"])
 
     # -- waiting
+
+    def wait_for_dag(self, dag_id: str) -> None:
+        """Wait until a DAG is known."""
+
+        def is_known() -> bool:
+            return dag_id in [dag["dag_id"] for dag in self.call("GET", "dags")["dags"]]
+
+        self.wait_for(is_known, f"DAG {dag_id}")
 
     def wait_for(self, look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
         """Wait until something is true; or fail with all that may help."""
@@ -206,15 +219,18 @@ class Run:
 
 
 @contextmanager
-def deployed(home: Path, settings: Mapping[str, str], workers: int = 0) -> Iterator[Deployment]:
+def deployed(
+    home: Path, settings: Mapping[str, str], workers: int = 0, port: int = 0
+) -> Iterator[Deployment]:
     """Run a deployment; nothing of it is left afterwards.
 
     :param workers: run it distributed, with so many Celery workers
+    :param port: of the user interface; 0 chooses a free one
     """
     with ExitStack() as stack:
         servers = stack.enter_context(serving(home)) if workers else {}
         parts = stack.enter_context(guarded())
-        deployment = Deployment(home, parts, {**servers, **settings}, workers)
+        deployment = Deployment(home, parts, {**servers, **settings}, workers, port)
         deployment.run("db", "migrate")
         deployment.start()
         deployment.wait_until_healthy()

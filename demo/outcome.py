@@ -1,0 +1,93 @@
+"""What came of a run, told by what lies in the destination, not by what Airflow says."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from demo.stage import Wanted
+
+KINDS = {"pdf": "PDF", "docx": "DOCX", "page": "web pages", "broken": "broken on purpose"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The rows of all manifests, with where they are, and all that is wrong."""
+
+    rows: dict[str, dict[str, Any]]
+    manifests: list[Path]
+    problems: list[str]
+
+    @property
+    def failed(self) -> list[dict[str, Any]]:
+        """The rows of documents without a text."""
+        return [row for row in self.rows.values() if row["status"] == "FAILED"]
+
+    @property
+    def seconds(self) -> float:
+        """The time from the first submit to the last text."""
+        times = [row[name] for row in self.rows.values() for name in ("submitted_at", "completed_at")]
+        moments = [datetime.fromisoformat(each) for each in times if each]
+        return (max(moments) - min(moments)).total_seconds() if moments else 0.0
+
+    def table(self, wanted: Iterable[Wanted]) -> str:
+        """Count the documents of each kind."""
+        lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'failed':>8}{'text':>11}"]
+        every = list(wanted)
+        for kind, name in (*KINDS.items(), ("", "all")):
+            rows = [self.rows.get(each.source, {}) for each in every if kind in ("", each.kind)]
+            states = [row.get("status") for row in rows]
+            size = sum(row.get("bytes") or 0 for row in rows)
+            lines.append(
+                f"{name:<20}{len(rows):>10}{states.count('COMPLETED'):>11}{states.count('FAILED'):>8}"
+                f"{size / 1000:>8,.0f} kB"
+            )
+        return "\n".join(lines)
+
+
+def look_at(texts: Path, wanted: Iterable[Wanted]) -> Outcome:
+    """Read the manifests, and compare every text with what is in its document."""
+    manifests = sorted(texts.glob("**/manifest.jsonl"))
+    lines = [json.loads(line) for path in manifests for line in path.read_text("utf-8").splitlines()]
+    rows = {row["source"]: row for row in lines}
+    problems = [] if len(rows) == len(lines) else ["A document is in two manifests."]
+    expected = {each.source: each for each in wanted}
+    problems += [f"{source}: nobody asked for it." for source in rows.keys() - expected.keys()]
+    for each in expected.values():
+        if problem := _problem(each, rows.get(each.source)):
+            problems.append(f"{each.source}: {problem}")
+    strays = set(texts.glob("**/*.txt")) - {_path(row["path"]) for row in lines if row["path"]}
+    problems += [f"{path}: no manifest names it." for path in sorted(strays)]
+    problems += [f"{path}: there is no report beside it." for path in manifests if not _has_report(path)]
+    return Outcome(rows, manifests, problems)
+
+
+def _problem(wanted: Wanted, row: dict[str, Any] | None) -> str:
+    if row is None:
+        return "no manifest has it."
+    if wanted.text is None:
+        is_right = row["status"] == "FAILED" and row["error"]
+        return "" if is_right else f"it can't be read, but is {row['status']}, {row['error']}."
+    if row["status"] != "COMPLETED":
+        return f"it is {row['status']}: {row['error']}"
+    path = _path(row["path"])
+    data = path.read_bytes() if path.exists() else b""
+    if data != wanted.text.encode():
+        return f"its text, {path}, is not what is in the document."
+    if row["sha256"] != hashlib.sha256(data).hexdigest() or row["bytes"] != len(data):
+        return "size or hash in the manifest are not those of its text."
+    return ""
+
+
+def _path(uri: str) -> Path:
+    return Path(uri.removeprefix("file://"))
+
+
+def _has_report(manifest: Path) -> bool:
+    report = manifest.with_name("report.html")
+    return report.exists() and "</html>" in report.read_text("utf-8")

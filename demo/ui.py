@@ -1,0 +1,85 @@
+"""The nightly job in Airflow's user interface: `make ui`, until Ctrl-C.
+
+`airflow standalone` would serve logs on all interfaces, so its parts are started one by one, on 127.0.0.1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from airflow_provider.emulator.samples import serve_pages
+from demo.screen import Step
+from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
+from tests.deployment.servers import is_open
+from tests.deployment.system import Deployment, deployed
+
+AFTERWARDS = "compliance_new_texts"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run Airflow until Ctrl-C or SIGTERM."""
+    parser = argparse.ArgumentParser(prog="python -m demo.ui", description="Airflow with the nightly job.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "ui", help="where all goes")
+    parser.add_argument("--port", type=int, default=8080, help="of the user interface (default: 8080)")
+    options = parser.parse_args(argv)
+    if is_open(options.port):
+        print(f"Port {options.port} is in use: make ui ARGS='--port 8090'", file=sys.stderr)
+        return 1
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with (
+            staged(options.folder, Amounts(), "seconds:3") as stage,
+            serve_pages(stage.texts) as reports,
+        ):
+            return _serve(stage, reports, options.port)
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return 0
+
+
+def _serve(stage: Stage, reports: str, port: int) -> int:
+    starting = Step("Starting Airflow, about half a minute")
+    starting.draw()
+    home = stage.folder / "airflow"
+    home.mkdir()
+    settings = {
+        **stage.settings(f"{reports}/"),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+    }
+    with deployed(home, settings, port=port) as airflow:
+        for dag_id in (NIGHTLY, AFTERWARDS):
+            airflow.wait_for_dag(dag_id)
+            airflow.call("PATCH", f"dags/{dag_id}", {"is_paused": False})
+        starting.end()
+        _say_hello(stage, airflow)
+        while all(part.is_alive for part in airflow.parts.values()):
+            time.sleep(0.5)
+        print(f"A part of Airflow has ended.{airflow.tails()}", file=sys.stderr)
+    return 1
+
+
+def _say_hello(stage: Stage, airflow: Deployment) -> None:
+    lines = (
+        "",
+        f"The nightly job   {airflow.url}/dags/{NIGHTLY}",
+        f"and what follows  {airflow.url}/dags/{AFTERWARDS}",
+        f"The service       {stage.service.url}/",
+        f"All files         {stage.folder}",
+        "",
+        f"Nobody has to log in. Last night's run begins by itself: {len(stage.wanted)} documents in shards.",
+        "Open a shard of `ingest`, then Details: there is the link to its report.",
+        "Press Trigger for another run: it skips what has not changed.",
+        "",
+        "Ctrl-C ends everything.",
+    )
+    print("\n".join(lines), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+"""The nightly job: every document below a prefix and every page of a list become texts in object storage.
+
+Documents that have not changed since an earlier night are not sent again. Shards of a hundred documents run
+side by side; each writes a manifest, a report, and an event of the asset `compliance-texts`.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import Asset, dag, task
+
+from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
+
+TEXTS = Asset("compliance-texts")
+# An environment variable such as COMPLIANCE_DOCUMENTS sets one for all runs, the params for one run.
+PLACES = {
+    "documents": "s3://my_aws@documents/inbox/",
+    "pages": "s3://my_aws@documents/pages.txt",
+    "destination": "s3://my_aws@compliance-texts/nightly/",
+    "reports": "",  # where a browser finds the destination, such as https://texts.example.com/nightly/
+}
+SHARD = 100
+NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
+
+
+@dag(
+    schedule="0 2 * * *",
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=1,
+    tags=["compliance"],
+    params={name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
+    doc_md=__doc__,
+)
+def compliance_nightly_ingestion() -> None:
+    """Find documents, ingest them in shards, and add up what came of it."""
+
+    @task
+    def find_documents(**context: Any) -> list[str]:
+        """List the files below the prefix, and the addresses in the list, one per line."""
+        from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+        params = context["params"]
+        inbox = ObjectStoragePath(params["documents"])
+        files = [str(path) for path in inbox.glob("**/*") if path.suffix.lower() in (".pdf", ".docx")]
+        lines = ObjectStoragePath(params["pages"]).read_text().splitlines() if params["pages"] else []
+        pages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        return sorted(files) + pages
+
+    @task
+    def summarise(shards: Any) -> dict[str, int]:
+        """Add up the results of the shards."""
+        import logging
+
+        log, results = logging.getLogger("airflow.task"), list(shards)
+        names = ("completed", "failed", "skipped")
+        totals = {name: sum(result[name] for result in results) for name in names}
+        rows = [f"{'shard':>5}" + "".join(f"{name:>11}" for name in names)]
+        for shard, result in (*enumerate(results), ("all", totals)):
+            rows.append(f"{shard:>5}" + "".join(f"{result[name]:>11}" for name in names))
+        log.info("What came of %s shards:\n%s", len(results), "\n".join(rows))
+        return totals
+
+    ingest = ComplianceIngestOperator.partial(
+        task_id="ingest",
+        destination="{{ params.destination }}" + NIGHT,
+        report_base_url="{% if params.reports %}{{ params.reports }}" + NIGHT + "{% endif %}",
+        max_failed=0.1,  # of the documents of a shard
+        skip_unchanged=True,
+        max_age=timedelta(days=7),  # pages are read again after a week
+        deferrable=True,
+        outlets=[TEXTS],
+        retries=2,
+    ).expand(sources=chunk(find_documents(), SHARD))
+    summarise(ingest.output)
+
+
+made = compliance_nightly_ingestion()

@@ -1,0 +1,64 @@
+"""`make ui`: the nightly job in a whole Airflow, for this machine only."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import requests
+
+from demo.stage import NIGHTLY, ROOT
+from tests.deployment.processes import processes_in
+from tests.deployment.servers import free_port
+
+PATIENCE = 240
+
+
+@pytest.mark.deployment
+def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path: Path) -> None:
+    folder, port = tmp_path / "ui", free_port()
+    command = [sys.executable, "-m", "demo.ui", f"--folder={folder}", f"--port={port}"]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as ui:
+        try:
+            assert ui.stdout is not None
+            lines = list(iter(ui.stdout.readline, "Ctrl-C ends everything.\n"))
+            assert any(f"http://127.0.0.1:{port}/dags/{NIGHTLY}\n" in line for line in lines)
+            parts = [ui.pid, *processes_in(folder)]
+            assert len(parts) > 4
+            assert listening(parts) == {"127.0.0.1"}
+            wait_for_success(f"http://127.0.0.1:{port}")
+            ui.send_signal(signal.SIGINT)
+            said, _ = ui.communicate(timeout=PATIENCE)
+        finally:
+            ui.terminate()
+
+    assert ui.returncode == 0
+    assert said.strip() == "Stopped."
+    assert not processes_in(folder)
+
+
+def listening(pids: list[int]) -> set[str]:
+    connections = [each for pid in pids for each in psutil.Process(pid).net_connections("tcp")]
+    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+
+
+def wait_for_success(url: str) -> None:
+    token = requests.get(f"{url}/auth/token", timeout=PATIENCE).json()["access_token"]
+    until, state = time.monotonic() + PATIENCE, None
+    while state != "success":
+        assert time.monotonic() < until, state
+        time.sleep(0.5)
+        runs = requests.get(
+            f"{url}/api/v2/dags/{NIGHTLY}/dagRuns",
+            headers={"Authorization": f"Bearer {token}"},
+            timeout=PATIENCE,
+        ).json()["dag_runs"]
+        state = runs[0]["state"] if runs else None
+        assert state != "failed"

@@ -1,0 +1,142 @@
+"""`make demo` shows what it says, and tells when something is wrong."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from demo.outcome import Outcome, look_at
+from demo.stage import ROOT, Amounts, Wanted, staged
+
+PATIENCE = 240
+FEW = {"pdfs": 8, "docx": 4, "pages": 4, "broken": 1}
+BROKEN = {"pdfs": 2, "docx": 1, "pages": 1, "broken": 4}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
+    """A good run and one that fails, at the same time: most of it is waiting for Airflow."""
+    folder = tmp_path_factory.mktemp("demo")
+    started: dict[str, subprocess.Popen[str]] = {}
+    try:
+        for name, amounts in (("good", FEW), ("broken", BROKEN)):
+            options = [f"--{kind}={number}" for kind, number in amounts.items()]
+            started[name] = subprocess.Popen(
+                [sys.executable, "-m", "demo", f"--folder={folder / name}", *options],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        yield started
+    finally:
+        for process in started.values():
+            process.terminate()
+            process.communicate()
+
+
+def test_every_document_comes_to_the_end_that_it_should(runs: dict[str, subprocess.Popen[str]]) -> None:
+    said, _ = runs["good"].communicate(timeout=PATIENCE)
+
+    assert runs["good"].returncode == 0, said
+    rows = {line[:20].strip(): line[20:].split()[:3] for line in said.splitlines() if " kB" in line}
+    assert rows["PDF"] == ["8", "8", "0"]
+    assert rows["DOCX"] == ["4", "4", "0"]
+    assert rows["web pages"] == ["4", "4", "0"]
+    assert rows["broken on purpose"] == ["1", "0", "1"]
+    assert rows["all"] == ["17", "16", "1"]
+    assert "gave HTTP 404" in said
+    assert "logins: 1." in said
+    assert "All is well: 16 texts are there, each compared with its document." in said
+    assert said.rstrip().endswith("make ui")
+
+
+def test_a_run_that_fails_is_not_well(runs: dict[str, subprocess.Popen[str]]) -> None:
+    said, _ = runs["broken"].communicate(timeout=PATIENCE)
+
+    assert runs["broken"].returncode == 1, said
+    assert "4 of 8 documents failed, more than max_failed=0.1 allows" in said
+    assert "This is wrong:\n  The run failed.\n" in said
+    assert "All is well" not in said
+
+
+class Result:
+    """A destination with one text, as a run leaves it."""
+
+    def __init__(self, texts: Path) -> None:
+        self.texts = texts
+        self.text = texts / "a.txt"
+        self.folder = texts / "_ingest" / "shard"
+        self.folder.mkdir(parents=True)
+        self.text.write_text("whole")
+        digest = hashlib.sha256(b"whole").hexdigest()
+        path = f"file://{self.text}"
+        self.row = {
+            "source": "a",
+            "status": "COMPLETED",
+            "error": None,
+            "path": path,
+            "bytes": 5,
+            "sha256": digest,
+        }
+        self.row |= {"submitted_at": "2026-01-01T02:00:00+00:00", "completed_at": "2026-01-01T02:00:09+00:00"}
+        self.write()
+        (self.folder / "report.html").write_text("<html></html>")
+
+    def write(self, **changes: object) -> None:
+        """Write the manifest."""
+        (self.folder / "manifest.jsonl").write_text(json.dumps(self.row | changes) + "\n")
+
+    def look(self, text: str | None = "whole") -> Outcome:
+        return look_at(self.texts, [Wanted("a", "pdf", text)])
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    return Result(tmp_path)
+
+
+def test_a_whole_text_is_no_problem(result: Result) -> None:
+    outcome = result.look()
+
+    assert outcome.problems == []
+    assert outcome.seconds == 9.0
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda it: it.text.write_text("who"), "not what is in the document"),
+        (lambda it: it.text.unlink(), "not what is in the document"),
+        (lambda it: it.write(bytes=4), "size or hash"),
+        (lambda it: it.write(sha256="0"), "size or hash"),
+        (lambda it: it.write(status="FAILED", error="why"), "it is FAILED: why"),
+        (lambda it: it.write(source="b"), "nobody asked for it"),
+        (lambda it: it.folder.joinpath("manifest.jsonl").unlink(), "no manifest has it"),
+        (lambda it: it.texts.joinpath("b.txt").touch(), "no manifest names it"),
+        (lambda it: it.folder.joinpath("report.html").write_text("<html>"), "no report beside it"),
+    ],
+)
+def test_what_is_wrong_is_found(result: Result, damage: Callable[[Result], object], problem: str) -> None:
+    damage(result)
+
+    assert problem in "\n".join(result.look().problems)
+
+
+def test_a_text_of_a_document_that_cannot_be_read_is_wrong(result: Result) -> None:
+    assert "it can't be read, but is COMPLETED" in "\n".join(result.look(text=None).problems)
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine").touch()
+
+    with pytest.raises(SystemExit, match="has something else in it"), staged(tmp_path, Amounts(), "instant"):
+        pass
+
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
