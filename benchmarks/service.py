@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -99,10 +98,6 @@ def main() -> None:
         job.fetched = self._state.clock.now()
         return text_of(job.source_url or "")
 
-    # A client that was killed in the middle of a request is no error of the emulator's.
-    logging.getLogger("aiohttp.server").addFilter(
-        lambda record: not (record.exc_info and isinstance(record.exc_info[1], ConnectionError))
-    )
     Processor._fetch = at_hand  # type: ignore[method-assign] # what this process is for
     with Emulator(**json.loads(sys.argv[1])) as emulator:
         print(emulator.connection_json, flush=True)
