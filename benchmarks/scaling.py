@@ -1,29 +1,35 @@
-"""A run of a DAG on a distributed deployment: Celery workers, PostgreSQL, Redis, all on this machine.
+"""10,000 documents in 20 mapped shards on a distributed deployment: Celery workers, PostgreSQL, Redis.
 
-`python -m benchmarks.scaling`, or with `--pages 20 --workers 1` for a quick look. Each page is a mapped,
-deferrable task, so this is the dear way to process many documents.
+`python -m benchmarks.scaling`, or with `--documents 1000 --shard 100` for a quick look. Everything is on this
+machine, also the emulator, in a process of its own: the parts take the CPU from each other, so what counts
+for a larger deployment is the CPU that each of them used. `--mapped` is the dear way instead, for comparison:
+each document in a mapped, deferrable task of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.emulator import Emulator
+from benchmarks.service import Service, page, text_of
+from tests.deployment.processes import ROOT, members
 from tests.deployment.servers import missing
 from tests.deployment.system import Deployment, deployed
 
-DAGS = Path(__file__).parents[1] / "tests" / "deployment" / "dags"
-PATIENCE = 1800.0
+DAGS = Path(__file__).parent / "nightly"
+MAPPED = ROOT / "tests" / "deployment" / "dags"
+PATIENCE = 3600.0
+SERVERS = ("postgres", "redis-server")
 
 
 @dataclass
@@ -35,11 +41,14 @@ class Result:
     first: float  # from its start until a first instance of the task was done
     states: dict[str, int]  # of the task's instances
     retried: int
+    cpu: dict[str, float]  # of each part
+    longest: float  # instance of the task
+    shortest: float
 
 
 @contextmanager
 def distributed(
-    dags: Path, service: Emulator, workers: int, settings: Mapping[str, str] | None = None
+    dags: Path, service: Service, workers: int, settings: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Deployment, float]]:
     """Run a deployment that talks to a service; gives it, and the seconds until it was healthy.
 
@@ -50,6 +59,7 @@ def distributed(
     ours = {
         "AIRFLOW__CORE__DAGS_FOLDER": str(dags),
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT": service.connection_json,
+        "PYTHONPATH": str(ROOT),
     }
     with (
         tempfile.TemporaryDirectory(prefix="scaling-") as home,
@@ -60,49 +70,122 @@ def distributed(
 
 def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> Result:
     """Run a DAG to its end and say how one of its tasks went."""
+    before = usage(deployment)
     run = deployment.trigger(dag_id, **conf)
     ended = run.wait_for_end(PATIENCE)
+    after = usage(deployment)
     tasks = run.tasks(task_id)
-    begin = _moment(ended["start_date"])
+    begin = moment(ended["start_date"])
+    durations = [float(task["duration"] or 0) for task in tasks]
     return Result(
         state=ended["state"],
-        seconds=_moment(ended["end_date"]) - begin,
-        first=min(_moment(task["end_date"]) for task in tasks) - begin,
+        seconds=moment(ended["end_date"]) - begin,
+        first=min(moment(task["end_date"]) for task in tasks) - begin,
         states=dict(Counter(str(task["state"]) for task in tasks)),
         retried=sum(task["try_number"] > 1 for task in tasks),
+        cpu={name: seconds - before.get(name, 0.0) for name, seconds in after.items()},
+        longest=max(durations),
+        shortest=min(durations),
     )
 
 
-def _moment(text: str) -> float:
+def usage(deployment: Deployment) -> dict[str, float]:
+    """Return the CPU seconds of each part so far, with all its children, also those that have ended."""
+    sessions = {name: part.pid for name, part in deployment.parts.items()} | _servers()
+    return {name: sum(_cpu(pid) for pid, _ in members(session)) for name, session in sessions.items()}
+
+
+def _servers() -> dict[str, int]:
+    """Find database and broker among the children of this process."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError, IndexError):
+            name, fields = (entry / "comm").read_text().strip(), (entry / "stat").read_text()
+            if name in SERVERS and int(fields.rpartition(")")[2].split()[1]) == os.getpid():
+                found[name] = int(entry.name)
+    return found
+
+
+def _cpu(pid: int) -> float:
+    with suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    return 0.0
+
+
+def moment(text: str) -> float:
+    """Read a time of the REST API."""
     return datetime.fromisoformat(text).timestamp()
 
 
-def main(arguments: tuple[str, ...] = ()) -> int:
-    """Submit many pages, one mapped task each, and print what that took."""
-    parser = argparse.ArgumentParser(description="Mapped submits on Celery workers")
-    parser.add_argument("--pages", type=int, default=200)
+def main(arguments: Sequence[str] = ()) -> int:
+    """Process many documents and print what that took."""
+    parser = argparse.ArgumentParser(description="Many documents on Celery workers")
+    parser.add_argument("--documents", type=int, default=10_000)
+    parser.add_argument("--shard", type=int, default=500, help="documents in one")
+    parser.add_argument("--concurrency", type=int, default=16, help="of a shard")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--jobs", default="seconds:2", help="how the emulator's jobs advance")
+    parser.add_argument("--latency", type=float, default=0.02, help="added to each answer")
+    parser.add_argument("--mapped", action="store_true", help="a task for each document instead of shards")
     options = parser.parse_args(arguments)
     if reason := missing():
         print(reason)
         return 1
+    settings = {"BENCH_SHARD": str(options.shard), "BENCH_CONCURRENCY": str(options.concurrency)}
     with (
-        Emulator(jobs=options.jobs) as service,
-        distributed(DAGS, service, options.workers) as (deployment, start),
+        Service(
+            jobs=options.jobs,
+            latency=options.latency,
+            max_jobs=2 * options.documents,
+            max_text=1 << 40,
+        ) as service,
+        tempfile.TemporaryDirectory(prefix="texts-") as folder,
+        distributed(MAPPED if options.mapped else DAGS, service, options.workers, settings) as (
+            deployment,
+            start,
+        ),
     ):
-        urls = [f"{service.url}/?page={number}" for number in range(options.pages)]
-        result = measure(deployment, "submit_many", "submit", urls=urls)
+        before = service.cpu()
+        if options.mapped:
+            urls = [page(number) for number in range(options.documents)]
+            result = measure(deployment, "submit_many", "submit", urls=urls)
+        else:
+            result = measure(deployment, "shards", "ingest", pages=options.documents, folder=f"{folder}/")
+            _check(Path(folder), options.documents)
+        result.cpu["emulator"] = service.cpu() - before
         counters = service.counters()
-        submits = service.count("submit_url")
-    print(f"{options.pages} pages, {options.workers} Celery workers, jobs of {options.jobs}")
-    print(f"{'healthy after':<32}{start:>8.1f} s")
-    print(f"{'run':<32}{result.seconds:>8.1f} s  {result.state}, {result.states}, {result.retried} retried")
-    print(f"{'first page after':<32}{result.first:>8.1f} s")
-    print(f"{'pages per second':<32}{options.pages / result.seconds:>8.2f}")
-    print(f"{'requests':<32}{counters['total']:>8}    {submits} submits, {counters['logins']} logins")
+    _show(options, start, result, counters)
     return 0 if result.state == "success" else 1
 
 
+def _check(folder: Path, documents: int) -> None:
+    """Count, and look at every hundredth."""
+    found = {each.name[:6]: each for each in folder.glob("*.txt")}
+    assert len(found) == documents, f"{len(found)} texts of {documents} documents"
+    for number in range(0, documents, 100):
+        assert found[f"{number:06}"].read_text() == text_of(page(number))
+
+
+def _show(options: argparse.Namespace, start: float, result: Result, counters: dict[str, Any]) -> None:
+    each = 1000 / options.documents  # from seconds in all to milliseconds per document
+    print(f"{options.documents} documents, {options.workers} Celery workers, jobs of {options.jobs}")
+    print(f"{'healthy after':<32}{start:>8.1f} s")
+    print(f"{'run':<32}{result.seconds:>8.1f} s  {result.state}, {result.states}, {result.retried} retried")
+    print(f"{'first task done after':<32}{result.first:>8.1f} s")
+    print(f"{'a task took':<32}{result.shortest:>8.1f} s to {result.longest:.1f} s")
+    print(f"{'documents per second':<32}{options.documents / result.seconds:>8.2f}")
+    operations = {name: sum(answers.values()) for name, answers in counters["operations"].items()}
+    print(
+        f"{'requests':<32}{counters['total']:>8}    {counters['total'] / options.documents:.3f} per document"
+    )
+    print(f"{'':<32}{'':>8}    {operations}")
+    print(f"{'most requests at a time':<32}{counters['max_in_flight']:>8}")
+    print(f"{'logins':<32}{counters['logins']:>8}    {counters['refreshes']} renewals")
+    for name, seconds in sorted(result.cpu.items(), key=lambda item: -item[1]):
+        print(f"{'CPU of ' + name:<32}{seconds:>8.1f} s  {seconds * each:.2f} ms per document")
+    print(f"{'CPU in all':<32}{sum(result.cpu.values()):>8.1f} s  on {os.cpu_count()} cores", flush=True)
+
+
 if __name__ == "__main__":
-    sys.exit(main(tuple(sys.argv[1:])))
+    sys.exit(main(sys.argv[1:]))

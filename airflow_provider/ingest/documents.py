@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
@@ -49,9 +49,8 @@ class Document:
 
     def record(self) -> dict[str, Any]:
         """Return what the journal keeps: all that is not empty."""
-        return {
-            name: value for name, value in asdict(self).items() if name in KEPT and value not in ("", None)
-        }
+        values = {name: getattr(self, name) for name in KEPT}
+        return {name: value for name, value in values.items() if value not in ("", None)}
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Document:

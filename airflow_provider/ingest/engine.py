@@ -256,7 +256,9 @@ class Ingest:
             moment = time.monotonic()
             due = [uuid for uuid, each in self._waiting.items() if each.look_at <= moment]
             if due:
-                await self._look_at(due)
+                # Batch by batch, so that the first texts are fetched while the next jobs are looked at.
+                for start in range(0, len(due), self._client.settings.batch_size):
+                    await self._look_at(due[start : start + self._client.settings.batch_size])
             else:
                 first = min(each.look_at for each in self._waiting.values())
                 await asyncio.sleep(min(first - moment, 1.0))

@@ -134,6 +134,8 @@ async def _refuse_politely(request: web.Request, handler: Handler) -> web.Stream
         return error_answer(request, 413, "The request is too large")
     except web.HTTPException as error:
         return error_answer(request, error.status, error.reason)
+    except ConnectionResetError:  # nobody reads this answer: it is for the counters
+        return error_answer(request, 400, "The client went away in the middle of its request")
     except Exception:
         log.exception("The emulator broke on %s %s", request.method, request.path)
         return error_answer(request, 500, "The emulator itself is at fault, see its log")
