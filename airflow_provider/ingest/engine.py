@@ -84,7 +84,7 @@ class Counts:
 
 @dataclass
 class _Waiting:
-    document: Document
+    documents: list[Document]  # a service may give one job to equal documents
     since: float
     look_at: float
 
@@ -245,7 +245,8 @@ class Ingest:
     def _wait_for(self, document: Document) -> None:
         moment = time.monotonic()
         look_at = next_look(moment, moment, self._habits.poll_interval)
-        self._waiting[document.uuid] = _Waiting(document, moment, look_at)
+        entry = self._waiting.setdefault(document.uuid, _Waiting([], moment, look_at))
+        entry.documents.append(document)
         self._has_waiting.set()
 
     async def _poll(self) -> None:
@@ -278,7 +279,8 @@ class Ingest:
                     await self._look_at([uuid])
                 return
             else:
-                self._end(self._waiting.pop(uuids[0]).document, error)
+                for document in self._waiting.pop(uuids[0]).documents:
+                    self._end(document, error)
                 self._look_for_end()
                 return
         moment = time.monotonic()
@@ -290,7 +292,8 @@ class Ingest:
             else:
                 del self._waiting[uuid]
                 self._active_at = moment
-                self._see(entry.document, job)
+                for document in entry.documents:
+                    self._see(document, job)
         self._look_for_end()
 
     def _see(self, document: Document, job: ContentJob | None) -> None:

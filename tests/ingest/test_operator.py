@@ -452,3 +452,13 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     assert counts(attempts.run(task)) == (2, 1, 0)
     assert late.exists()
     assert service.count("submit_file") == 2
+
+
+def test_equal_documents_may_share_a_job(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    uuid = service.add_job(text="the same", status="RUNNING")
+    service.fail("submit_file", status=202, body={"uuid": uuid, "status": "RUNNING"}, times=None)
+    threading.Timer(0.5, service.set_job, (uuid,), {"status": "COMPLETED"}).start()
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert set(outcome.texts.values()) == {"the same"}
