@@ -32,7 +32,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, default in vars(Amounts()).items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"how many (default: {default})")
     options = vars(parser.parse_args(argv))
-    folder, amounts = options.pop("folder"), Amounts(**options)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        return _demonstrate(options.pop("folder"), Amounts(**options))
+    except KeyboardInterrupt:
+        print("\nStopped.")
+        return 1
+
+
+def _demonstrate(folder: Path, amounts: Amounts) -> int:
     begin = time.monotonic()
     writing = Step(f"Writing {amounts.total} documents")
     with staged(folder, amounts, f"seconds:{JOB}") as stage:
@@ -90,7 +98,9 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
 
 def _show(stage: Stage, outcome: Outcome, seconds: float) -> None:
     counters = stage.service.counters()
-    print(f"\n{outcome.table(stage.wanted)}\n\nWhy documents failed:")
+    print(f"\n{outcome.table(stage.wanted)}")
+    if outcome.failed:
+        print("\nWhy documents failed:")
     for row in outcome.failed:
         print(f"  {row['source'].rpartition('/')[2]:<28} {row['error']}")
     print(
