@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_provider.exceptions import ComplianceError
+
 COMPLETED, FAILED, SKIPPED = "COMPLETED", "FAILED", "SKIPPED"
 REASON = 500  # characters of an error that are kept
 
@@ -17,6 +19,7 @@ class Document:
     :param status: empty while it is under way, then COMPLETED, FAILED or SKIPPED
     :param attempts: how often the service was asked to process it
     :param fingerprint: tells whether the source has changed since
+    :param is_hopeless: it has failed, and no retry can mend that
     :param is_inherited: the job was submitted by an earlier attempt of the task
     :param refreshed: how often this attempt has had its job processed again
     :param troubles: how often a passing fault was in the way
@@ -33,6 +36,7 @@ class Document:
     completed_at: str | None = None
     attempts: int = 0
     fingerprint: str = ""
+    is_hopeless: bool = False
     is_inherited: bool = field(default=False, compare=False)
     refreshed: int = field(default=0, compare=False)
     troubles: int = field(default=0, compare=False)
@@ -50,7 +54,9 @@ class Document:
     def record(self) -> dict[str, Any]:
         """Return what the journal keeps: all that is not empty."""
         values = {name: getattr(self, name) for name in KEPT}
-        return {name: value for name, value in values.items() if value not in ("", None)}
+        return {
+            name: value for name, value in values.items() if value is not False and value not in ("", None)
+        }
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Document:
@@ -61,6 +67,7 @@ class Document:
     def fail(self, error: object) -> None:
         """Give it up."""
         self.status, self.error = FAILED, str(error)[:REASON]
+        self.is_hopeless = isinstance(error, ComplianceError) and not error.transient
 
 
 ROW = (

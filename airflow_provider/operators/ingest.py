@@ -300,8 +300,11 @@ class ComplianceIngestOperator(BaseOperator):
                 )
         failed = [each for each in documents if each.status == FAILED]
         self.log.info("Manifest: %s, report: %s", manifest, report)
-        if len(failed) > self._allowed(len(documents)):
-            raise ComplianceIngestError(_complaint(failed, len(documents), self.max_failed, manifest))
+        allowed = self._allowed(len(documents))
+        if len(failed) > allowed:
+            error = ComplianceIngestError(_complaint(failed, len(documents), self.max_failed, manifest))
+            hopeless = sum(each.is_hopeless for each in failed)
+            raise without_retries(error) if hopeless > allowed else error
         return result
 
     async def _publish(

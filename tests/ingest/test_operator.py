@@ -106,7 +106,7 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
     service.fail_jobs("The document is damaged.", match=corpus.samples[0].path.name, times=None)
     with pytest.raises(exc.ComplianceIngestError) as error:
         attempts.run(ingest([*corpus.sources, *bad], outcome))
-    assert not isinstance(error.value, AirflowFailException)
+    assert isinstance(error.value, AirflowFailException)
     text = str(error.value)
     assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows: ")
     assert str(outcome.manifest) in text
@@ -462,3 +462,13 @@ def test_equal_documents_may_share_a_job(
     threading.Timer(0.5, service.set_job, (uuid,), {"status": "COMPLETED"}).start()
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
     assert set(outcome.texts.values()) == {"the same"}
+
+
+@pytest.mark.parametrize(("max_failed", "is_final"), [(0, True), (1, False)])
+def test_a_retry_is_made_only_if_it_can_help(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: int, is_final: bool
+) -> None:
+    service.fail_jobs("Out of memory.", match=corpus.samples[0].path.name, times=None)
+    with pytest.raises(exc.ComplianceIngestError, match="2 of 4") as error:
+        attempts.run(ingest([*corpus.sources[:3], "/missing.pdf"], outcome, max_failed=max_failed))
+    assert isinstance(error.value, AirflowFailException) is is_final
