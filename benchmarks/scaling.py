@@ -21,6 +21,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from sqlalchemy import create_engine, text
+
 from benchmarks.service import Service, page, text_of
 from tests.deployment.processes import ROOT, members
 from tests.deployment.servers import missing
@@ -29,6 +31,11 @@ from tests.deployment.system import Deployment, deployed
 DAGS = Path(__file__).parent / "nightly"
 MAPPED = ROOT / "tests" / "deployment" / "dags"
 PATIENCE = 3600.0
+WORK = """
+    SELECT xact_commit AS transactions, tup_inserted + tup_updated + tup_deleted AS rows,
+        (SELECT coalesce(sum(length(value::text)), 0) FROM xcom) AS xcom
+    FROM pg_stat_database WHERE datname = current_database()
+"""
 SERVERS = ("postgres", "redis-server")
 
 
@@ -44,6 +51,7 @@ class Result:
     cpu: dict[str, float]  # of each part
     longest: float  # instance of the task
     shortest: float
+    database: dict[str, int]  # what the run did to it, and how large the XComs are
 
 
 @contextmanager
@@ -70,10 +78,11 @@ def distributed(
 
 def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> Result:
     """Run a DAG to its end and say how one of its tasks went."""
-    before = usage(deployment)
+    before, worked = usage(deployment), database(deployment)
     run = deployment.trigger(dag_id, **conf)
     ended = run.wait_for_end(PATIENCE)
     after = usage(deployment)
+    work = {name: number - worked[name] for name, number in database(deployment).items()}
     tasks = run.tasks(task_id)
     begin = moment(ended["start_date"])
     durations = [float(task["duration"] or 0) for task in tasks]
@@ -86,7 +95,18 @@ def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> R
         cpu={name: seconds - before.get(name, 0.0) for name, seconds in after.items()},
         longest=max(durations),
         shortest=min(durations),
+        database=work,
     )
+
+
+def database(deployment: Deployment) -> dict[str, int]:
+    """Ask PostgreSQL what it has done so far."""
+    engine = create_engine(deployment.database_url)
+    time.sleep(2)  # its counters are a little late
+    with engine.connect() as connection:
+        row = connection.execute(text(WORK)).mappings().one()
+    engine.dispose()
+    return {name: int(value) for name, value in row.items()}
 
 
 def usage(deployment: Deployment) -> dict[str, float]:
@@ -113,9 +133,9 @@ def _cpu(pid: int) -> float:
     return 0.0
 
 
-def moment(text: str) -> float:
+def moment(written: str) -> float:
     """Read a time of the REST API."""
-    return datetime.fromisoformat(text).timestamp()
+    return datetime.fromisoformat(written).timestamp()
 
 
 def main(arguments: Sequence[str] = ()) -> int:
@@ -127,6 +147,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--jobs", default="seconds:2", help="how the emulator's jobs advance")
     parser.add_argument("--latency", type=float, default=0.02, help="added to each answer")
+    parser.add_argument("--lists", action="store_true", help="addresses in list files, not by XCom")
     parser.add_argument("--mapped", action="store_true", help="a task for each document instead of shards")
     options = parser.parse_args(arguments)
     if reason := missing():
@@ -151,7 +172,13 @@ def main(arguments: Sequence[str] = ()) -> int:
             urls = [page(number) for number in range(options.documents)]
             result = measure(deployment, "submit_many", "submit", urls=urls)
         else:
-            result = measure(deployment, "shards", "ingest", pages=options.documents, folder=f"{folder}/")
+            result = measure(
+                deployment,
+                "lists" if options.lists else "shards",
+                "ingest",
+                pages=options.documents,
+                folder=f"{folder}/",
+            )
             _check(Path(folder), options.documents)
         result.cpu["emulator"] = service.cpu() - before
         counters = service.counters()
@@ -182,6 +209,9 @@ def _show(options: argparse.Namespace, start: float, result: Result, counters: d
     print(f"{'':<32}{'':>8}    {operations}")
     print(f"{'most requests at a time':<32}{counters['max_in_flight']:>8}")
     print(f"{'logins':<32}{counters['logins']:>8}    {counters['refreshes']} renewals")
+    work = result.database
+    print(f"{'database':<32}{work['transactions']:>8}    transactions, {work['rows']} rows written")
+    print(f"{'XComs':<32}{work['xcom'] / 1000:>8.0f} kB")
     for name, seconds in sorted(result.cpu.items(), key=lambda item: -item[1]):
         print(f"{'CPU of ' + name:<32}{seconds:>8.1f} s  {seconds * each:.2f} ms per document")
     print(f"{'CPU in all':<32}{sum(result.cpu.values()):>8.1f} s  on {os.cpu_count()} cores", flush=True)

@@ -95,15 +95,21 @@ class _LocalFile:
         self._file.flush()
         os.fsync(self._file.fileno())
         if self._is_nameless:
-            self._link()
+            try:
+                self._link(self._path)
+            except FileExistsError:
+                self._link(self._name)  # only a rename takes the place of another file
+            else:
+                self._file.close()
+                return
         self._file.close()
         self._name.replace(self._path)
 
-    def _link(self) -> None:
+    def _link(self, name: Path) -> None:
         folder = os.open(_OPEN_FILES, os.O_RDONLY)
         try:
             # Only with a folder does Python follow the link that stands for the open file.
-            os.link(str(self._file.fileno()), self._name, src_dir_fd=folder)
+            os.link(str(self._file.fileno()), name, src_dir_fd=folder)
         finally:
             os.close(folder)
 
