@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 
 from airflow_provider import lineage
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.event_loop import EventLoop
+from airflow_provider.event_loop import EventLoop, for_each, in_thread
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceJobTimeoutError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import ends_task, without_retries
@@ -192,7 +192,7 @@ class ComplianceIngestOperator(BaseOperator):
         folder = destination / self._own_folder(context)
         sources = resolve(self.sources)
         earlier, after = read(folder)
-        documents = self._documents(sources, earlier, destination, retries)
+        documents = self._documents(sources, earlier, retries)
         if not documents:
             self.log.warning("There is nothing to ingest.")
         habits = Habits(
@@ -206,6 +206,9 @@ class ComplianceIngestOperator(BaseOperator):
         hook = ComplianceHook(self.conn_id)
         hook.get_conn()  # asks Airflow for the connection, too
         self._loop = EventLoop(threads=2 * self.concurrency + 2)
+        if retries:
+            destination.fs.invalidate_cache()
+            self._loop.run(self._look_for_texts(documents))
         waiting = self._loop.run(self._ingest(hook, documents, destination, folder, after, habits))
         if waiting:
             self.log.info("Waiting for %s jobs in the triggerer.", len(waiting))
@@ -245,23 +248,30 @@ class ComplianceIngestOperator(BaseOperator):
             await ingest.run()
             return ingest.waiting
 
-    def _documents(
-        self, sources: list[str], earlier: dict[str, Document], destination: Location, retries: bool
-    ) -> list[Document]:
-        """Say what is to be done: all that is new, not finished, or has lost its text."""
-        from airflow_provider.ingest.documents import COMPLETED, FAILED, Document
+    async def _look_for_texts(self, documents: list[Document]) -> None:
+        """Let a document whose text has been removed be done again."""
+        from airflow_provider.ingest.documents import COMPLETED
+
+        async def look(number: int) -> None:
+            document = documents[number]
+            if await in_thread(Location(document.path).size) != document.bytes:
+                document.status = ""
+
+        completed = [number for number, each in enumerate(documents) if each.status == COMPLETED]
+        await for_each(look, completed, 2 * self.concurrency)
+
+    def _documents(self, sources: list[str], earlier: dict[str, Document], retries: bool) -> list[Document]:
+        """Say what is to be done: all that is new or not finished."""
+        from airflow_provider.ingest.documents import FAILED, Document
 
         if earlier:
             self.log.info("Going on where an earlier attempt was: %s documents are known.", len(earlier))
-        texts = _sizes(destination) if any(each.status == COMPLETED for each in earlier.values()) else {}
         documents: list[Document] = []
         for source in sources:
             document = earlier.get(source) or Document(source)
             document.is_inherited = bool(document.uuid)
             if document.status == FAILED and retries:
                 document = Document(source, attempts=document.attempts)
-            elif document.status == COMPLETED and texts.get(Location(document.path).path) != document.bytes:
-                document.status = ""
             documents.append(document)
             if not document.is_page:
                 _ = Location(source).fs  # asks Airflow for the connection, once for each
@@ -381,14 +391,6 @@ class ComplianceIngestOperator(BaseOperator):
             + "/"
             + report.uri.removeprefix(str(self.destination)).lstrip("/")
         )
-
-
-def _sizes(destination: Location) -> dict[str, int]:
-    """Find all texts that are there, with one listing."""
-    with storage_errors(destination, "listed"):
-        destination.fs.invalidate_cache()
-        found = destination.fs.find(destination.path, detail=True)
-    return {str(path): int(info["size"]) for path, info in found.items()}
 
 
 def _complaint(failed: list[Document], total: int, allowed: float, manifest: Location) -> str:
