@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo ui test lint docs bench compat lock clean
+.PHONY: environments help demo ui test lint docs bench compat lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -55,6 +55,8 @@ lock: $(READY) ## make the constraints files anew
 
 clean: ## remove everything that make made
 	rm -rf .venv .venv-2.11 .venv-idp .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+
+environments: $(READY) .venv-2.11/.ready .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
 
 UV_VERSION := 0.13.7
 export UV_LINK_MODE := copy

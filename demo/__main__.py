@@ -32,7 +32,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, default in vars(Amounts()).items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"how many (default: {default})")
     options = vars(parser.parse_args(argv))
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # whoever starts it in the background has them ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         return _demonstrate(options.pop("folder"), Amounts(**options))
     except KeyboardInterrupt:

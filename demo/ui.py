@@ -30,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_open(options.port):
         print(f"Port {options.port} is in use: make ui ARGS='--port 8090'", file=sys.stderr)
         return 1
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):  # whoever starts it in the background has them ignored
+        signal.signal(number, signal.default_int_handler)
     try:
         with (
             staged(options.folder, Amounts(), "seconds:3") as stage,

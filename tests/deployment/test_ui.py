@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
@@ -28,7 +29,7 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
     ) as ui:
         try:
             assert ui.stdout is not None
-            lines = list(iter(ui.stdout.readline, "Ctrl-C ends everything.\n"))
+            lines = list(takewhile(lambda line: line != "Ctrl-C ends everything.\n", ui.stdout))
             assert any(f"http://127.0.0.1:{port}/dags/{NIGHTLY}\n" in line for line in lines)
             parts = [ui.pid, *processes_in(folder)]
             assert len(parts) > 4
