@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
 from airflow_provider.exceptions import ComplianceInterruptedError
@@ -36,17 +37,20 @@ class EventLoop:
         self._threads = threads
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[Any] | None = None
+        self._is_cancelled = False
         self._over = threading.Event()
+        self._over.set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run to the end, in a context like the caller's."""
         result: Future[T] = Future()
         context = contextvars.copy_context()
-        self._over.clear()
-        threading.Thread(
+        thread = threading.Thread(
             target=context.run, args=(self._serve, work, result), name="compliance-loop", daemon=True
-        ).start()
+        )
         try:
+            self._over.clear()
+            thread.start()
             while not result.done():
                 # Not for ever: a signal that reaches another thread is handled when this one wakes up.
                 wait([result], timeout=WAKE_UP)
@@ -59,13 +63,19 @@ class EventLoop:
 
     def cancel(self) -> None:
         """Cancel the work and give it time to tidy up; for `on_kill`, which runs in a signal handler."""
-        if self._loop and self._work and not self._over.is_set():
-            self._loop.call_soon_threadsafe(self._work.cancel)
-            self._over.wait(PATIENCE)
+        self._is_cancelled = True  # for work that has not begun
+        loop, work = self._loop, self._work
+        if loop and work and not self._over.is_set():
+            with suppress(RuntimeError):  # it has just come to its end
+                loop.call_soon_threadsafe(work.cancel)
+        self._over.wait(PATIENCE)
 
     def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
         async def main() -> T:
             self._work = asyncio.current_task()
+            if self._is_cancelled:
+                work.close()
+                raise asyncio.CancelledError
             return await work
 
         try:

@@ -90,6 +90,14 @@ def test_cancel_from_another_thread_waits_until_all_is_tidy(tidied: list[str]) -
     assert seen == [["tidied"]]
 
 
+def test_work_that_is_cancelled_before_it_begins_never_does(tidied: list[str]) -> None:
+    loop = EventLoop(1)
+    loop.cancel()
+    with pytest.raises(ComplianceInterruptedError):
+        loop.run(long_work(tidied, threading.Event()))
+    assert tidied == []
+
+
 def test_cancel_after_the_end_does_nothing() -> None:
     loop = EventLoop(1)
     loop.run(asyncio.sleep(0))
