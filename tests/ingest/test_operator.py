@@ -394,19 +394,24 @@ def test_no_more_submits_are_made_than_may_be_lost(
 def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_store_is(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = files.put
+    real, note, noted = files.put, journal.Journal.note, [0]
 
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(1)
         await real(location, data)
 
+    def counted(self: journal.Journal, document: Any) -> Any:
+        noted[0] += 1
+        return note(self, document)
+
     monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(journal.Journal, "note", counted)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
 
     def kill() -> None:
         deadline = time.monotonic() + 30
-        while len(service.jobs()) < 15 and time.monotonic() < deadline:
+        while noted[0] < 15 and time.monotonic() < deadline:
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGUSR1)
 
