@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
@@ -11,6 +11,9 @@ from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.job import ComplianceJobOperator
+from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.work import JOBS, Work
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -18,7 +21,44 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
 
-class ComplianceSubmitFileOperator(ComplianceJobOperator):
+class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
+    """Base of the operators that have content processed, and may wait for it.
+
+    :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
+    """
+
+    work: ClassVar[Work] = JOBS
+    operator_extra_links = (ComplianceJobLink(),)
+
+    def __init__(self, *, refresh_failed: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.refresh_failed = refresh_failed
+
+    def id_of(self, job: ContentJob) -> str:
+        """Return its uuid."""
+        return job.uuid
+
+    def look(self, hook: ComplianceHook, identifier: str) -> ContentJob:
+        """Ask for the job."""
+        return hook.get_status(identifier)
+
+    def begin_again(self, hook: ComplianceHook, job: ContentJob) -> ContentJob | None:
+        """Refresh the job, where asked to."""
+        return hook.refresh(job.uuid) if self.refresh_failed else None
+
+    def announce(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
+        """Link to the job, where the connection says how."""
+        if url := hook.console_url(identifier):
+            context["ti"].xcom_push(key=JOB_URL, value=url)
+
+    def make_trigger(self, identifier: str, deadline: float) -> ComplianceContentTrigger:
+        """Return what waits in the triggerer."""
+        return ComplianceContentTrigger(
+            self.conn_id, [identifier], self.poll_interval, deadline, self.cancel_on_kill
+        )
+
+
+class ComplianceSubmitFileOperator(ComplianceContentOperator):
     """Submit a PDF or DOCX document; returns the uuid of its job.
 
     :param file: a path, an object-storage URI such as `s3://conn@bucket/key`, or an ObjectStoragePath
@@ -50,7 +90,7 @@ class ComplianceSubmitFileOperator(ComplianceJobOperator):
         return hook.submit_file(self.file, self.file_name)
 
 
-class ComplianceSubmitUrlOperator(ComplianceJobOperator):
+class ComplianceSubmitUrlOperator(ComplianceContentOperator):
     """Submit a web page; returns the uuid of its job.
 
     :param url: the page's address
@@ -80,7 +120,7 @@ class ComplianceSubmitUrlOperator(ComplianceJobOperator):
         return hook.submit_url(self.url)
 
 
-class ComplianceRefreshContentOperator(ComplianceJobOperator):
+class ComplianceRefreshContentOperator(ComplianceContentOperator):
     """Have a job processed again, because it failed or its content is stale; returns its uuid.
 
     :param uuid: the job

@@ -24,7 +24,9 @@ from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.templates import texts_of
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.waiting import Ending, Limit, problem, record_of, wait_for_jobs
+from airflow_provider.triggers.here import wait_here
+from airflow_provider.triggers.waiting import Ending, Limit, problem
+from airflow_provider.triggers.work import JOBS, record_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -137,7 +139,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 kwargs={"limit": limit.name},
                 timeout=limit.for_airflow,
             )
-        ending = wait_for_jobs(hook, uuids, self.poll_interval, limit.deadline, self.log)
+        ending = wait_here(JOBS, hook, uuids, self.poll_interval, limit.deadline, self.log)
         return self._conclude(context, hook, ending, limit)
 
     @ends_task

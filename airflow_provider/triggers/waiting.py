@@ -1,12 +1,12 @@
-"""How to wait for jobs: how often to look, what may be waited out, and what the end of a wait says."""
+"""How to wait: how often to look, what may be waited out, and what the end of a wait says."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from airflow.providers.common.compat.sdk import AirflowTaskTimeout
 
@@ -17,13 +17,9 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
 )
 
-if TYPE_CHECKING:
-    from airflow_provider.client.models import ContentJob
-    from airflow_provider.hooks.compliance import ComplianceHook
-
 SAY_EVERY = 300.0  # seconds between two lines that a wait goes on
-UNKNOWN = "UNKNOWN"  # our own word for a job that the service does not know
-REASON_SHOWN = 500
+UNKNOWN = "UNKNOWN"  # our own word for what the service does not know
+FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", UNKNOWN})
 COMPLAINTS_SHOWN = 5
 GRACE = 120.0  # seconds after our own deadline in which the trigger's event can still come
 
@@ -91,55 +87,49 @@ def _deadline(limit: Limit) -> float:
     return limit.deadline
 
 
-def problem(ending: Ending, uuids: Collection[str]) -> ComplianceError | None:
-    """Say what is wrong with the end of a wait for these jobs, in the service's own words."""
+def problem(ending: Ending, ids: Collection[str], noun: str = "job") -> ComplianceError | None:
+    """Say what is wrong with the end of a wait for these, in the service's own words."""
     if ending.kind == "error":
         return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
-    records = [ending.jobs.get(uuid, {"uuid": uuid}) for uuid in uuids]
-    bad = [_complaint(record) for record in records if record.get("status") != "COMPLETED"]
+    records = {each: ending.jobs.get(each, {}) for each in ids}
+    bad = [
+        f"{noun.capitalize()} {each} {_complaint(record)}"
+        for each, record in records.items()
+        if record.get("status") != "COMPLETED"
+    ]
     if not bad:
         return None
     more = f"; and {len(bad) - COMPLAINTS_SHOWN} more" if len(bad) > COMPLAINTS_SHOWN else ""
     which = (
         bad[0]
-        if len(uuids) == 1
-        else f"{len(bad)} of {len(uuids)} jobs: {'; '.join(bad[:COMPLAINTS_SHOWN])}{more}"
-    )
+        if len(records) == 1
+        else f"{len(bad)} of {len(records)} {noun}s: {'; '.join(bad[:COMPLAINTS_SHOWN])}{more}"
+    ).removesuffix(".")
     if ending.kind == "timeout":
         return ComplianceJobTimeoutError(f"The time is up after {ending.seconds:.0f} s. {which}.")
     return ComplianceJobError(f"{which}.")
 
 
 def _complaint(record: Record) -> str:
+    reason = record.get("error")
     match record.get("status"):
         case "FAILED":
-            return f"Job {record['uuid']} failed: {record.get('error') or 'the service gave no reason'}"
+            return f"failed: {reason or 'the service gave no reason'}"
         case "CANCELLED":
-            return f"Job {record['uuid']} was cancelled"
+            return "was cancelled"
         case "UNKNOWN":
-            return (
-                f"Job {record['uuid']} is not known to the service: cancelled, expired, or of another partner"
-            )
-    return f"Job {record['uuid']} is still under way"
+            why = f". {reason}" if reason else ": cancelled, expired, or of another partner"
+            return f"is not known to the service{why}"
+    return "is still under way"
 
 
-def record_of(uuid: str, job: ContentJob | None) -> Record:
-    """Return what a wait keeps of a job; None is one that the service does not know."""
-    if job is None:
-        return {"uuid": uuid, "status": UNKNOWN}
-    record: Record = job.model_dump(mode="json", exclude_none=True)
-    if "error" in record:
-        record["error"] = record["error"][:REASON_SHOWN]
-    return record
+def next_look(now: float, since: float, poll_interval: float, pace: float = 1.0) -> float:
+    """Return when to look again at something that is waited for since then.
 
-
-def next_look(now: float, since: float, poll_interval: float) -> float:
-    """Return when to look at a job again that is waited for since then.
-
-    At first every second, later less often, up to `poll_interval`. The moments lie on a common grid, so that
-    jobs of different age are looked at in the same request.
+    At first every `pace` seconds, later less often, up to `poll_interval`. The moments lie on a common grid,
+    so that what differs in age is looked at in the same request.
     """
-    step = 1.0
+    step = pace
     while step * 2 <= (now - since) / 4:
         step *= 2
     step = min(step, poll_interval)
@@ -151,48 +141,3 @@ def next_look(now: float, since: float, poll_interval: float) -> float:
 def may_pass(error: ComplianceError) -> bool:
     """Tell whether a wait should outlast this error: also an odd answer, such as the page of a proxy."""
     return error.transient or isinstance(error, ComplianceProtocolError)
-
-
-def wait_for_jobs(
-    hook: ComplianceHook, uuids: Iterable[str], poll_interval: float, deadline: float, log: Any
-) -> Ending:
-    """Wait in this process until all jobs have come to their end, or the wall clock says `deadline`.
-
-    :param hook: the hook
-    :param uuids: the jobs
-    :param poll_interval: longest time between two looks
-    :param deadline: seconds since the epoch
-    :param log: the task's log
-    """
-    left = list(dict.fromkeys(uuids))
-    ended: dict[str, Record] = {}
-    since = said = time.monotonic()
-    while True:
-        try:
-            jobs = hook.get_statuses(left)
-        except ComplianceError as error:
-            if not may_pass(error):
-                return Ending("error", ended, time.monotonic() - since, str(error))
-            log.warning("The service can't be asked right now, going on: %s", error)
-        else:
-            ended |= {uuid: record_of(uuid, jobs.get(uuid)) for uuid in left if _is_over(jobs.get(uuid))}
-            left = [uuid for uuid in left if uuid not in ended]
-        now = time.monotonic()
-        if not left:
-            return Ending("done", ended, now - since)
-        pause = min(next_look(now, since, poll_interval) - now, deadline - time.time())
-        if pause <= 0:
-            return Ending("timeout", ended, now - since)
-        if now - said >= SAY_EVERY:
-            said = now
-            log.info(
-                "Still waiting for %s of %s jobs after %.0f s.",
-                len(left),
-                len(left) + len(ended),
-                now - since,
-            )
-        time.sleep(pause)
-
-
-def _is_over(job: ContentJob | None) -> bool:
-    return job is None or job.status.is_final

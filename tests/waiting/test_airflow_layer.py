@@ -18,6 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators import content as operators
 from airflow_provider.operators.links import ComplianceJobLink
 from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.triggers import base
 from airflow_provider.triggers import content as triggers
 from tests.support.attempts import fire, until
 from tests.support.jobs import running
@@ -98,7 +99,7 @@ def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_where_triggers_are_not_told_of_kills_the_state_of_the_task_decides(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
-    monkeypatch.setattr(triggers, "TRIGGERS_ARE_TOLD_OF_KILLS", False)
+    monkeypatch.setattr(base, "TRIGGERS_ARE_TOLD_OF_KILLS", False)
     monkeypatch.setattr(compat, "_state_of", lambda _: state)
     uuid = running(service)
     trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)

@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.triggers import content as triggers
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.triggers import base
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
+from airflow_provider.triggers.work import JOBS
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
 
@@ -186,7 +188,7 @@ def test_a_kill_spares_jobs_that_the_task_still_waits_for(
     async def still_deferred(_: Any) -> bool:
         return True
 
-    monkeypatch.setattr(triggers, "is_still_deferred", still_deferred)
+    monkeypatch.setattr(base, "is_still_deferred", still_deferred)
     one = trigger(completed(service), cancel_on_kill=True)
     one.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
     asyncio.run(one.on_kill())
@@ -195,11 +197,11 @@ def test_a_kill_spares_jobs_that_the_task_still_waits_for(
 
 def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     async def scenario() -> bool:
-        one = poller_module.Poller(CONN)
+        one = poller_module.Poller(ComplianceHook(CONN), JOBS)
         early: asyncio.Queue[Any] = asyncio.Queue()
         late: asyncio.Queue[Any] = asyncio.Queue()
         one.join(early, ["u"], 60)
-        one._tell(["u"], {"uuid": "u"})
+        one._tell("u", {"uuid": "u"})
         one.join(late, ["u"], 60)
         one.leave(early, ["u"])
         one.stop()

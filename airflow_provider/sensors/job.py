@@ -1,0 +1,134 @@
+"""What the sensors have in common."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.providers.common.compat.sdk import (
+    AirflowSensorTimeout,
+    AirflowSkipException,
+    AirflowTaskTimeout,
+    BaseSensorOperator,
+    PokeReturnValue,
+    conf,
+)
+
+from airflow_provider.compat import name_mapped_task
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.failing import without_retries
+from airflow_provider.triggers.here import Look, wait_here
+from airflow_provider.triggers.waiting import Ending, Limit, Record, problem
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.triggers.base import ComplianceWaitTrigger
+    from airflow_provider.triggers.work import Work
+
+
+class ComplianceJobSensor(BaseSensorOperator):
+    """Base of the sensors: wait until all of some work has come to its end.
+
+    What failed, was cancelled or is not known fails the task without retries, or skips it with `soft_fail` or
+    `never_fail`; the same when deferred and when not. A sensor never cancels anything.
+
+    :param conn_id: the Airflow connection
+    :param deferrable: wait in the triggerer, not in a worker
+    :param poll_interval: longest time in seconds between two looks; the same as `poke_interval`
+    """
+
+    work: ClassVar[Work]
+    hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
+    ui_color = "#e2efe4"
+
+    def __init__(
+        self,
+        *,
+        conn_id: str = ComplianceHook.default_conn_name,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if poll_interval is not None:
+            kwargs["poke_interval"] = poll_interval
+        super().__init__(**kwargs)
+        self.conn_id = conn_id
+        self.deferrable = deferrable
+
+    @property
+    @abstractmethod
+    def ids(self) -> list[str]:
+        """What to wait for, without doubles."""
+
+    @abstractmethod
+    def make_trigger(self, ids: list[str], deadline: float) -> ComplianceWaitTrigger:
+        """Return what waits in the triggerer."""
+
+    def give_back(self, records: list[Record]) -> Any:
+        """Return what the task returns, of the records in the order of the ids."""
+        return records
+
+    def execute(self, context: Context) -> Any:
+        """Wait: in the triggerer, or here, or from time to time."""
+        name_mapped_task(self, context)
+        ids = self.ids
+        if not ids:
+            self.log.info("There is no %s to wait for.", self.work.noun)
+            return self.give_back([])
+        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        if self.deferrable:
+            self.log.info("Waiting for %s %ss in the triggerer.", len(ids), self.work.noun)
+            self.defer(
+                trigger=self.make_trigger(ids, limit.deadline),
+                method_name="execute_complete",
+                kwargs={"limit": limit.name},
+                timeout=limit.for_airflow,
+            )
+        try:
+            if self.reschedule:
+                return super().execute(context)
+            hook = self.hook_class(self.conn_id)
+            ending = wait_here(self.work, hook, ids, self.poke_interval, limit.deadline, self.log)
+        except (AirflowTaskTimeout, AirflowSensorTimeout) as error:
+            raise self._verdict(error) from None
+        return self._conclude(ending, limit)
+
+    def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> Any:
+        """Go on after the trigger's event."""
+        name_mapped_task(self, context)
+        return self._conclude(Ending.of(event), Limit(limit))
+
+    def poke(self, context: Context) -> bool | PokeReturnValue:
+        """Look once; for `mode="reschedule"`."""
+        look = Look(self.work, self.hook_class(self.conn_id), self.ids, self.log)
+        if look.refusal:
+            raise self._verdict(look.refusal)
+        if look.left:
+            return False
+        value = self._conclude(Ending("done", look.ended), Limit("timeout"))
+        return PokeReturnValue(is_done=True, xcom_value=value)
+
+    def _conclude(self, ending: Ending, limit: Limit) -> Any:
+        """Say how it ended; the one end of all ways of waiting."""
+        ids = self.ids
+        error = problem(ending, ids, self.work.noun)
+        if error is None:
+            self.log.info(
+                "All %s %ss are completed; waited %.0f s for them.", len(ids), self.work.noun, ending.seconds
+            )
+            return self.give_back([ending.jobs[each] for each in ids])
+        failure: BaseException = error
+        if ending.kind != "timeout":
+            failure = error if ending.transient else without_retries(error)
+        elif limit.name == "timeout":
+            failure = AirflowSensorTimeout(str(error))
+        else:
+            failure = limit.exceeded(error)
+        raise self._verdict(failure)
+
+    def _verdict(self, error: BaseException) -> BaseException:
+        """Return what to raise: the error, or a skip where that is asked for."""
+        if self.soft_fail or self.never_fail:
+            return AirflowSkipException(f"Skipped instead of failed: {error}")
+        return error
