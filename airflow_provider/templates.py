@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -39,3 +40,52 @@ def texts_of(given: Any, what: str) -> list[str]:
     if not all(isinstance(each, str) and each.strip() for each in found):
         raise without_retries(ComplianceInputError(f"{given!r} has something in it that is no {what}."))
     return list(dict.fromkeys(each.strip() for each in found))
+
+
+def ids_of(given: Any, what: str) -> list[str]:
+    """Return the ids that were given, one or many, as texts: a service may count, or draw random letters."""
+    return texts_of([str(each) if type(each) is int else each for each in items_of(given, what)], what)
+
+
+def id_of(given: Any, what: str) -> str:
+    """Return the one id that was given, as a text."""
+    found = ids_of(given, what)
+    if len(found) != 1:
+        raise without_retries(ComplianceInputError(f"One {what} is expected, not {len(found)}."))
+    return found[0]
+
+
+def is_many(given: Any) -> bool:
+    """Tell whether a list was given, also as a text, and be it of one."""
+    return given.strip().startswith("[") if isinstance(given, str) else isinstance(given, Iterable)
+
+
+def json_of(given: Any, what: str) -> Any:
+    """Return what was given as plain JSON values, also what the outputs of mapped tasks have in it.
+
+    A text is taken for JSON, as a template gives it where it does not render native objects.
+    """
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except ValueError:
+            raise without_retries(
+                ComplianceInputError(
+                    f"The {what} {given[:200]!r} is a text that is not JSON: give a dict or a list, or the "
+                    "output of a task. In a template, write {{ ... | tojson }}."
+                )
+            ) from None
+    plain = _plain(given)
+    try:
+        json.dumps(plain, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise without_retries(ComplianceInputError(f"The {what} is not JSON: {error}.")) from None
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return [_plain(each) for each in value[:]]
+    return value

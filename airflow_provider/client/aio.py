@@ -13,9 +13,10 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints, plans
+from airflow_provider.client.answers import Translate
 from airflow_provider.client.documents import CHUNK, Document, FileSource
 from airflow_provider.client.exchange import Answer, Exchange
-from airflow_provider.client.models import ContentJob
+from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, shared_by
@@ -71,11 +72,15 @@ class AsyncComplianceClient:
 
     :param settings: addresses, credentials and habits
     :param shared: token, pause and batch limit; by default shared by all clients with equal settings
+    :param translate: turns a record of an assessment into one with `id`, `status` and `error`
     """
 
-    def __init__(self, settings: Settings, *, shared: Shared | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, shared: Shared | None = None, translate: Translate = dict
+    ) -> None:
         self.settings = settings
         self._shared = shared or shared_by(settings)
+        self._translate = translate
         self._session: aiohttp.ClientSession | None = None
         self._proxy_for = cache(proxy_for)  # looks through the whole environment
 
@@ -93,11 +98,19 @@ class AsyncComplianceClient:
     list_criteria = _operation(endpoints.list_criteria)
     submit_feedback = _operation(endpoints.submit_feedback)
     get_application_info = _configured(endpoints.get_application_info)
-    submit_assessment = _configured(endpoints.submit_assessment)
-    get_assessment = _configured(endpoints.get_assessment)
     get_assessment_results = _configured(endpoints.get_assessment_results)
     cancel_assessment = _configured(endpoints.cancel_assessment)
     request = _operation(endpoints.request)
+
+    async def submit_assessment(self, payload: Any) -> Assessment:
+        """Submit an assessment; the payload goes through as it is."""
+        paths = self.settings.endpoints
+        return await self.run(endpoints.submit_assessment(paths, payload, self._translate))
+
+    async def get_assessment(self, assessment_id: str | int) -> Assessment:
+        """Ask for the state of an assessment."""
+        paths = self.settings.endpoints
+        return await self.run(endpoints.get_assessment(paths, assessment_id, self._translate))
 
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is; it is read in a thread."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -56,19 +57,30 @@ def read_accepted_job(response: HttpResponse) -> ContentJob:
     return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
 
 
-def read_accepted_assessment(response: HttpResponse) -> Assessment:
+Translate = Callable[[dict[str, Any]], dict[str, Any]]
+"""Turns a record of an assessment into one with the fields `id`, `status` and `error`."""
+
+
+def read_accepted_assessment(response: HttpResponse, translate: Translate) -> Assessment:
     """Read the answer to a submit: the record, or at least where to look for it."""
-    assessment = as_assessment(read_object(response, strict=False), "")
+    assessment = as_assessment(read_object(response, strict=False), "", translate)
     return assessment if assessment.id else assessment.model_copy(update={"id": _accepted_id(response)})
 
 
-def as_assessment(record: dict[str, Any], fallback: str, status: JobStatus | None = None) -> Assessment:
+def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -> Assessment:
     """Make an assessment of a record, whose fields the contract does not name."""
-    ids = (record.get(key) for key in ("uuid", "id", "assessmentId"))
+    try:
+        told = translate(record)
+        ids = [told.get(key) for key in ("uuid", "id", "assessmentId")]
+        error, status = told.get("error"), told.get("status", JobStatus.RUNNING)
+    except Exception as problem:
+        raise ComplianceProtocolError(
+            f"The record of an assessment could not be translated: {problem!r}. Correct translate_assessment "
+            "of the hook."
+        ) from None
     known = next((str(value) for value in ids if isinstance(value, str | int) and str(value)), fallback)
-    status = status or record.get("status", JobStatus.RUNNING)
     return Assessment.model_validate(
-        {"id": fallback or known, "status": status, "error": record.get("error"), "raw": record}
+        {"id": fallback or known, "status": status, "error": error, "raw": record}
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from airflow_provider.client.answers import (
+    Translate,
     as_assessment,
     as_job,
     read_accepted_assessment,
@@ -147,23 +148,30 @@ def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
     return Call("GET", paths.application_info, returns=read_object, repeatable=True, refusal=hint)
 
 
-def submit_assessment(paths: Endpoints, payload: Mapping[str, Any]) -> Call[Assessment]:
+def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
     """Submit an assessment; the payload goes through as it is."""
     try:
         json_module.dumps(payload, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ComplianceInputError(f"The payload of the assessment is not JSON: {error}.") from None
     hint = _wrong_path("assessment_submit")
-    return Call("POST", paths.assessment_submit, json=payload, returns=read_accepted_assessment, refusal=hint)
+
+    def assessment(response: HttpResponse) -> Assessment:
+        return read_accepted_assessment(response, translate)
+
+    return Call("POST", paths.assessment_submit, json=payload, returns=assessment, refusal=hint)
 
 
-def get_assessment(paths: Endpoints, assessment_id: str | int) -> Call[Assessment]:
+def get_assessment(
+    paths: Endpoints, assessment_id: str | int, translate: Translate = dict
+) -> Call[Assessment]:
     """Ask for the state of an assessment; 303 is completed, as for content."""
 
     def assessment(response: HttpResponse) -> Assessment:
         if response.status == 303:
-            return as_assessment(read_object(response, strict=False), str(assessment_id), JobStatus.COMPLETED)
-        return as_assessment(read_object(response), str(assessment_id))
+            raw = read_object(response, strict=False)
+            return Assessment(id=str(assessment_id), status=JobStatus.COMPLETED, raw=raw)
+        return as_assessment(read_object(response), str(assessment_id), translate)
 
     path = _assessment_path(paths.assessment_status, assessment_id)
     hint = _wrong_path("assessment_status", assessment_id)

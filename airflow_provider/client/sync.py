@@ -15,9 +15,10 @@ import requests.adapters
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints, plans
+from airflow_provider.client.answers import Translate
 from airflow_provider.client.documents import CHUNK, Document, FileSource
 from airflow_provider.client.exchange import Answer, Exchange
-from airflow_provider.client.models import ContentJob
+from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, shared_by
@@ -71,11 +72,15 @@ class ComplianceClient:
 
     :param settings: addresses, credentials and habits
     :param shared: token, pause and batch limit; by default shared by all clients with equal settings
+    :param translate: turns a record of an assessment into one with `id`, `status` and `error`
     """
 
-    def __init__(self, settings: Settings, *, shared: Shared | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, shared: Shared | None = None, translate: Translate = dict
+    ) -> None:
         self.settings = settings
         self._shared = shared or shared_by(settings)
+        self._translate = translate
         self._verify = ca_file(settings.verify) or False
         self._session = requests.Session()
         self._session.trust_env = False
@@ -92,11 +97,19 @@ class ComplianceClient:
     list_criteria = _operation(endpoints.list_criteria)
     submit_feedback = _operation(endpoints.submit_feedback)
     get_application_info = _configured(endpoints.get_application_info)
-    submit_assessment = _configured(endpoints.submit_assessment)
-    get_assessment = _configured(endpoints.get_assessment)
     get_assessment_results = _configured(endpoints.get_assessment_results)
     cancel_assessment = _configured(endpoints.cancel_assessment)
     request = _operation(endpoints.request)
+
+    def submit_assessment(self, payload: Any) -> Assessment:
+        """Submit an assessment; the payload goes through as it is."""
+        paths = self.settings.endpoints
+        return self.run(endpoints.submit_assessment(paths, payload, self._translate))
+
+    def get_assessment(self, assessment_id: str | int) -> Assessment:
+        """Ask for the state of an assessment."""
+        paths = self.settings.endpoints
+        return self.run(endpoints.get_assessment(paths, assessment_id, self._translate))
 
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is."""

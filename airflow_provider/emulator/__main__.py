@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import signal
 import sys
@@ -52,6 +53,13 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--frameworks", metavar="FILE", help="a JSON file with the catalogue of frameworks")
     add("--base-path", default="", metavar="/PREFIX", help="a path in front of the service's own")
+    add(
+        "--endpoints",
+        type=json.loads,
+        default={},
+        metavar="JSON",
+        help="other paths for application info and assessments, as in the connection's extra 'endpoints'",
+    )
     return parser
 
 

@@ -59,12 +59,13 @@ class Control(ABC):
         """Return the Airflow connection that leads to this emulator."""
         settings = self._state.settings
         names = {"token_url": self.token_url, "client_id": settings.client_id}
+        paths = {"endpoints": settings.endpoints} if settings.endpoints else {}
         return {
             "conn_type": "compliance",
             "host": self.url,
             "login": settings.username,
             "password": settings.password,
-            "extra": {**names, "client_secret": settings.client_secret},
+            "extra": {**names, "client_secret": settings.client_secret, **paths},
         }
 
     @property
@@ -77,7 +78,11 @@ class Control(ABC):
         """The Airflow connection as a URI."""
         it = self.connection()
         login, password, host = (quote(it[name], safe="") for name in ("login", "password", "host"))
-        return f"{it['conn_type']}://{login}:{password}@{host}/?{urlencode(it['extra'])}"
+        extra = {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in it["extra"].items()
+        }
+        return f"{it['conn_type']}://{login}:{password}@{host}/?{urlencode(extra)}"
 
     # -- faults
 

@@ -163,6 +163,20 @@ class Inventory(Control):
         return self._describe_assessment(assessment)
 
     @on_loop
+    def set_assessment(self, uuid: str, *, status: str | None = None, error: str | None = None) -> None:
+        """Give an assessment a status, which stays and may be one that no document mentions, and a reason."""
+        assessment = self._assessment(uuid)
+        if status == "COMPLETED" and assessment.finished is None:
+            self._state.finish_assessment(assessment)
+        assessment.forced = status or assessment.forced
+        assessment.error = error or assessment.error
+
+    @on_loop
+    def remove_assessment(self, uuid: str) -> None:
+        """Lose an assessment, as if the service had cleaned up."""
+        self._state.assessments.remove(self._assessment(uuid))
+
+    @on_loop
     def feedback(self) -> list[dict[str, Any]]:
         """Return the feedback that was sent, oldest first."""
         return list(self._state.feedback)
@@ -192,6 +206,12 @@ class Inventory(Control):
         if job is None:
             raise KeyError(f"There is no job {uuid}.")
         return job
+
+    def _assessment(self, uuid: str) -> Assessment:
+        assessment = self._state.assessments.get(uuid)
+        if assessment is None:
+            raise KeyError(f"There is no assessment {uuid}.")
+        return assessment
 
     def _describe_job(self, job: Job) -> dict[str, Any]:
         status = self._state.status(job)

@@ -25,6 +25,15 @@ OPERATIONS: dict[str, tuple[str, str]] = {
     "cancel_assessment": ("DELETE", f"{ASSESSMENTS}/{{assessment_id}}"),
 }
 
+# Where the provider's connection says other paths, and so does an emulator that is to be found there.
+ENDPOINTS = {
+    "application_info": "get_application_info",
+    "assessment_submit": "submit_assessment",
+    "assessment_status": "get_assessment",
+    "assessment_results": "get_assessment_results",
+    "assessment_cancel": "cancel_assessment",
+}
+
 REALM = "/realms/partners"
 TOKEN_PATH = f"{REALM}/protocol/openid-connect/token"
 JWKS_PATH = f"{REALM}/protocol/openid-connect/certs"

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider.emulator.memory.progress import Progress
+from airflow_provider.emulator.operations import ENDPOINTS, OPERATIONS
 
-FIXED_AT_START = ("base_path", "frameworks")
+FIXED_AT_START = ("base_path", "endpoints", "frameworks")
 
 
 @dataclass(frozen=True)
@@ -30,6 +31,7 @@ class Settings:
     :param fetch_timeout: for fetching the page of a URL job
     :param fetch_limit: largest page that is fetched
     :param base_path: a path prefix in front of everything that the service offers
+    :param endpoints: other paths for what the contract gives no path, named as in the connection's extra
     :param frameworks: a JSON file with the catalogue of frameworks
     """
 
@@ -54,6 +56,7 @@ class Settings:
     fetch_timeout: float = 10.0
     fetch_limit: int = 10 * 2**20
     base_path: str = ""
+    endpoints: dict[str, str] = dataclasses.field(default_factory=dict)
     frameworks: str | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +65,17 @@ class Settings:
         if self.base_path and (not self.base_path.startswith("/") or self.base_path.endswith("/")):
             raise ValueError(f"base_path must look like '/prefix', not {self.base_path!r}.")
         Progress.parse(self.jobs)
+        for entry, path in self.endpoints.items():
+            if entry not in ENDPOINTS:
+                raise ValueError(f"endpoints has no entry {entry!r}. There are: {', '.join(ENDPOINTS)}.")
+            usual = OPERATIONS[ENDPOINTS[entry]][1]
+            if not str(path).startswith("/") or ("{" in usual and "{assessment_id}" not in str(path)):
+                raise ValueError(f"{entry} of endpoints must look like {usual!r}, not {path!r}.")
+
+    def path_of(self, operation: str) -> str:
+        """Return where an operation lives."""
+        entry = next((entry for entry, name in ENDPOINTS.items() if name == operation), "")
+        return self.base_path + self.endpoints.get(entry, OPERATIONS[operation][1])
 
     def change(self, **changes: Any) -> Settings:
         """Return the settings with some of them changed while the emulator runs."""
@@ -93,6 +107,7 @@ def _check(name: str, kind: str, value: Any) -> None:
         "bool": (bool,),
         "int": (int,),
         "float": (int, float),
+        "dict[str, str]": (dict,),
     }
     base = kind.removesuffix(" | None")
     if not isinstance(value, wanted[base]) or (isinstance(value, bool) and base != "bool"):

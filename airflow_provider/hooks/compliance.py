@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cached_property
 from typing import IO, TYPE_CHECKING, Any
 
@@ -64,7 +64,7 @@ class ComplianceHook(BaseHook):
     def _client(self) -> ComplianceClient:
         from airflow_provider.client.sync import ComplianceClient
 
-        return ComplianceClient(self._settings)
+        return ComplianceClient(self._settings, translate=self.translate_assessment)
 
     async def get_async_conn(self, **changes: Any) -> AsyncComplianceClient:
         """Return the async client, to be entered: `async with await hook.get_async_conn() as client`.
@@ -81,7 +81,11 @@ class ComplianceHook(BaseHook):
             from airflow_provider.client.sharing import shared_by
 
             settings = self._settings
-            return AsyncComplianceClient(replace(settings, **changes), shared=shared_by(settings))
+            return AsyncComplianceClient(
+                replace(settings, **changes),
+                shared=shared_by(settings),
+                translate=self.translate_assessment,
+            )
 
         # In a triggerer, Airflow answers a look-up only from asgiref's thread.
         return await sync_to_async(prepare)()
@@ -181,8 +185,20 @@ class ComplianceHook(BaseHook):
         """Process a job again: one that failed, or whose content is stale."""
         return self._client.refresh(uuid)
 
+    def translate_assessment(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Override this for a service that speaks of assessments in other words.
+
+        The contract does not name the fields of an assessment. Understood are the id as `uuid`, `id` or
+        `assessmentId`, the state as `status` with the values that jobs have, and the reason of a failure as
+        `error`.
+
+        :param record: what the service says of an assessment
+        :return: the same with these fields
+        """
+        return record
+
     @ends_task
-    def submit_assessment(self, payload: Mapping[str, Any]) -> Assessment:
+    def submit_assessment(self, payload: Any) -> Assessment:
         """Submit an assessment; the payload goes through as it is."""
         return self._client.submit_assessment(payload)
 

@@ -58,17 +58,19 @@ async def put(location: Location, data: bytes) -> None:
             call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's names of coroutines
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
         else:
-            await in_thread(_put, location, data)
+            await in_thread(put_now, location, data)
 
 
-def _put(location: Location, data: bytes) -> None:
-    file = create(location)
-    try:
-        file.write(data)
-        file.commit()
-    except BaseException:
-        file.discard()
-        raise
+def put_now(location: Location, data: bytes) -> None:
+    """Write a whole small file, without an event loop."""
+    with storage_errors(location):
+        file = create(location)
+        try:
+            file.write(data)
+            file.commit()
+        except BaseException:
+            file.discard()
+            raise
 
 
 class _LocalFile:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin
 
 import pytest
+import requests
 
 from airflow_provider.emulator.memory.assessments import assess
 from tests.emulator.documents import make_pdf
@@ -163,3 +164,40 @@ def test_partners_do_not_see_each_others_assessments(raw: Raw, service: Emulator
         rated = other.post("/api/v1/assessmentFeedback", json=feedback).status_code
 
     assert (status, rated) == (404, 404)
+
+
+ELSEWHERE = {
+    "application_info": "/about",
+    "assessment_submit": "/checks",
+    "assessment_status": "/checks/{assessment_id}",
+    "assessment_results": "/checks/{assessment_id}/findings",
+    "assessment_cancel": "/checks/{assessment_id}",
+}
+
+
+@pytest.mark.compliance_service(base_path="/eu", endpoints=ELSEWHERE)
+def test_assessments_may_live_elsewhere(raw: Raw, service: Emulator) -> None:
+    accepted = raw.post("/checks", json={})
+    uuid = accepted.json()["uuid"]
+    assert accepted.headers["Location"].endswith(uuid)
+    done = raw.get(f"/checks/{uuid}")
+    assert (done.status_code, done.headers["Location"].endswith("/findings")) == (303, True)
+    assert raw.get(f"/checks/{uuid}/findings").json()["results"]
+    assert raw.delete(f"/checks/{uuid}").status_code == 200
+    assert raw.get("/about").json()["name"] == "compliance-emulator"
+    assert raw.get(PATH).status_code == 404
+    assert requests.get(f"{service.url}/about", timeout=30).status_code == 401
+    assert service.connection()["extra"]["endpoints"] == ELSEWHERE
+
+
+@pytest.mark.compliance_service(jobs="manual")
+def test_an_assessment_can_be_given_a_status_and_lost(raw: Raw, service: Emulator) -> None:
+    uuid = submit(raw, {})
+    service.set_assessment(uuid, status="FAILED", error="The text is in Latin.")
+    assert raw.get(f"{PATH}/{uuid}/status").json()["error"] == "The text is in Latin."
+    service.set_assessment(uuid, status="COMPLETED")
+    assert raw.get(f"{PATH}/{uuid}/status").status_code == 303
+    service.remove_assessment(uuid)
+    assert raw.get(f"{PATH}/{uuid}/status").status_code == 404
+    with pytest.raises(KeyError, match="There is no assessment"):
+        service.set_assessment(uuid, status="RUNNING")

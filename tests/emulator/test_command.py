@@ -57,7 +57,8 @@ def test_the_command_prints_the_connection_serves_and_ends_cleanly(number: signa
 def test_every_option_reaches_the_emulator() -> None:
     options = "--seed 7 --tame --latency 0.001 --concurrency 9 --max-batch 8 --base-path /v"
     lifetimes = "--access-lifetime 60 --refresh-lifetime 90"
-    with running(*options.split(), *lifetimes.split()) as (_, lines):
+    endpoints = '{"application_info":"/about"}'
+    with running(*options.split(), *lifetimes.split(), "--endpoints", endpoints) as (_, lines):
         found = re.search(r"http://127\.0\.0\.1:\d+/(?=$)", "\n".join(lines), re.MULTILINE)
         assert found is not None
         settings = requests.get(f"{found[0]}_emulator/settings", timeout=30).json()
@@ -69,6 +70,7 @@ def test_every_option_reaches_the_emulator() -> None:
         "concurrency": 9,
         "max_batch": 8,
         "base_path": "/v",
+        "endpoints": {"application_info": "/about"},
     }
     assert settings.items() >= {**wanted, "access_lifetime": 60, "refresh_lifetime": 90}.items()
 

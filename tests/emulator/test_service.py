@@ -202,6 +202,10 @@ def test_an_unknown_setting_is_refused_with_a_list_of_those_there_are() -> None:
         Emulator(job="instant")
     with pytest.raises(ValueError, match="base_path must look like"):
         Emulator(base_path="x/")
+    with pytest.raises(ValueError, match=r"no entry 'assess'\. There are: application_info, "):
+        Emulator(endpoints={"assess": "/a"})
+    with pytest.raises(ValueError, match=r"must look like '/api/v1/assessments/\{assessment_id\}/status'"):
+        Emulator(endpoints={"assessment_status": "/a"})
 
 
 def test_everything_that_a_person_wants_to_see_is_json(service: Emulator) -> None:

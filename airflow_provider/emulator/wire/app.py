@@ -24,10 +24,9 @@ def make_app(state: State, inventory: Inventory) -> web.Application:
     """Build the application around a memory."""
     app = web.Application(middlewares=[gateway], client_max_size=MAX_BODY)
     app[CONTEXT] = [Context(state, Processor(state), inventory)]
-    base_path = state.settings.base_path
-    for name, (method, path) in OPERATIONS.items():
+    for name, (method, _) in OPERATIONS.items():
         module = next(each for each in (content, frameworks, assessments) if hasattr(each, name))
-        app.router.add_route(method, base_path + path, getattr(module, name), name=name)
+        app.router.add_route(method, state.settings.path_of(name), getattr(module, name), name=name)
     app.router.add_route("POST", TOKEN_PATH, token.issue_token, name=LOGIN)
     app.router.add_route("GET", JWKS_PATH, token.show_keys, name=JWKS)
     app.add_routes(control.ROUTES)

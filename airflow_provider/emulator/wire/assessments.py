@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from aiohttp import web
 
 from airflow_provider.emulator.memory.assessments import CATEGORIES, Assessment, texts_named_in
-from airflow_provider.emulator.operations import ASSESSMENTS
 from airflow_provider.emulator.wire.answers import (
     SUBJECT,
     RefusalError,
@@ -31,7 +30,7 @@ async def submit_assessment(request: web.Request) -> web.Response:
     )
     state.assessments.add(assessment)
     state.prune()
-    location = make_location(state, request, f"{ASSESSMENTS}/{assessment.uuid}/status")
+    location = make_location(state, request, "get_assessment", assessment_id=assessment.uuid)
     record = assessment_record(state, assessment, "PENDING")
     return json_answer(record, status=202, headers={"Location": location})
 
@@ -43,7 +42,7 @@ async def get_assessment(request: web.Request) -> web.Response:
     assessment.looks += 1
     status = await _settled_status(request, assessment)
     if status == "COMPLETED":
-        location = make_location(state, request, f"{ASSESSMENTS}/{assessment.uuid}/results")
+        location = make_location(state, request, "get_assessment_results", assessment_id=assessment.uuid)
         return web.Response(status=303, headers={"Location": location})
     return json_answer(assessment_record(state, assessment, status))
 

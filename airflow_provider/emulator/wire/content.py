@@ -11,7 +11,6 @@ from aiohttp import BodyPartReader, web
 
 from airflow_provider.emulator.extraction import kind_of
 from airflow_provider.emulator.memory.jobs import Job
-from airflow_provider.emulator.operations import CONTENT
 from airflow_provider.emulator.wire.answers import (
     SUBJECT,
     RefusalError,
@@ -60,7 +59,7 @@ async def get_status(request: web.Request) -> web.Response:
     job = _find(request)
     await _look(request, [job])
     if state.status(job) == "COMPLETED":
-        location = make_location(state, request, f"{CONTENT}/{job.uuid}/content")
+        location = make_location(state, request, "get_content", uuid=job.uuid)
         return web.Response(status=303, headers={"Location": location})
     return json_answer(job_record(state, job))
 
@@ -125,7 +124,7 @@ async def _look(request: web.Request, jobs: list[Job]) -> None:
 
 def _accepted(request: web.Request, job: Job) -> web.Response:
     state = context_of(request).state
-    location = make_location(state, request, f"{CONTENT}/{job.uuid}/status")
+    location = make_location(state, request, "get_status", uuid=job.uuid)
     return json_answer(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
 
 

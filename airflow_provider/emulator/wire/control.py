@@ -118,5 +118,7 @@ ROUTES = [
     _route("PUT", "frameworks", _call("set_frameworks", body=True)),
     _route("GET", "assessments", _call("assessments")),
     _route("POST", "assessments", _call("add_assessment", body=True)),
+    _route("PATCH", "assessments/{uuid}", _call("set_assessment", "uuid", body=True)),
+    _route("DELETE", "assessments/{uuid}", _call("remove_assessment", "uuid")),
     _route("GET", "feedback", _call("feedback")),
 ]

@@ -67,7 +67,7 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
         refusal = error_answer(request, 429, f"More than {limit} requests at a time", {"Retry-After": "1"})
         return _count(request, operation, refusal)
     # The identity provider and unknown paths outside the API need no token.
-    if request.path.startswith(f"{state.settings.base_path}/api/"):
+    if operation in OPERATIONS or request.path.startswith(f"{state.settings.base_path}/api/"):
         try:
             request = _authenticate(request)
         except RefusalError as refused:

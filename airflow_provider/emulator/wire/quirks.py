@@ -45,9 +45,9 @@ def shape_list(state: State, records: list[Any]) -> list[Any]:
     return state.random.sample(records, len(records)) if state.settings.quirks else records
 
 
-def make_location(state: State, request: web.Request, path: str) -> str:
+def make_location(state: State, request: web.Request, operation: str, **parts: str) -> str:
     """Write a Location: absolute, or now and then relative to the host or to the request."""
-    target = state.settings.base_path + path
+    target = state.settings.path_of(operation).format(**parts)
     form = state.random.random() if state.settings.quirks else 1.0
     if form < 0.2:
         return posixpath.relpath(target, posixpath.dirname(request.path))
