@@ -95,13 +95,16 @@ def get_provider_info() -> dict[str, Any]:
         "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
         "operators": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.assessment"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.ingest"]},
         ],
         "sensors": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.content"]}
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.assessment"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.content"]},
         ],
         "triggers": [
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.assessment"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.ingest"]},
         ],

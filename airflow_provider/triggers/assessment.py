@@ -45,7 +45,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
         module, _, name = self.hook.rpartition(".")
         try:
             hook: ComplianceHook = getattr(import_module(module), name)(self.conn_id)
-        except (ImportError, AttributeError) as error:
+        except (ImportError, AttributeError, ValueError) as error:
             raise ComplianceConfigError(
                 f"The triggerer can't import the hook '{self.hook}': {error}. Put it into a package or the "
                 "plugins folder, not into a DAG file."

@@ -15,8 +15,10 @@ from airflow.providers.common.compat.sdk import XCom
 
 from airflow_provider import compat
 from airflow_provider.emulator import Emulator
+from airflow_provider.operators import assessment
 from airflow_provider.operators import content as operators
 from airflow_provider.operators.links import ComplianceJobLink
+from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers import base
 from airflow_provider.triggers import content as triggers
@@ -29,8 +31,11 @@ CLASSES = [
     operators.ComplianceRefreshContentOperator,
     operators.ComplianceCancelContentOperator,
     ComplianceContentSensor,
+    assessment.ComplianceGetAssessmentResultsOperator,
+    assessment.ComplianceCancelAssessmentOperator,
+    ComplianceAssessmentSensor,
 ]
-SUBJECTS = {"file": "f.pdf", "url": "https://example.com", "uuid": "u"}
+SUBJECTS = {"file": "f.pdf", "url": "https://example.com", "uuid": "u", "assessment_id": "7"}
 
 
 def make(kind: Any, **kwargs: Any) -> Any:
@@ -55,7 +60,7 @@ def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
     assert make(kind, map_index_template="{{ mine }}").map_index_template == "{{ mine }}"
 
 
-@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("kind", [*CLASSES, assessment.ComplianceSubmitAssessmentOperator])
 def test_every_parameter_is_described(kind: Any) -> None:
     own: set[str] = set()
     for each in kind.__mro__:

@@ -1,0 +1,273 @@
+"""Assessments: each outcome, waiting here and deferred, on the default paths and on other ones."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assessment import (
+    ComplianceCancelAssessmentOperator,
+    ComplianceGetAssessmentResultsOperator,
+    ComplianceSubmitAssessmentOperator,
+)
+from tests.support.attempts import Attempts, heard
+from tests.test_templates import MappedOutputs
+
+PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
+
+
+def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitAssessmentOperator:
+    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "payload": PAYLOAD}
+    return ComplianceSubmitAssessmentOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})
+
+
+def get_results(assessment_id: Any, **kwargs: Any) -> ComplianceGetAssessmentResultsOperator:
+    return ComplianceGetAssessmentResultsOperator(task_id="t", assessment_id=assessment_id, **kwargs)
+
+
+def only(service: Emulator) -> dict[str, Any]:
+    (assessment,) = service.assessments()
+    return assessment
+
+
+def judgements(results: Any) -> list[tuple[int, str, str]]:
+    """What is said of each criterion; the emulator adds fields that no document mentions."""
+    return [
+        (each["assessmentResponseId"], each["category"], each["rationale"]) for each in results["results"]
+    ]
+
+
+def test_a_submit_returns_the_id_as_soon_as_the_service_has_it(service: Emulator, attempts: Attempts) -> None:
+    assessment_id = attempts.run(submit(wait_for_completion=False))
+    assert only(service)["uuid"] == assessment_id
+    assert not attempts.deferrals
+    assert service.count("get_assessment") == 0
+
+
+def test_the_payload_goes_through_unchanged(service: Emulator, attempts: Attempts) -> None:
+    payload = {"b": [1, {"ü": None}], "a": 2**60, "file": "template.json", "n": 1.5, "": True, "t": "{ x }"}
+    attempts.run(submit(payload=payload, wait_for_completion=False))
+    assert only(service)["payload"] == payload
+
+
+def test_outputs_of_mapped_tasks_fit_into_a_payload(service: Emulator, attempts: Attempts) -> None:
+    payload = {"contentUuids": MappedOutputs("a", "b"), "deep": [({"x": MappedOutputs("c")},)]}
+    attempts.run(submit(payload=payload, wait_for_completion=False))
+    assert only(service)["payload"] == {"contentUuids": ["a", "b"], "deep": [[{"x": ["c"]}]]}
+
+
+def test_templates_are_filled_in_at_any_depth(service: Emulator, attempts: Attempts) -> None:
+    task = submit(payload={"a": [{"b": "{{ day }}"}, ("{{ day }}",)], "n": 1}, wait_for_completion=False)
+    context: Any = {"day": "2026-11-15"}
+    task.render_template_fields(context)
+    attempts.run(task)
+    assert only(service)["payload"] == {"a": [{"b": "2026-11-15"}, ["2026-11-15"]], "n": 1}
+
+
+def test_a_payload_may_be_json_text(service: Emulator, attempts: Attempts) -> None:
+    attempts.run(submit(payload=json.dumps(PAYLOAD), wait_for_completion=False))
+    assert only(service)["payload"] == PAYLOAD
+
+
+@pytest.mark.parametrize("payload", ["{'a': 1}", {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, ""])
+def test_what_is_not_json_is_refused_before_it_is_sent(
+    service: Emulator, attempts: Attempts, payload: Any
+) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="not JSON") as caught:
+        attempts.run(submit(payload=payload))
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_assessment") == 0
+
+
+def test_a_completed_assessment_is_a_success(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
+    service.configure(jobs="seconds:1")
+    assessment_id = attempts.run(submit(deferrable))
+    assert only(service)["status"] == "COMPLETED"
+    assert len(attempts.deferrals) == deferrable
+    assert judgements(attempts.run(get_results(assessment_id))) == judgements(only(service))
+
+
+def test_a_failed_assessment_fails_the_task_with_the_service_s_reason(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    service.configure(jobs="instant")
+    with pytest.raises(
+        exc.ComplianceJobError, match=r"Assessment .* failed: There is no framework 77"
+    ) as caught:
+        attempts.run(submit(deferrable, payload={"frameworkId": 77}))
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+class Changing(ComplianceSubmitAssessmentOperator):
+    """Something happens as soon as the service has the assessment."""
+
+    happen: Any = staticmethod(lambda identifier: None)
+
+    def begin(self, hook: Any) -> Any:
+        assessment = super().begin(hook)
+        type(self).happen(assessment.id)
+        return assessment
+
+
+def changing(happen: Any, deferrable: bool) -> ComplianceSubmitAssessmentOperator:
+    kind = type("Changing", (Changing,), {"happen": staticmethod(happen)})
+    task: ComplianceSubmitAssessmentOperator = kind(
+        task_id="t", payload=PAYLOAD, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
+    )
+    return task
+
+
+def test_a_cancelled_assessment_fails_the_task(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    task = changing(lambda each: service.set_assessment(each, status="CANCELLED"), deferrable)
+    with pytest.raises(exc.ComplianceJobError, match=r"Assessment .* was cancelled\."):
+        attempts.run(task)
+
+
+def test_an_assessment_that_is_not_found_names_the_path_as_a_guess(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    task = changing(service.remove_assessment, deferrable)
+    with pytest.raises(exc.ComplianceJobError, match=r"not known to the service\..*'assessment_status'"):
+        attempts.run(task)
+
+
+def test_after_the_timeout_the_assessment_is_cancelled_and_the_task_fails(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError, match=r"time is up.*still under way"):
+        attempts.run(submit(deferrable, timeout=0.3))
+    assert service.count("cancel_assessment", 200) == 1
+    assert service.assessments() == []
+
+
+def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
+    with pytest.raises(AirflowTaskTimeout, match="still under way"):
+        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=0.3)))
+    assert service.count("cancel_assessment", 200) == 1
+
+
+@pytest.mark.parametrize("fault", [{"status": 500}, {"reset": "before"}, {"html": True}])
+def test_passing_faults_do_not_end_a_wait(
+    service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
+) -> None:
+    service.configure(jobs="seconds:1")
+    service.fail("get_assessment", times=3, **fault)
+    attempts.run(submit(deferrable))
+    assert only(service)["status"] == "COMPLETED"
+    assert not service.faults()
+
+
+def test_a_killed_task_cancels_its_assessment(service: Emulator, attempts: Attempts) -> None:
+    task = submit(wait_for_completion=False)
+    attempts.run(task)
+    task.on_kill()
+    task.on_kill()
+    assert (service.count("cancel_assessment", 200), service.count("cancel_assessment", 404)) == (1, 1)
+
+
+def test_a_retry_goes_on_with_the_assessment_of_the_attempt_before(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+    service.set_assessment(first, status="COMPLETED")
+    assert attempts.run(submit(deferrable)) == first
+    assert service.count("submit_assessment") == 1
+
+
+def test_another_payload_is_another_assessment(service: Emulator, attempts: Attempts) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+    assert attempts.run(submit(wait_for_completion=False, payload={**PAYLOAD, "text": "y"})) != first
+
+
+@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", None])
+def test_a_retry_submits_anew_where_the_assessment_is_lost(
+    service: Emulator, attempts: Attempts, status: str | None
+) -> None:
+    first = attempts.run(submit(wait_for_completion=False))
+    if status:
+        service.set_assessment(first, status=status)
+    else:
+        service.remove_assessment(first)
+    assert attempts.run(submit(wait_for_completion=False)) != first
+
+
+def test_neither_log_nor_state_nor_trigger_hold_the_payload(
+    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(heard(submit(deferrable=True, timeout=0.1)))
+    (row,) = attempts.deferrals
+    assert set(row) == {
+        "path", "timeout", "conn_id", "assessment_ids", "poll_interval", "deadline", "cancel_on_kill", "hook",
+    }  # fmt: skip
+    assert "The service has taken payload" in caplog.text
+    assert "Auditors" not in f"{caplog.text} {row} {attempts.store}"
+
+
+def test_results_before_the_end_are_refused_with_the_service_s_words(
+    service: Emulator, attempts: Attempts
+) -> None:
+    assessment_id = attempts.run(submit(wait_for_completion=False))
+    with pytest.raises(exc.ComplianceRefusedError, match="has no results: it is PENDING"):
+        attempts.run(get_results(assessment_id))
+
+
+def test_results_go_to_a_file_named_after_the_assessment(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    assessment = service.add_assessment(PAYLOAD)
+    folder = f"file://{tmp_path}/results/"
+    uri = attempts.run(get_results(assessment["uuid"], destination=folder))
+    assert uri == f"{folder}{assessment['uuid']}.json"
+    written = json.loads((tmp_path / "results" / f"{assessment['uuid']}.json").read_text())
+    assert judgements(written) == judgements(assessment)
+    other = f"{tmp_path}/mine.json"
+    assert attempts.run(get_results(assessment["uuid"], destination=other)) == other
+    assert judgements(json.loads(Path(other).read_text())) == judgements(assessment)
+
+
+def test_results_too_large_for_an_xcom_ask_for_a_destination(service: Emulator, attempts: Attempts) -> None:
+    assessment = service.add_assessment(PAYLOAD)
+    with pytest.raises(exc.ComplianceInputError, match="give a destination in object storage") as caught:
+        attempts.run(get_results(assessment["uuid"], xcom_limit=100))
+    assert isinstance(caught.value, AirflowFailException)
+
+
+def test_a_destination_that_can_t_be_written_is_named(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("in the way")
+    assessment = service.add_assessment(PAYLOAD)
+    with pytest.raises(exc.ComplianceStorageDeniedError, match="Choose a path"):
+        attempts.run(get_results(assessment["uuid"], destination=f"{tmp_path}/file/x.json"))
+    assert [each.name for each in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("assessment_id", [None, "", " ", ["a", "b"], [], [None]])
+def test_what_is_no_assessment_id_ends_the_task(
+    service: Emulator, attempts: Attempts, assessment_id: Any
+) -> None:
+    for kind in (ComplianceGetAssessmentResultsOperator, ComplianceCancelAssessmentOperator):
+        with pytest.raises(exc.ComplianceInputError, match="assessment id") as caught:
+            attempts.run(kind(task_id="t", assessment_id=assessment_id))
+        assert isinstance(caught.value, AirflowFailException)
+
+
+def test_a_cancel_deletes_the_assessment(service: Emulator, attempts: Attempts) -> None:
+    uuid = service.add_assessment(PAYLOAD)["uuid"]
+    attempts.run(ComplianceCancelAssessmentOperator(task_id="t", assessment_id=uuid))
+    attempts.run(ComplianceCancelAssessmentOperator(task_id="t", assessment_id=uuid))
+    with pytest.raises(exc.ComplianceNotFoundError):
+        attempts.run(
+            ComplianceCancelAssessmentOperator(task_id="t", assessment_id=uuid, ignore_missing=False)
+        )
+    assert (service.count("cancel_assessment", 200), service.count("cancel_assessment", 404)) == (1, 2)

@@ -1,0 +1,89 @@
+"""A service that speaks of assessments in other words is a subclass of the hook, not a fork."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
+from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from tests.support.attempts import Attempts, fire
+from tests.support.service import Reply, Service
+from tests.support.values import PASSWORD
+
+
+class OurHook(ComplianceHook):
+    """For a service that numbers its tickets and has words of its own for states."""
+
+    def translate_assessment(self, record: dict[str, Any]) -> dict[str, Any]:
+        states = {"working": "RUNNING", "ok": "COMPLETED", "bad": "FAILED"}
+        return {"id": record["ticket"]["no"], "status": states[record["state"]], "error": record.get("why")}
+
+
+class OurSubmit(ComplianceSubmitAssessmentOperator):
+    hook_class = OurHook
+
+
+class OurSensor(ComplianceAssessmentSensor):
+    hook_class = OurHook
+
+
+def said(state: str, **more: Any) -> Reply:
+    return Reply(json={"ticket": {"no": 42}, "state": state, **more})
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    with Service().running() as running:
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection(running)))
+        yield running
+
+
+def connection(service: Service) -> dict[str, Any]:
+    extra = {"token_url": f"{service.url}/token", "client_id": "c", "client_secret": "s", "max_retries": 0}
+    return {
+        "conn_type": "compliance",
+        "host": service.url,
+        "login": "u",
+        "password": PASSWORD,
+        "extra": extra,
+    }
+
+
+def test_id_and_states_in_other_words(service: Service, attempts: Attempts, deferrable: bool) -> None:
+    service.on("POST /api/v1/assessments", said("working"))
+    service.on("GET /api/v1/assessments/42/status", said("working"), said("ok"))
+    task = OurSubmit(
+        task_id="t", payload={}, wait_for_completion=True, poll_interval=0.05, deferrable=deferrable
+    )
+    assert attempts.run(task) == "42"
+
+
+def test_a_reason_in_other_words(service: Service, attempts: Attempts, deferrable: bool) -> None:
+    service.on("GET /api/v1/assessments/42/status", said("bad", why="no such framework"))
+    task = OurSensor(task_id="t", assessment_id=42, poll_interval=0.05, deferrable=deferrable)
+    with pytest.raises(exc.ComplianceJobError, match="Assessment 42 failed: no such framework"):
+        attempts.run(task)
+
+
+def test_a_translation_that_fails_says_so(service: Service, attempts: Attempts) -> None:
+    service.on("POST /api/v1/assessments", Reply(json={"number": 42}))
+    with pytest.raises(exc.ComplianceProtocolError, match=r"KeyError\('ticket'\).*translate_assessment"):
+        attempts.run(OurSubmit(task_id="t", payload={}))
+
+
+def test_a_hook_that_the_triggerer_can_t_import_is_said_so() -> None:
+    for path in ("no_such_module.Hook", "airflow_provider.hooks.compliance.NoSuchHook", "Hook"):
+        trigger = ComplianceAssessmentTrigger("c", ["42"], 1.0, time.time() + 60, hook=path)
+        ending = asyncio.run(fire(trigger))
+        assert (ending["kind"], ending["transient"]) == ("error", False)
+        assert f"can't import the hook '{path}'" in ending["error"]
+        assert "not into a DAG file" in ending["error"]

@@ -1,0 +1,160 @@
+"""The sensor and the trigger for assessments: the same meaning here, deferred and rescheduled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    AirflowSensorTimeout,
+    AirflowSkipException,
+)
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.triggers.work import LOOKS_AT_A_TIME
+from tests.support.attempts import Attempts, TaskInstance, fire
+
+CONN = "compliance_default"
+MODES: dict[str, dict[str, Any]] = {
+    "here": {},
+    "deferred": {"deferrable": True},
+    "rescheduled": {"mode": "reschedule"},
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest) -> dict[str, Any]:
+    return dict(MODES[request.param])
+
+
+@pytest.fixture(autouse=True)
+def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow asks its database when a rescheduled sensor began; here it just begins."""
+    monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
+    with suppress(ImportError):  # Airflow 2.11
+        monkeypatch.setattr(
+            import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False
+        )
+
+
+def sensor(assessment_id: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceAssessmentSensor:
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 30, **mode, **kwargs}
+    return ComplianceAssessmentSensor(task_id="t", assessment_id=assessment_id, **values)
+
+
+def trigger(*ids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceAssessmentTrigger:
+    values: dict[str, Any] = {"poll_interval": 0.1, **kwargs}
+    return ComplianceAssessmentTrigger(CONN, list(ids), deadline=time.time() + seconds, **values)
+
+
+def done(service: Emulator) -> str:
+    return str(service.add_assessment({"text": "audit"})["uuid"])
+
+
+def running() -> str:
+    return ComplianceHook(CONN).submit_assessment({"text": "audit"}).id
+
+
+def test_one_assessment_is_returned_for_one_and_a_list_for_a_list(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    first, second = done(service), done(service)
+    assert attempts.run(sensor(first, mode)) == {"id": first, "status": "COMPLETED"}
+    records = attempts.run(sensor([second, first, second], mode))
+    assert [record["id"] for record in records] == [second, first]
+    assert attempts.run(sensor(f"['{first}']", mode)) == [{"id": first, "status": "COMPLETED"}]
+    assert attempts.run(sensor([], mode)) == []
+
+
+def test_a_failed_assessment_fails_the_task_without_retries(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    bad = str(service.add_assessment({"frameworkId": 77})["uuid"])
+    with pytest.raises(
+        exc.ComplianceJobError, match=f"Assessment {bad} failed: There is no framework"
+    ) as caught:
+        attempts.run(sensor(bad, mode))
+    assert isinstance(caught.value, AirflowFailException)
+    with pytest.raises(AirflowSkipException):
+        attempts.run(sensor(bad, mode, soft_fail=True))
+    with pytest.raises(exc.ComplianceJobError, match="1 of 2 assessments: Assessment"):
+        attempts.run(sensor([bad, done(service)], mode))
+    assert service.count("cancel_assessment") == 0
+
+
+def test_an_unknown_assessment_names_the_path_as_a_guess(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    with pytest.raises(exc.ComplianceJobError, match=r"not known to the service\..*'assessment_status'"):
+        attempts.run(sensor("4711", mode))
+
+
+def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    with pytest.raises(AirflowSensorTimeout, match="still under way"):
+        attempts.run(sensor(running(), {}, deferrable=deferrable, timeout=0.2))
+    assert service.count("cancel_assessment") == 0
+
+
+def test_a_service_that_can_t_be_asked_for_one_of_them_is_outlasted(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any]
+) -> None:
+    service.fail("get_assessment", status=500, times=1)
+    task = sensor([done(service), done(service)], mode)
+    if mode.get("mode") == "reschedule":
+        assert task.poke({}) is False
+    assert len(attempts.run(task)) == 2
+
+
+def test_many_triggers_share_a_login_and_ask_a_few_at_a_time(service: Emulator) -> None:
+    service.configure(latency=0.02, jobs="polls:2")
+    ids = [running() for _ in range(40)]
+
+    async def scenario() -> list[dict[str, Any]]:
+        return list(await asyncio.gather(*(fire(trigger(each)) for each in ids)))
+
+    endings = asyncio.run(scenario())
+    assert [list(each["jobs"]) for each in endings] == [[each] for each in ids]
+    assert {each["kind"] for each in endings} == {"done"}
+    counters = service.counters()
+    assert counters["logins"] == 1
+    assert 1 < counters["max_in_flight"] <= LOOKS_AT_A_TIME
+    assert service.count("get_assessment") == 3 * len(ids)
+
+
+def test_one_that_fails_does_not_hide_the_others(service: Emulator) -> None:
+    good, bad = done(service), running()
+    service.fail("get_assessment", status=403, times=1)
+
+    async def scenario() -> list[dict[str, Any]]:
+        first = await fire(trigger(bad))
+        return [first, await fire(trigger(good))]
+
+    refused, fine = asyncio.run(scenario())
+    assert (refused["kind"], refused["transient"]) == ("error", False)
+    assert fine["kind"] == "done"
+
+
+def test_on_kill_cancels_the_assessments_where_asked_to(service: Emulator) -> None:
+    first, second = running(), running()
+    asyncio.run(trigger(first).on_kill())
+    assert service.count("cancel_assessment") == 0
+    asyncio.run(trigger(first, "gone", second, cancel_on_kill=True).on_kill())
+    assert (service.count("cancel_assessment", 200), service.count("cancel_assessment", 404)) == (2, 1)
+
+
+def test_a_trigger_is_rebuilt_from_its_row() -> None:
+    one = trigger("a", "b", cancel_on_kill=True, hook="a.b")
+    path, kwargs = one.serialize()
+    assert path == "airflow_provider.triggers.assessment.ComplianceAssessmentTrigger"
+    assert ComplianceAssessmentTrigger(**kwargs).serialize() == one.serialize()
