@@ -44,7 +44,7 @@ SETTLE = 10.0
 FEWER = 50
 LAG = 0.2
 Row = tuple[str, dict[str, Any]]
-LOOKS = ("get_status", "get_statuses")
+LOOKS = ("get_status", "get_statuses", "get_assessment")
 
 
 @dataclass
