@@ -1,7 +1,7 @@
 """A real triggerer with 500 waiting assessments, each of them one status request per poll.
 
-`python -m benchmarks.assessments`, or with `--assessments 50 --window 20` for a quick look. It takes
-three minutes, and is made like `benchmarks.triggerer`: tokens live 20 seconds, and the lag of the event loop while
+`python -m benchmarks.assessments`, or with `--assessments 50 --window 20` for a quick look. It takes three
+minutes, and is made like `benchmarks.triggerer`: tokens live 20 seconds, and the lag of the event loop while
 the triggers are picked up is held against that of as many triggers that only sleep.
 """
 
