@@ -1,0 +1,72 @@
+"""Ingest documents, assess each against a framework, and let an expert review what was found.
+
+The expert finds a form for each document under "Required Actions" in Airflow, which needs Airflow 3.1 or
+newer. What the expert writes there goes to the service as feedback.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import dag, task
+
+from airflow_provider.operators.assessment import (
+    ComplianceGetAssessmentResultsOperator,
+    ComplianceSubmitAssessmentOperator,
+)
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+
+# An environment variable such as COMPLIANCE_CONTRACTS sets one for all runs, the params for one run.
+PLACES = {
+    "contracts": "s3://my_aws@documents/contracts/*.pdf",
+    "assessed": "s3://my_aws@compliance-texts/assessed/",
+}
+
+
+@dag(
+    schedule=None,
+    tags=["compliance"],
+    params={
+        **{name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
+        "framework": "DORA",  # what your service calls it
+    },
+    doc_md=__doc__,
+)
+def compliance_assess_and_review() -> None:
+    """Ingest in one task; assess, get results and review document by document."""
+    ingest = ComplianceIngestOperator(
+        task_id="ingest",
+        sources="{{ params.contracts }}",
+        destination="{{ params.assessed }}{{ run_id }}/",
+        deferrable=True,
+    )
+
+    @task
+    def make_payloads(ingested: dict[str, Any], **context: Any) -> list[dict[str, Any]]:
+        """Make one assessment of each document; what belongs into it is the service's to say."""
+        import json
+
+        from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+        rows = map(json.loads, ObjectStoragePath(ingested["manifest"]).read_text().splitlines())
+        framework = context["params"]["framework"]
+        return [
+            {"contentUuid": row["uuid"], "framework": framework} for row in rows if row["status"] == "COMPLETED"
+        ]
+
+    payloads: Any = make_payloads(ingest.output)
+    assess = ComplianceSubmitAssessmentOperator.partial(
+        task_id="assess", wait_for_completion=True, deferrable=True, retries=2
+    ).expand(payload=payloads)
+    results = ComplianceGetAssessmentResultsOperator.partial(
+        task_id="results", destination="{{ params.assessed }}{{ run_id }}/results/"
+    ).expand(assessment_id=assess.output)
+    ComplianceReviewAssessmentOperator.partial(
+        task_id="review", subject="Please review this contract", response_timeout=timedelta(days=7)
+    ).expand(results=results.output)
+
+
+made = compliance_assess_and_review()

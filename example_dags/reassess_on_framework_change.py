@@ -1,0 +1,71 @@
+"""Assess documents again when a framework changes: Airflow watches the service's catalogue of frameworks.
+
+Only the frameworks that were added or changed are assessed again. Needs Airflow 3.0 or newer, for its asset watchers.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from airflow.sdk import Asset, AssetWatcher, dag, task
+
+from airflow_provider.operators.assessment import (
+    ComplianceGetAssessmentResultsOperator,
+    ComplianceSubmitAssessmentOperator,
+)
+from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
+
+POLL = float(os.environ.get("COMPLIANCE_WATCH_SECONDS", "300"))
+FRAMEWORKS = Asset(
+    "compliance-frameworks",
+    watchers=[AssetWatcher(name="catalogue", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
+)
+# Environment variables of these names set them for all runs, the params for one run.
+PLACES = {
+    "manifest": "s3://my_aws@compliance-texts/nightly/dt=2026-01-01/manifest.jsonl",  # of an ingest
+    "reassessed": "s3://my_aws@compliance-texts/reassessed/",
+}
+
+
+@dag(
+    schedule=[FRAMEWORKS],
+    catchup=False,
+    tags=["compliance"],
+    params={name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
+    doc_md=__doc__,
+)
+def compliance_reassess_on_framework_change() -> None:
+    """Submit many assessments, let one sensor wait for all, and keep the results."""
+
+    @task
+    def make_payloads(**context: Any) -> list[dict[str, Any]]:
+        """Make one assessment of each document for each framework that is new or has changed."""
+        import json
+        import logging
+
+        from airflow.sdk import ObjectStoragePath
+
+        from airflow_provider.hooks.compliance import ComplianceHook
+
+        log, changed = logging.getLogger("airflow.task"), set()
+        for events in context["triggering_asset_events"].values():
+            for event in events:
+                log.info("%s", event.extra["payload"]["summary"])
+                changed |= set(event.extra["payload"]["framework_ids"])
+        ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]  # not removed ones
+        rows = map(json.loads, ObjectStoragePath(context["params"]["manifest"]).read_text().splitlines())
+        uuids = [row["uuid"] for row in rows if row["status"] == "COMPLETED"]
+        return [{"contentUuid": uuid, "frameworkId": each} for uuid in uuids for each in ids]
+
+    payloads: Any = make_payloads()
+    submit = ComplianceSubmitAssessmentOperator.partial(task_id="submit", retries=2).expand(payload=payloads)
+    wait = ComplianceAssessmentSensor(task_id="wait", assessment_id=submit.output, deferrable=True)
+    results = ComplianceGetAssessmentResultsOperator.partial(
+        task_id="results", destination="{{ params.reassessed }}{{ run_id }}/"
+    ).expand(assessment_id=submit.output)
+    wait >> results
+
+
+made = compliance_reassess_on_framework_change()
