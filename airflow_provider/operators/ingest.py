@@ -360,11 +360,8 @@ class ComplianceIngestOperator(BaseOperator):
 
     def _name_of(self, document: Document) -> str:
         mark = hashlib.sha256(document.source.encode("utf-8", "replace")).hexdigest()[:12]
-        name = names.safe(names.name_in(document.source), otherwise="document")
-        stem, _, suffix = name.rpartition(".")
         values = {
-            "source_name": name,
-            "source_stem": stem if stem and len(suffix) <= 5 else name,
+            **names.source_fields(names.name_in(document.source), otherwise="document"),
             "source_hash": mark,
             "uuid": document.uuid,
         }

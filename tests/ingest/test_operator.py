@@ -343,6 +343,10 @@ def test_names_follow_the_template(
     attempts.run(ingest(corpus.sources[:1], outcome, file_name_template="a/{source_name}/{source_hash}.txt"))
     mark = hashlib.sha256(corpus.sources[0].encode()).hexdigest()[:12]
     assert outcome.files == {f"a/{corpus.samples[0].path.name}/{mark}.txt"}
+    copy = corpus.folder / "Teil 1.2 von Anfang an.pdf"
+    copy.write_bytes(corpus.samples[0].path.read_bytes())
+    attempts.run(ingest([str(copy)], outcome, file_name_template="b/{source_stem}.txt"))
+    assert "b/Teil 1.2 von Anfang an.txt" in outcome.files
     with pytest.raises(AirflowFailException, match=r"unknown field \{ds\}"):
         attempts.run(ingest(corpus.sources, outcome, file_name_template="{ds}"))
 
