@@ -30,10 +30,10 @@ _GZIP = 31  # the window of zlib that means gzip; without name and time, so that
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the object's size and hash, as it is in the store."""
+    """What is in the store: the object's size and hash; no hash where an older object was left."""
 
     bytes: int
-    sha256: str
+    sha256: str | None
 
 
 async def store_text(
