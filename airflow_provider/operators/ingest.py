@@ -12,7 +12,6 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 from airflow_provider import lineage
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.event_loop import EventLoop
-from airflow_provider.exceptions import ComplianceJobTimeoutError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import ends_task, without_retries
 from airflow_provider.ingest import layout
@@ -23,7 +22,7 @@ from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.templates import items_of
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.triggers.waiting import Ending, Limit, problem
+from airflow_provider.triggers.waiting import Ending, Limit, error_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -133,19 +132,17 @@ class ComplianceIngestOperator(BaseOperator):
 
     @ends_task
     def execute_complete(
-        self,
-        context: Context,
-        event: Any = None,
-        limit: str = "timeout",
-        deadline: float = 0.0,
-        started: str = "",
+        self, context: Context, event: Any = None, deadline: float = 0.0, started: str = "", **older: Any
     ) -> dict[str, Any]:
-        """Go on after the trigger's event."""
+        """Go on after the trigger's event.
+
+        :param older: what another version of this operator wrote down when the task deferred
+        """
         ending = Ending.of(event)
         if ending.kind == "error":
-            error = problem(ending, []) or ComplianceJobTimeoutError(ending.error)
+            error = error_of(ending)
             raise error if ending.transient else without_retries(error)
-        return self._go_on(context, Limit(limit, deadline), started, retries=False)
+        return self._go_on(context, Limit("timeout", deadline), started, retries=False)
 
     def on_kill(self) -> None:
         """Write down what is done, and cancel the jobs that are under way."""
@@ -200,7 +197,7 @@ class ComplianceIngestOperator(BaseOperator):
                     self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
                 ),
                 method_name="execute_complete",
-                kwargs={"limit": limit.name, "deadline": limit.deadline, "started": started},
+                kwargs={"deadline": limit.deadline, "started": started},
                 timeout=limit.for_airflow,
             )
         return self._conclude(context, hook, documents, folder, started)

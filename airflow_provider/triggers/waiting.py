@@ -91,10 +91,15 @@ def _deadline(limit: Limit) -> float:
     return limit.deadline
 
 
+def error_of(ending: Ending) -> ComplianceError:
+    """Return why nothing can be learnt of the jobs any more."""
+    return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
+
+
 def problem(ending: Ending, uuids: Collection[str]) -> ComplianceError | None:
     """Say what is wrong with the end of a wait for these jobs, in the service's own words."""
     if ending.kind == "error":
-        return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
+        return error_of(ending)
     records = [ending.jobs.get(uuid, {"uuid": uuid}) for uuid in uuids]
     bad = [_complaint(record) for record in records if record.get("status") != "COMPLETED"]
     if not bad:

@@ -463,6 +463,27 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     assert service.count("submit_file") == 2
 
 
+def test_a_task_that_was_deferred_by_an_older_version_goes_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    context: Any = {"ti": attempts.ti}
+    kept = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
+    resumed = {**kept, "event": {"kind": "done", "jobs": {}, "seconds": 1.0, "error": "", "transient": False}}
+    result = ingest(corpus.sources[:2], outcome).resume_execution("execute_complete", resumed, context)
+    assert counts(result) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(("transient", "is_final"), [(True, False), (False, True)])
+def test_a_trigger_that_can_learn_nothing_any_more_fails_the_task(
+    attempts: Attempts, outcome: Outcome, transient: bool, is_final: bool
+) -> None:
+    context: Any = {"ti": attempts.ti}
+    event = {"kind": "error", "error": "The login was refused.", "transient": transient}
+    with pytest.raises(exc.ComplianceError, match="The login was refused") as error:
+        ingest([], outcome).execute_complete(context, event)
+    assert isinstance(error.value, AirflowFailException) is is_final
+
+
 def test_equal_documents_may_share_a_job(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
