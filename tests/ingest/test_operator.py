@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import signal
 import threading
 import time
 from datetime import timedelta
@@ -24,6 +23,7 @@ from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome
 from tests.support.attempts import Attempts, heard
+from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
 
@@ -288,26 +288,22 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome)
 
-    def kill() -> None:
-        deadline = time.monotonic() + 30
-        while len(service.jobs()) < 15 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        service.finish_jobs(*[job["uuid"] for job in service.jobs()][:5])
-        while len(_texts(outcome)) < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGUSR1)
+    def five_texts_are_written() -> bool:
+        jobs = [job["uuid"] for job in service.jobs()]
+        if len(jobs) == 15:
+            service.finish_jobs(*jobs[:5])
+        return len(_texts(outcome)) == 5
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
-    try:
-        threading.Thread(target=kill).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with (
+        signalled_when(five_texts_are_written, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
     assert len(_texts(outcome)) == 5
     assert {job["status"] for job in service.jobs()} == {"COMPLETED"}  # the others are cancelled
     service.configure(jobs="instant")
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    # Lenient, so that it shows here how many documents are lost with their jobs.
+    assert counts(attempts.run(ingest(corpus.sources, outcome, max_failed=15))) == (15, 0, 0)
     assert service.count("get_content") == 15
 
 
@@ -412,20 +408,11 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
     monkeypatch.setattr(journal.Journal, "note", counted)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
-
-    def kill() -> None:
-        deadline = time.monotonic() + 30
-        while noted[0] < 15 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
-    try:
-        threading.Thread(target=kill).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with (
+        signalled_when(lambda: noted[0] == 15, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
     found, _ = journal.read(Location(f"{outcome.destination}/_ingest/d/r/t"))
     assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
