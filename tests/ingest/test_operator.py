@@ -21,8 +21,10 @@ from airflow_provider.ingest import journal
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.ingest.conftest import Corpus, Outcome
-from tests.support.attempts import Attempts, heard
+from tests.support.attempts import Attempts, fire, heard
+from tests.support.jobs import completed, running
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
@@ -63,6 +65,16 @@ def test_all_documents_become_texts_with_a_row_each(
     assert len(json.dumps(result)) < 500
 
 
+@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 5, "done"), (2, 1, "timeout")])
+def test_the_trigger_fires_as_jobs_complete_when_enough_have(
+    service: Emulator, enough: int, seconds: float, kind: str
+) -> None:
+    uuids = [completed(service), running(service)]
+    trigger = ComplianceIngestTrigger("compliance_default", uuids, 0.05, time.time() + seconds, enough=enough)
+    event = asyncio.run(fire(trigger))
+    assert (event["kind"], event["jobs"]) == (kind, {})
+
+
 def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
@@ -75,7 +87,8 @@ def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
         service.finish_jobs(*pending[: max(1, len(pending) // 2 + 1)])
 
     attempts.while_deferred = finish
-    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True))
+    # Who waits for all jobs does so until the time is up.
+    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True, timeout=20, max_failed=15))
     assert counts(result) == (15, 0, 0)
     assert outcome.texts == corpus.texts
     assert len(waited) >= 3
@@ -425,13 +438,16 @@ def test_faults_here_and_there_do_not_add_up(
     assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=1))) == (15, 0, 0)
 
 
-def test_texts_that_can_t_be_written_end_the_task(
+def test_a_text_that_can_t_be_written_ends_the_task_before_all_others_meet_the_same(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     outcome.destination.mkdir()
     (outcome.destination / "file").write_text("in the way")
-    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is"):
-        attempts.run(ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt"))
+    task = ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt", concurrency=2)
+    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is") as error:
+        attempts.run(task)
+    assert isinstance(error.value, exc.ComplianceStorageDeniedError)
+    assert service.count("get_content") <= 4
 
 
 def test_what_has_failed_is_not_tried_again_after_a_deferral(
