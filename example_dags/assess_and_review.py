@@ -45,17 +45,15 @@ def compliance_assess_and_review() -> None:
     )
 
     @task
-    def make_payloads(ingested: dict[str, Any], **context: Any) -> list[dict[str, Any]]:
+    def make_payloads(ingested: Any, **context: Any) -> list[dict[str, Any]]:
         """Make one assessment of each document; what belongs into it is the service's to say."""
         import json
 
         from airflow.providers.common.compat.sdk import ObjectStoragePath
 
         rows = map(json.loads, ObjectStoragePath(ingested["manifest"]).read_text().splitlines())
-        framework = context["params"]["framework"]
-        return [
-            {"contentUuid": row["uuid"], "framework": framework} for row in rows if row["status"] == "COMPLETED"
-        ]
+        uuids = [row["uuid"] for row in rows if row["status"] == "COMPLETED"]
+        return [{"contentUuid": uuid, "framework": context["params"]["framework"]} for uuid in uuids]
 
     payloads: Any = make_payloads(ingest.output)
     assess = ComplianceSubmitAssessmentOperator.partial(

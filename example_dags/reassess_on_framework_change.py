@@ -1,6 +1,7 @@
 """Assess documents again when a framework changes: Airflow watches the service's catalogue of frameworks.
 
-Only the frameworks that were added or changed are assessed again. Needs Airflow 3.0 or newer, for its asset watchers.
+Only the frameworks that were added or changed are assessed again. Needs Airflow 3.0 or newer, for its asset
+watchers.
 """
 
 from __future__ import annotations
@@ -54,7 +55,8 @@ def compliance_reassess_on_framework_change() -> None:
             for event in events:
                 log.info("%s", event.extra["payload"]["summary"])
                 changed |= set(event.extra["payload"]["framework_ids"])
-        ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]  # not removed ones
+        # Without those that were removed.
+        ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]
         rows = map(json.loads, ObjectStoragePath(context["params"]["manifest"]).read_text().splitlines())
         uuids = [row["uuid"] for row in rows if row["status"] == "COMPLETED"]
         return [{"contentUuid": uuid, "frameworkId": each} for uuid in uuids for each in ids]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
-import signal
 import threading
 import time
-from types import FrameType
 
 import pytest
 
 from airflow_provider.event_loop import EventLoop, for_each, in_thread
 from airflow_provider.exceptions import ComplianceInterruptedError
+from tests.support.signals import signalled_when
 
 
 class Ended(BaseException):
@@ -55,20 +53,11 @@ async def long_work(tidied: list[str], begun: threading.Event) -> None:
 def test_a_signal_ends_the_work_after_it_has_tidied_up(tidied: list[str]) -> None:
     begun = threading.Event()
 
-    def end(number: int, frame: FrameType | None) -> None:
+    def end() -> None:
         raise Ended
 
-    def send() -> None:
-        begun.wait(30)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, end)
-    try:
-        threading.Thread(target=send).start()
-        with pytest.raises(Ended):
-            EventLoop(1).run(long_work(tidied, begun))
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with signalled_when(begun.is_set, end), pytest.raises(Ended):
+        EventLoop(1).run(long_work(tidied, begun))
     assert tidied == ["tidied"]
 
 
@@ -101,7 +90,10 @@ def test_work_that_is_cancelled_before_it_begins_never_does(tidied: list[str]) -
 def test_cancel_after_the_end_does_nothing() -> None:
     loop = EventLoop(1)
     loop.run(asyncio.sleep(0))
-    loop.cancel()
+    cancelling = threading.Thread(target=loop.cancel, daemon=True)
+    cancelling.start()
+    cancelling.join(5)
+    assert not cancelling.is_alive()
 
 
 def test_a_cancelled_call_in_a_thread_is_seen_to_its_end() -> None:

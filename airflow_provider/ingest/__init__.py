@@ -1,1 +1,1 @@
-"""What an ingest run leaves behind; nothing here imports airflow."""
+"""One ingest: what to do, the doing of it, and what it leaves behind."""

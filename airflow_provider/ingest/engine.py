@@ -9,25 +9,24 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
     ComplianceError,
-    ComplianceHttpError,
     ComplianceNotFoundError,
     ComplianceStorageDeniedError,
     ComplianceTlsError,
 )
 from airflow_provider.ingest.documents import COMPLETED, FAILED, Document, now
 from airflow_provider.ingest.gate import Gate
+from airflow_provider.ingest.jobs import JobsUnderWay, News
 from airflow_provider.ingest.journal import Journal
 from airflow_provider.ingest.known import Known
-from airflow_provider.ingest.progress import Progress
+from airflow_provider.ingest.progress import Counts, Progress
 from airflow_provider.ingest.sources import SourceFile
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import store_text
-from airflow_provider.triggers.waiting import next_look
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 TRIES = 3  # so often a document meets passing faults until it counts as failed
 LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
-KILL_SECONDS = 15.0
 FETCH, REFRESH, SUBMIT = range(3)  # what is nearer to its end goes first
 
 # Not the fault of one document: all others would end the same way.
@@ -56,37 +54,6 @@ class Habits:
     deadline: float
     cancel_on_kill: bool
     may_leave: bool
-
-
-@dataclass
-class Counts:
-    """How many documents have come to which end."""
-
-    completed: int = 0
-    failed: int = 0
-    skipped: int = 0
-
-    @property
-    def done(self) -> int:
-        """How many have come to an end."""
-        return self.completed + self.failed + self.skipped
-
-    def add(self, status: str) -> None:
-        """Count one."""
-        match status:
-            case "COMPLETED":
-                self.completed += 1
-            case "SKIPPED":
-                self.skipped += 1
-            case _:
-                self.failed += 1
-
-
-@dataclass
-class _Waiting:
-    documents: list[Document]  # a service may give one job to equal documents
-    since: float
-    look_at: float
 
 
 Step = Callable[[Document], Awaitable[None]]
@@ -122,8 +89,7 @@ class Ingest:
         self._gate = Gate(habits.concurrency, lambda: client.throttlings)
         self._queue: asyncio.PriorityQueue[tuple[int, int, Step, Document]] = asyncio.PriorityQueue()
         self._order = itertools.count()
-        self._waiting: dict[str, _Waiting] = {}
-        self._has_waiting = asyncio.Event()
+        self._jobs = JobsUnderWay(client, self._gate, habits.poll_interval, self._hear, log)
         # A submit that is not in the journal would be made again after a crash.
         self._unwritten = asyncio.Semaphore(habits.concurrency)
         self._busy = 0
@@ -135,7 +101,7 @@ class Ingest:
     @property
     def waiting(self) -> list[str]:
         """The jobs that are still under way."""
-        return list(self._waiting)
+        return self._jobs.uuids
 
     async def run(self) -> None:
         """Work until all documents are done, the time is up, or only waiting is left that others can do."""
@@ -143,7 +109,7 @@ class Ingest:
             self._enter(document)
         self._look_for_end()
         progress = Progress(self.counts, len(self._documents), self._log)
-        keepers = (self._journal.keep(), progress.keep(), self._poll(), self._watch_time())
+        keepers = (self._journal.keep(), progress.keep(), self._jobs.keep(), self._watch_time())
         workers = (self._work() for _ in range(self._habits.concurrency))
         try:
             async with asyncio.TaskGroup() as group:
@@ -151,8 +117,9 @@ class Ingest:
                 await self._over.wait()
                 for task in tasks:
                     task.cancel()
-        except asyncio.CancelledError:
-            await self._tidy_up()
+        except asyncio.CancelledError:  # the task is killed
+            await self._journal.flush()
+            await self._cancel()
             raise
         except BaseExceptionGroup as errors:
             await self._journal.flush()
@@ -166,7 +133,7 @@ class Ingest:
         if document.status:
             self.counts.add(document.status)
         elif document.uuid:
-            self._wait_for(document)
+            self._jobs.add(document)
         else:
             self._put(SUBMIT, self._submit, document)
 
@@ -230,7 +197,10 @@ class Ingest:
         document.refreshed += 1
         document.attempts += 1
         self._journal.note(document)
-        self._wait_for(document) if job.status == FAILED else self._see(document, job)
+        if job.status == FAILED:  # as it was before: the service has not begun yet
+            self._jobs.add(document)
+        else:
+            self._see(document, job)
 
     async def _fetch(self, document: Document) -> None:
         target = self._target_of(document)
@@ -242,58 +212,13 @@ class Ingest:
             await self._known.remember(document)
         self._end(document)
 
-    def _wait_for(self, document: Document) -> None:
-        moment = time.monotonic()
-        look_at = next_look(moment, moment, self._habits.poll_interval)
-        entry = self._waiting.setdefault(document.uuid, _Waiting([], moment, look_at))
-        entry.documents.append(document)
-        self._has_waiting.set()
-
-    async def _poll(self) -> None:
-        while True:
-            self._has_waiting.clear()
-            if not self._waiting:
-                await self._has_waiting.wait()
-            moment = time.monotonic()
-            due = [uuid for uuid, each in self._waiting.items() if each.look_at <= moment]
-            if due:
-                # Batch by batch, so that the first texts are fetched while the next jobs are looked at.
-                for start in range(0, len(due), self._client.settings.batch_size):
-                    await self._look_at(due[start : start + self._client.settings.batch_size])
-            else:
-                first = min(each.look_at for each in self._waiting.values())
-                await asyncio.sleep(min(first - moment, 1.0))
-
-    async def _look_at(self, uuids: list[str]) -> None:
-        try:
-            async with self._gate.passage():
-                jobs = await self._client.get_statuses(uuids)
-        except ComplianceError as error:
-            if error.transient:
-                self._log.warning("The jobs can't be looked at right now, going on: %s", error)
-                jobs = None
-            elif not isinstance(error, ComplianceHttpError):
-                raise
-            elif len(uuids) > 1:
-                for uuid in uuids:  # one of them is the culprit; the others must not suffer
-                    await self._look_at([uuid])
-                return
-            else:
-                for document in self._waiting.pop(uuids[0]).documents:
-                    self._end(document, error)
-                self._look_for_end()
-                return
-        moment = time.monotonic()
-        for uuid in uuids:
-            entry = self._waiting[uuid]
-            job = jobs.get(uuid) if jobs is not None else None
-            if jobs is None or (job and not job.status.is_final):
-                entry.look_at = next_look(moment, entry.since, self._habits.poll_interval)
-            else:
-                del self._waiting[uuid]
-                self._active_at = moment
-                for document in entry.documents:
-                    self._see(document, job)
+    def _hear(self, document: Document, news: News) -> None:
+        """Take what the look at a job has brought."""
+        if isinstance(news, ComplianceError):
+            self._end(document, news)
+        else:
+            self._active_at = time.monotonic()
+            self._see(document, news)
         self._look_for_end()
 
     def _see(self, document: Document, job: ContentJob | None) -> None:
@@ -308,7 +233,7 @@ class Ingest:
             else:
                 self._end(document, job.error or "The service gave no reason.")
         elif job and not job.status.is_final:
-            self._wait_for(document)
+            self._jobs.add(document)
         elif document.is_inherited:
             self._log.info("Job %s of an earlier attempt is gone: submitting anew.", document.uuid)
             document.uuid = ""
@@ -335,33 +260,12 @@ class Ingest:
 
     async def _give_up(self) -> None:
         """End what has not ended in time."""
-        jobs = self.waiting
         for document in self._documents:
             if not document.status:
                 self._end(document, "Not finished in time.")
-        self._waiting.clear()
+        await self._cancel()
+        self._jobs.clear()
+
+    async def _cancel(self) -> None:
         if self._habits.cancel_on_kill:
-            await self._cancel(jobs)
-
-    async def _tidy_up(self) -> None:
-        """Write down what is done, and cancel what is not, when the task is killed."""
-        await self._journal.flush()
-        if self._habits.cancel_on_kill:
-            await self._cancel(self.waiting)
-
-    async def _cancel(self, uuids: list[str]) -> None:
-        async def cancel(uuid: str) -> None:
-            try:
-                await self._client.cancel(uuid)
-            except ComplianceNotFoundError:
-                pass
-            except ComplianceError as error:
-                self._log.warning("Job %s could not be cancelled: %s", uuid, error)
-
-        if uuids:
-            self._log.info("Cancelling %s jobs.", len(uuids))
-            try:
-                async with asyncio.timeout(KILL_SECONDS):
-                    await for_each(cancel, uuids, self._habits.concurrency)
-            except TimeoutError:
-                self._log.warning("Not all jobs could be cancelled within %.0f s.", KILL_SECONDS)
+            await self._jobs.cancel()

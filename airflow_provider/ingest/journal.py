@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.layout import MANIFEST
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
@@ -22,7 +23,6 @@ from airflow_provider.storage.locations import Location
 log = logging.getLogger(__name__)
 
 SEGMENT = "journal-"
-MANIFEST = "manifest.jsonl"
 
 
 class Journal:

@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import SKIPPED, Document
+from airflow_provider.ingest.layout import OWN
 from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.files import put
@@ -23,7 +24,7 @@ class Known:
     """
 
     def __init__(self, root: Location, max_age: float | None) -> None:
-        self.folder = root / "_ingest" / "known"
+        self.folder = root / OWN / "known"
         self.max_age = max_age
 
     def skip(self, document: Document) -> bool:

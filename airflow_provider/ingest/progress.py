@@ -5,14 +5,36 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from airflow_provider.ingest.engine import Counts
+from dataclasses import dataclass
+from typing import Any
 
 SAY_EVERY = 10.0  # seconds between two lines
 DRAW_EVERY = 0.2
 WIDTH = 30
+
+
+@dataclass
+class Counts:
+    """How many documents have come to which end."""
+
+    completed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    @property
+    def done(self) -> int:
+        """How many have come to an end."""
+        return self.completed + self.failed + self.skipped
+
+    def add(self, status: str) -> None:
+        """Count one."""
+        match status:
+            case "COMPLETED":
+                self.completed += 1
+            case "SKIPPED":
+                self.skipped += 1
+            case _:
+                self.failed += 1
 
 
 class Progress:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,17 +11,18 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 
 from airflow_provider import lineage
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.event_loop import EventLoop, for_each, in_thread
-from airflow_provider.exceptions import ComplianceIngestError, ComplianceJobTimeoutError
+from airflow_provider.event_loop import EventLoop
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.ingest import layout
+from airflow_provider.ingest.chunks import chunk
 from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
 from airflow_provider.storage import names
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.templates import items_of
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.triggers.waiting import Ending, Limit, problem
+from airflow_provider.triggers.waiting import Ending, Limit, error_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -30,30 +30,10 @@ if TYPE_CHECKING:
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.engine import Habits
 
-NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
-FAILURES_SHOWN = 5
+__all__ = ["ComplianceIngestOperator", "chunk"]
+
 TITLE = 100  # characters
 USEFUL = 0.5  # share of the jobs under way after which a worker is worth it
-
-
-def chunk(items: Any, size: int) -> Any:
-    """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
-
-    :param items: a list, or what a task returns
-    :param size: how many at most are in one part
-    """
-    if size < 1:
-        raise ValueError(f"size is at least 1, not {size!r}.")
-    if hasattr(items, "operator"):  # the result of a task
-        from airflow.providers.common.compat.sdk import task
-
-        return task(task_id=f"chunk_{items.operator.task_id}")(_chunked)(items, size)
-    return _chunked(items, size)
-
-
-def _chunked(items: Any, size: int) -> list[list[Any]]:
-    many = list(items)
-    return [many[start : start + size] for start in range(0, len(many), size)]
 
 
 class ComplianceIngestOperator(BaseOperator):
@@ -152,19 +132,17 @@ class ComplianceIngestOperator(BaseOperator):
 
     @ends_task
     def execute_complete(
-        self,
-        context: Context,
-        event: Any = None,
-        limit: str = "timeout",
-        deadline: float = 0.0,
-        started: str = "",
+        self, context: Context, event: Any = None, deadline: float = 0.0, started: str = "", **older: Any
     ) -> dict[str, Any]:
-        """Go on after the trigger's event."""
+        """Go on after the trigger's event.
+
+        :param older: what another version of this operator wrote down when the task deferred
+        """
         ending = Ending.of(event)
         if ending.kind == "error":
-            error = problem(ending, []) or ComplianceJobTimeoutError(ending.error)
+            error = error_of(ending)
             raise error if ending.transient else without_retries(error)
-        return self._go_on(context, Limit(limit, deadline), started, retries=False)
+        return self._go_on(context, Limit("timeout", deadline), started, retries=False)
 
     def on_kill(self) -> None:
         """Write down what is done, and cancel the jobs that are under way."""
@@ -182,17 +160,18 @@ class ComplianceIngestOperator(BaseOperator):
         """
         from airflow_provider.ingest.engine import Habits
         from airflow_provider.ingest.journal import read
+        from airflow_provider.ingest.resuming import documents_of, look_for_texts
         from airflow_provider.ingest.sources import resolve
 
         name_mapped_task(self, context)
-        names.check_template(self.file_name_template, NAME_FIELDS)
+        names.check_template(self.file_name_template, layout.NAME_FIELDS)
         destination = Location(str(self.destination))
         with storage_errors(destination):
             _ = destination.fs  # asks Airflow for the connection: here, not in another thread
-        folder = destination / self._own_folder(context)
+        folder = destination / layout.own_folder(context["ti"])
         sources = resolve(self.sources)
         earlier, after = read(folder)
-        documents = self._documents(sources, earlier, retries)
+        documents = documents_of(sources, earlier, retries=retries, log=self.log)
         if not documents:
             self.log.warning("There is nothing to ingest.")
         habits = Habits(
@@ -208,7 +187,7 @@ class ComplianceIngestOperator(BaseOperator):
         self._loop = EventLoop(threads=2 * self.concurrency + 2)
         if retries:
             destination.fs.invalidate_cache()
-            self._loop.run(self._look_for_texts(documents))
+            self._loop.run(look_for_texts(documents, 2 * self.concurrency))
         waiting = self._loop.run(self._ingest(hook, documents, destination, folder, after, habits))
         if waiting:
             self.log.info("Waiting for %s jobs in the triggerer.", len(waiting))
@@ -218,7 +197,7 @@ class ComplianceIngestOperator(BaseOperator):
                     self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
                 ),
                 method_name="execute_complete",
-                kwargs={"limit": limit.name, "deadline": limit.deadline, "started": started},
+                kwargs={"deadline": limit.deadline, "started": started},
                 timeout=limit.for_airflow,
             )
         return self._conclude(context, hook, documents, folder, started)
@@ -237,45 +216,16 @@ class ComplianceIngestOperator(BaseOperator):
         from airflow_provider.ingest.known import Known
 
         def target_of(document: Document) -> Location:
-            return destination / self._name_of(document)
+            return destination / layout.name_of(document, self.file_name_template)
 
         known = None
         if self.skip_unchanged:
             age = self.max_age.total_seconds() if isinstance(self.max_age, timedelta) else self.max_age
-            known = Known(Location(self._root()), age)
+            known = Known(Location(str(self.root or layout.root_of(destination.uri))), age)
         async with await hook.get_async_conn() as client:
             ingest = Ingest(client, documents, target_of, Journal(folder, after), habits, self.log, known)
             await ingest.run()
             return ingest.waiting
-
-    async def _look_for_texts(self, documents: list[Document]) -> None:
-        """Let a document whose text has been removed be done again."""
-        from airflow_provider.ingest.documents import COMPLETED
-
-        async def look(number: int) -> None:
-            document = documents[number]
-            if await in_thread(Location(document.path).size) != document.bytes:
-                document.status = ""
-
-        completed = [number for number, each in enumerate(documents) if each.status == COMPLETED]
-        await for_each(look, completed, 2 * self.concurrency)
-
-    def _documents(self, sources: list[str], earlier: dict[str, Document], retries: bool) -> list[Document]:
-        """Say what is to be done: all that is new or not finished."""
-        from airflow_provider.ingest.documents import FAILED, Document
-
-        if earlier:
-            self.log.info("Going on where an earlier attempt was: %s documents are known.", len(earlier))
-        documents: list[Document] = []
-        for source in sources:
-            document = earlier.get(source) or Document(source)
-            document.is_inherited = bool(document.uuid)
-            if document.status == FAILED and retries:
-                document = Document(source, attempts=document.attempts)
-            documents.append(document)
-            if not document.is_page:
-                _ = Location(source).fs  # asks Airflow for the connection, once for each
-        return documents
 
     def _conclude(
         self,
@@ -285,60 +235,23 @@ class ComplianceIngestOperator(BaseOperator):
         folder: Location,
         started: str,
     ) -> dict[str, Any]:
-        from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED
         from airflow_provider.ingest.journal import remove
+        from airflow_provider.ingest.publishing import check_failures, publish, result_of
 
-        counts = {
-            status: sum(each.status == status for each in documents)
-            for status in (COMPLETED, FAILED, SKIPPED)
-        }
-        loop = self._loop = EventLoop(threads=2)
-        manifest, report = loop.run(self._publish(context, documents, folder, started))
+        destination = str(self.destination)
+        self._loop = EventLoop(threads=2)
+        manifest, report = self._loop.run(publish(context["ti"], documents, folder, destination, started))
         remove(folder)
-        result: dict[str, Any] = {
-            "manifest": manifest.uri,
-            "completed": counts[COMPLETED],
-            "failed": counts[FAILED],
-            "skipped": counts[SKIPPED],
-        }
-        context["ti"].xcom_push(key=REPORT_URL, value=self._link_to(report))
+        result = result_of(documents, manifest)
+        link = layout.link_to(report, destination, self.report_base_url)
+        context["ti"].xcom_push(key=REPORT_URL, value=link)
         self._report_lineage(hook, documents)
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update(
-                    {**result, "destination": str(self.destination)}
-                )
-        failed = [each for each in documents if each.status == FAILED]
+                context["outlet_events"][outlet].extra.update({**result, "destination": destination})
         self.log.info("Manifest: %s, report: %s", manifest, report)
-        allowed = self._allowed(len(documents))
-        if len(failed) > allowed:
-            error = ComplianceIngestError(_complaint(failed, len(documents), self.max_failed, manifest))
-            hopeless = sum(each.is_hopeless for each in failed)
-            raise without_retries(error) if hopeless > allowed else error
+        check_failures(documents, self.max_failed, manifest)
         return result
-
-    async def _publish(
-        self, context: Context, documents: list[Document], folder: Location, started: str
-    ) -> tuple[Location, Location]:
-        from airflow_provider.ingest.journal import write_manifest
-        from airflow_provider.ingest.report import Run, render_report
-        from airflow_provider.storage.texts import store_bytes
-
-        ti: Any = context["ti"]
-        report = folder / "report.html"
-        run = Run(
-            dag_id=ti.dag_id,
-            task_id=ti.task_id,
-            run_id=ti.run_id,
-            map_index=ti.map_index,
-            started=started,
-            ended=datetime.now(UTC),
-            destination=str(self.destination),
-            manifest=(folder / "manifest.jsonl").uri,
-        )
-        page = render_report((each.row() for each in documents), run)
-        await store_bytes(page.encode("utf-8", "replace"), report)
-        return await write_manifest(folder, documents), report
 
     def _report_lineage(self, hook: ComplianceHook, documents: list[Document]) -> None:
         from airflow_provider.ingest.documents import COMPLETED
@@ -349,54 +262,3 @@ class ComplianceIngestOperator(BaseOperator):
             if each.status == COMPLETED
         ]
         lineage.report(hook, self._transfers)
-
-    def _own_folder(self, context: Context) -> str:
-        """Name a folder that no other task instance has; all attempts of this one have the same."""
-        ti: Any = context["ti"]
-        shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
-        return "/".join(
-            ("_ingest", names.safe(ti.dag_id), names.safe(ti.run_id), names.safe(ti.task_id) + shard)
-        )
-
-    def _name_of(self, document: Document) -> str:
-        mark = hashlib.sha256(document.source.encode("utf-8", "replace")).hexdigest()[:12]
-        name = names.safe(names.name_in(document.source), otherwise="document")
-        stem, _, suffix = name.rpartition(".")
-        values = {
-            "source_name": name,
-            "source_stem": stem if stem and len(suffix) <= 5 else name,
-            "source_hash": mark,
-            "uuid": document.uuid,
-        }
-        return names.fill_in(self.file_name_template, values)
-
-    def _root(self) -> str:
-        if self.root:
-            return str(self.root)
-        kept: list[str] = []
-        for part in str(self.destination).rstrip("/").split("/"):
-            if "=" in part:
-                break
-            kept.append(part)
-        return "/".join(kept)
-
-    def _allowed(self, total: int) -> float:
-        return self.max_failed if self.max_failed >= 1 else self.max_failed * total
-
-    def _link_to(self, report: Location) -> str:
-        if not self.report_base_url:
-            return report.uri
-        return (
-            self.report_base_url.rstrip("/")
-            + "/"
-            + report.uri.removeprefix(str(self.destination)).lstrip("/")
-        )
-
-
-def _complaint(failed: list[Document], total: int, allowed: float, manifest: Location) -> str:
-    first = "; ".join(f"'{each.source}': {each.error}" for each in failed[:FAILURES_SHOWN])
-    more = f"; and {len(failed) - FAILURES_SHOWN} more" if len(failed) > FAILURES_SHOWN else ""
-    return (
-        f"{len(failed)} of {total} documents failed, more than max_failed={allowed:g} allows: {first}{more}. "
-        f"The others are written; all are in {manifest}."
-    )

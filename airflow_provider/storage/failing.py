@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -16,12 +16,22 @@ from airflow_provider.exceptions import (
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
 
+Doing = Literal["written", "read", "looked at", "searched", "tidied up"]
+
+# What one must be allowed to do for that.
+_RIGHTS: dict[Doing, str] = {
+    "written": "write there",
+    "read": "read there",
+    "looked at": "read there",
+    "searched": "list what is there",
+    "tidied up": "delete there",
+}
 _SHOWN = 300
 _SIGNATURES = re.compile(r"(?i)\b(sig|signature|x-amz-[a-z-]+|token|access_token)=[^&\s'\"]+")
 
 
 @contextmanager
-def storage_errors(location: Location, doing: str = "written") -> Iterator[None]:
+def storage_errors(location: Location, doing: Doing = "written") -> Iterator[None]:
     """Turn whatever a store raises into an error of ours.
 
     :param doing: what can't be done with the location
@@ -34,7 +44,7 @@ def storage_errors(location: Location, doing: str = "written") -> Iterator[None]
         raise _explained(error, location, doing) from error
 
 
-def _explained(error: Exception, location: Location, doing: str) -> ComplianceError:
+def _explained(error: Exception, location: Location, doing: Doing) -> ComplianceError:
     said = _said(error)
     problem = f"'{location}' can't be {doing}: {said}"
     for cause in _causes(error):
@@ -48,9 +58,9 @@ def _explained(error: Exception, location: Location, doing: str) -> ComplianceEr
             )
             hint = "" if location.conn_id else f", or name a connection: {location.protocol}://conn_id@…"
             return ComplianceStorageDeniedError(
-                f"{problem} Check that the {who} has credentials, and that they may write there{hint}."
+                f"{problem} Check that the {who} has credentials, and that they may {_RIGHTS[doing]}{hint}."
                 if location.protocol != "file"
-                else f"{problem} Check who may write to that folder."
+                else f"{problem} Check who may {_RIGHTS[doing]}."
             )
         if isinstance(cause, FileNotFoundError) or status == 404:
             return ComplianceStorageDeniedError(

@@ -55,9 +55,14 @@ def name_in(source: str) -> str:
 
 def fields_of(job: ContentJob) -> dict[str, str]:
     """Return what a job gives to a template of names."""
-    name = safe(source_name(job), otherwise=safe(job.uuid))
-    stem = PurePosixPath(name).stem
-    return {"uuid": safe(job.uuid), "source_name": name, "source_stem": stem}
+    uuid = safe(job.uuid)
+    return {"uuid": uuid, **source_fields(source_name(job), otherwise=uuid)}
+
+
+def source_fields(name: str, otherwise: str) -> dict[str, str]:
+    """Return what the name of a document gives to a template of names."""
+    name = safe(name, otherwise)
+    return {"source_name": name, "source_stem": PurePosixPath(name).stem}
 
 
 def check_template(template: str, known: Sequence[str]) -> None:

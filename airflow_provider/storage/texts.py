@@ -30,10 +30,10 @@ _GZIP = 31  # the window of zlib that means gzip; without name and time, so that
 
 @dataclass(frozen=True)
 class Written:
-    """What was written: the object's size and hash, as it is in the store."""
+    """What is in the store: the object's size and hash; no hash where an older object was left."""
 
     bytes: int
-    sha256: str
+    sha256: str | None
 
 
 async def store_text(
@@ -43,7 +43,8 @@ async def store_text(
 
     One that breaks off on the way is fetched again, from its beginning.
     """
-    for attempt in range(AGAIN + 1):
+    attempt = 0
+    while True:
         begun = False
         try:
             async with client.stream_content(uuid) as pieces:
@@ -55,7 +56,7 @@ async def store_text(
                 raise
             log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
         await asyncio.sleep(PAUSE * 2**attempt)
-    raise AssertionError("unreachable")
+        attempt += 1
 
 
 async def store_bytes(data: bytes, location: Location) -> Written:
@@ -88,8 +89,8 @@ async def _store_large(
             if writing:
                 await writing
         finally:
-            if writing and not writing.done():
-                await asyncio.wait([writing])
+            if writing:
+                await asyncio.gather(writing, return_exceptions=True)
         return await in_thread(sink.finish)
     except BaseException:
         await in_thread(sink.discard)

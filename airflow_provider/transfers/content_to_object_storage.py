@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -11,12 +10,8 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 
 from airflow_provider import lineage
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.event_loop import EventLoop, for_each, in_thread
-from airflow_provider.exceptions import (
-    ComplianceInputError,
-    ComplianceJobError,
-    ComplianceStorageDeniedError,
-)
+from airflow_provider.event_loop import EventLoop
+from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import ends_task, without_retries
 from airflow_provider.storage import names
@@ -38,7 +33,6 @@ if TYPE_CHECKING:
 RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
 JOB_FIELDS = ("uuid", "source_name", "source_stem")
 URIS_IN_EVENT = 100  # an asset event is kept for ever, so it stays small
-EMPTY_GZIP = 20  # bytes of a gzip file with nothing in it
 
 
 class ComplianceContentToObjectStorageOperator(BaseOperator):
@@ -171,7 +165,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         _check_completed(uuids, jobs)
         targets = self._targets(context, uuids, jobs)
         self._loop = EventLoop(threads=2 * self.concurrency)
-        results = self._loop.run(self._work(hook, targets))
+        results = self._loop.run(self._store(hook, targets))
         uris = [targets[uuid].uri for uuid in uuids]
         host = urlsplit(hook.get_conn().settings.base_url).netloc
         self._transfers = [
@@ -203,48 +197,20 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         made = {uuid: names.fill_in(template, {**run, **names.fields_of(jobs[uuid])}) for uuid in uuids}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
-    async def _work(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, _Result]:
-        from airflow_provider.storage.texts import store_text
+    async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
+        from airflow_provider.storage.bulk import store_texts
 
-        there = {} if self.overwrite == "replace" else await self._existing(targets)
-        if there and self.overwrite == "fail":
-            first = targets[next(iter(there))]
-            more = f", and {len(there) - 1} more," if len(there) > 1 else ""
-            raise ComplianceStorageDeniedError(
-                f"'{first}'{more} exists already, so nothing was written. Remove it, or choose "
-                "overwrite='replace' or 'skip'."
+        async with await hook.get_async_conn() as client:
+            return await store_texts(
+                client,
+                targets,
+                overwrite=self.overwrite,
+                compress=self.compression == "gzip",
+                concurrency=self.concurrency,
+                log=self.log,
             )
 
-        async def store(uuid: str) -> _Result:
-            written = await store_text(client, uuid, targets[uuid], compress=self.compression == "gzip")
-            self._say(uuid, targets[uuid], written)
-            return _Result(written.bytes, written.sha256)
-
-        wanted = [uuid for uuid in targets if uuid not in there]
-        async with await hook.get_async_conn() as client:
-            results = await for_each(store, wanted, self.concurrency)
-        for uuid, size in there.items():
-            self.log.info("'%s' is there already, with %s bytes: not written.", targets[uuid], size)
-            results[uuid] = _Result(size, None)
-        return results
-
-    async def _existing(self, targets: Mapping[str, Location]) -> dict[str, int]:
-        """Find the objects that are there already, with their sizes."""
-
-        async def look(uuid: str) -> int | None:
-            return await in_thread(targets[uuid].size)
-
-        next(iter(targets.values())).fs.invalidate_cache()  # others may have written meanwhile
-        found = await for_each(look, list(targets), self.concurrency)
-        return {uuid: size for uuid, size in found.items() if size is not None}
-
-    def _say(self, uuid: str, target: Location, written: Written) -> None:
-        if written.bytes == 0 or (self.compression and written.bytes <= EMPTY_GZIP):
-            self.log.warning("Job %s is completed, but its text is empty: '%s' is too.", uuid, target)
-        else:
-            self.log.debug("The text of job %s is at '%s': %s bytes.", uuid, target, written.bytes)
-
-    def _tell(self, context: Context, uris: list[str], results: list[_Result]) -> None:
+    def _tell(self, context: Context, uris: list[str], results: list[Written]) -> None:
         """Push what is known of the objects, and give it to the assets that the task makes."""
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
@@ -260,12 +226,6 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 )
         where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
         self.log.info("Texts are in the store: %s, %s bytes.", where, sum(result.bytes for result in results))
-
-
-@dataclass(frozen=True)
-class _Result:
-    bytes: int
-    sha256: str | None
 
 
 def _check_completed(uuids: Sequence[str], jobs: Mapping[str, ContentJob]) -> None:

@@ -87,10 +87,15 @@ def _deadline(limit: Limit) -> float:
     return limit.deadline
 
 
+def error_of(ending: Ending) -> ComplianceError:
+    """Return why nothing can be learnt any more."""
+    return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
+
+
 def problem(ending: Ending, ids: Collection[str], noun: str = "job") -> ComplianceError | None:
     """Say what is wrong with the end of a wait for these, in the service's own words."""
     if ending.kind == "error":
-        return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
+        return error_of(ending)
     records = {each: ending.jobs.get(each, {}) for each in ids}
     bad = [
         f"{noun.capitalize()} {each} {_complaint(record)}"

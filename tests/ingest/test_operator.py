@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import os
-import signal
 import threading
 import time
 from datetime import timedelta
@@ -22,8 +21,11 @@ from airflow_provider.ingest import journal
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.ingest.conftest import Corpus, Outcome
-from tests.support.attempts import Attempts, heard
+from tests.support.attempts import Attempts, fire, heard
+from tests.support.jobs import completed, running
+from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
 
@@ -63,6 +65,16 @@ def test_all_documents_become_texts_with_a_row_each(
     assert len(json.dumps(result)) < 500
 
 
+@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 5, "done"), (2, 1, "timeout")])
+def test_the_trigger_fires_as_jobs_complete_when_enough_have(
+    service: Emulator, enough: int, seconds: float, kind: str
+) -> None:
+    uuids = [completed(service), running(service)]
+    trigger = ComplianceIngestTrigger("compliance_default", uuids, 0.05, time.time() + seconds, enough=enough)
+    event = asyncio.run(fire(trigger))
+    assert (event["kind"], event["jobs"]) == (kind, {})
+
+
 def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
@@ -75,7 +87,8 @@ def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
         service.finish_jobs(*pending[: max(1, len(pending) // 2 + 1)])
 
     attempts.while_deferred = finish
-    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True))
+    # Who waits for all jobs does so until the time is up.
+    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True, timeout=20, max_failed=15))
     assert counts(result) == (15, 0, 0)
     assert outcome.texts == corpus.texts
     assert len(waited) >= 3
@@ -288,26 +301,22 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome)
 
-    def kill() -> None:
-        deadline = time.monotonic() + 30
-        while len(service.jobs()) < 15 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        service.finish_jobs(*[job["uuid"] for job in service.jobs()][:5])
-        while len(_texts(outcome)) < 5 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGUSR1)
+    def five_texts_are_written() -> bool:
+        jobs = [job["uuid"] for job in service.jobs()]
+        if len(jobs) == 15:
+            service.finish_jobs(*jobs[:5])
+        return len(_texts(outcome)) == 5
 
-    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
-    try:
-        threading.Thread(target=kill).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with (
+        signalled_when(five_texts_are_written, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
     assert len(_texts(outcome)) == 5
     assert {job["status"] for job in service.jobs()} == {"COMPLETED"}  # the others are cancelled
     service.configure(jobs="instant")
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    # Lenient, so that it shows here how many documents are lost with their jobs.
+    assert counts(attempts.run(ingest(corpus.sources, outcome, max_failed=15))) == (15, 0, 0)
     assert service.count("get_content") == 15
 
 
@@ -343,6 +352,10 @@ def test_names_follow_the_template(
     attempts.run(ingest(corpus.sources[:1], outcome, file_name_template="a/{source_name}/{source_hash}.txt"))
     mark = hashlib.sha256(corpus.sources[0].encode()).hexdigest()[:12]
     assert outcome.files == {f"a/{corpus.samples[0].path.name}/{mark}.txt"}
+    copy = corpus.folder / "Teil 1.2 von Anfang an.pdf"
+    copy.write_bytes(corpus.samples[0].path.read_bytes())
+    attempts.run(ingest([str(copy)], outcome, file_name_template="b/{source_stem}.txt"))
+    assert "b/Teil 1.2 von Anfang an.txt" in outcome.files
     with pytest.raises(AirflowFailException, match=r"unknown field \{ds\}"):
         attempts.run(ingest(corpus.sources, outcome, file_name_template="{ds}"))
 
@@ -408,20 +421,11 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
     monkeypatch.setattr(journal.Journal, "note", counted)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
-
-    def kill() -> None:
-        deadline = time.monotonic() + 30
-        while noted[0] < 15 and time.monotonic() < deadline:
-            time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
-    try:
-        threading.Thread(target=kill).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with (
+        signalled_when(lambda: noted[0] == 15, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
     found, _ = journal.read(Location(f"{outcome.destination}/_ingest/d/r/t"))
     assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
@@ -434,13 +438,16 @@ def test_faults_here_and_there_do_not_add_up(
     assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=1))) == (15, 0, 0)
 
 
-def test_texts_that_can_t_be_written_end_the_task(
+def test_a_text_that_can_t_be_written_ends_the_task_before_all_others_meet_the_same(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     outcome.destination.mkdir()
     (outcome.destination / "file").write_text("in the way")
-    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is"):
-        attempts.run(ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt"))
+    task = ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt", concurrency=2)
+    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is") as error:
+        attempts.run(task)
+    assert isinstance(error.value, exc.ComplianceStorageDeniedError)
+    assert service.count("get_content") <= 4
 
 
 def test_what_has_failed_is_not_tried_again_after_a_deferral(
@@ -457,6 +464,27 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     assert counts(attempts.run(task)) == (2, 1, 0)
     assert late.exists()
     assert service.count("submit_file") == 2
+
+
+def test_a_task_that_was_deferred_by_an_older_version_goes_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    context: Any = {"ti": attempts.ti}
+    kept = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
+    resumed = {**kept, "event": {"kind": "done", "jobs": {}, "seconds": 1.0, "error": "", "transient": False}}
+    result = ingest(corpus.sources[:2], outcome).resume_execution("execute_complete", resumed, context)
+    assert counts(result) == (2, 0, 0)
+
+
+@pytest.mark.parametrize(("transient", "is_final"), [(True, False), (False, True)])
+def test_a_trigger_that_can_learn_nothing_any_more_fails_the_task(
+    attempts: Attempts, outcome: Outcome, transient: bool, is_final: bool
+) -> None:
+    context: Any = {"ti": attempts.ti}
+    event = {"kind": "error", "error": "The login was refused.", "transient": transient}
+    with pytest.raises(exc.ComplianceError, match="The login was refused") as error:
+        ingest([], outcome).execute_complete(context, event)
+    assert isinstance(error.value, AirflowFailException) is is_final
 
 
 def test_equal_documents_may_share_a_job(

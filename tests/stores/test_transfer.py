@@ -5,13 +5,10 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
-import os
 import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
@@ -26,6 +23,7 @@ from airflow_provider.transfers.content_to_object_storage import ComplianceConte
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed, in_our_hands
+from tests.support.signals import signalled_when, until
 
 MIB = 1 << 20
 LINE = "All work and no play makes a dull text. "
@@ -50,14 +48,6 @@ def transfer(uuid: Any, destination: str, **kwargs: Any) -> ComplianceContentToO
     return ComplianceContentToObjectStorageOperator(
         **{"task_id": "t", "uuid": uuid, "destination": destination, **kwargs}
     )
-
-
-def until(condition: Callable[[], Any]) -> None:
-    """Wait for something that happens elsewhere."""
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize(
@@ -123,24 +113,16 @@ def test_a_text_that_breaks_off_leaves_nothing(
 
 
 def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
-    """As Airflow asks a task to end: a signal, whose handler calls `on_kill`."""
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=120, times=None)
     task = transfer(uuid, f"{store.base}x.txt")
-    before = signal.signal(signal.SIGUSR1, lambda *_: task.on_kill())
-    try:
-        threading.Thread(target=_signal_when, args=(lambda: _is_under_way(service, store),)).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with (
+        signalled_when(lambda: _is_under_way(service, store), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
     assert store.keys() == set()
     assert store.unfinished() == 0 or store.kind == "azurite"
-
-
-def _signal_when(condition: Callable[[], Any]) -> None:
-    until(condition)
-    os.kill(os.getpid(), signal.SIGUSR1)
 
 
 def _is_under_way(service: Emulator, store: Store) -> bool:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
-import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -15,10 +13,14 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.storage import files as storage_files
 from airflow_provider.storage import texts
+from airflow_provider.storage.files import WholeFile
+from airflow_provider.storage.locations import Location
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.support.attempts import Attempts, heard
 from tests.support.jobs import completed, running
+from tests.support.signals import signalled_when
 
 LARGE = "All work and no play makes a dull text. " * 100_000  # 4 MB
 
@@ -290,30 +292,27 @@ def test_a_destination_that_is_none_ends_the_task(
     assert service.count("get_content") == 0
 
 
-def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
-    """As Airflow does it: a signal, whose handler calls `on_kill`, and then the end."""
-    uuid = completed(service, text=LARGE)
+def test_a_killed_task_leaves_nothing(
+    service: Emulator, attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Location] = []
+
+    def create(location: Location) -> WholeFile:
+        begun.append(location)
+        return storage_files.create(location)
+
+    monkeypatch.setattr(texts, "create", create)
+    uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=60, times=None)
     task = transfer(uuid, tmp_path / "x")
     remaining: list[dict[str, bytes]] = []
 
-    def killed(number: int, frame: Any) -> None:
+    def killed() -> None:
         task.on_kill()
         remaining.append(files(tmp_path))
 
-    def kill() -> None:
-        while not service.count("get_content"):
-            threading.Event().wait(0.01)
-        threading.Event().wait(0.2)
-        os.kill(os.getpid(), signal.SIGUSR1)
-
-    before = signal.signal(signal.SIGUSR1, killed)
-    try:
-        threading.Thread(target=kill).start()
-        with pytest.raises(exc.ComplianceInterruptedError):
-            attempts.run(task)
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    with signalled_when(lambda: begun, killed), pytest.raises(exc.ComplianceInterruptedError):
+        attempts.run(task)
     assert remaining == [{}]
 
 

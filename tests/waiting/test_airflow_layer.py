@@ -17,7 +17,7 @@ from airflow_provider import compat
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import assessment
 from airflow_provider.operators import content as operators
-from airflow_provider.operators.links import ComplianceJobLink
+from airflow_provider.operators.links import ComplianceJobLink, ComplianceReportLink, PushedLink
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers import base
@@ -86,7 +86,12 @@ def test_many_jobs_are_counted_in_the_name() -> None:
     assert task.get_template_env().from_string(task.map_index_template or "").render(task=task) == "2 jobs"
 
 
-def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("link", "key"),
+    [(ComplianceJobLink(), "compliance_job_url"), (ComplianceReportLink(), "compliance_report_url")],
+    ids=["job", "report"],
+)
+def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch, link: PushedLink, key: str) -> None:
     asked: list[Any] = []
 
     def get_value(**kwargs: Any) -> str | None:
@@ -94,9 +99,8 @@ def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
         return "https://console.example.com/1" if len(asked) < 2 else None
 
     monkeypatch.setattr(XCom, "get_value", get_value)
-    link = ComplianceJobLink()
     assert link.get_link(None, ti_key="key") == "https://console.example.com/1"
-    assert asked == [{"ti_key": "key", "key": link.xcom_key}]
+    assert asked == [{"ti_key": "key", "key": key}]
     assert link.get_link(None, ti_key="key") == ""
 
 
