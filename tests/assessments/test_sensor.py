@@ -19,9 +19,11 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
-from airflow_provider.triggers.work import LOOKS_AT_A_TIME
-from tests.support.attempts import Attempts, TaskInstance, fire
+from airflow_provider.triggers.waiting import next_look
+from airflow_provider.triggers.work import ASSESSMENTS, LOOKS_AT_A_TIME
+from tests.support.attempts import Attempts, TaskInstance, fire, until
 
 CONN = "compliance_default"
 MODES: dict[str, dict[str, Any]] = {
@@ -158,3 +160,23 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.assessment.ComplianceAssessmentTrigger"
     assert ComplianceAssessmentTrigger(**kwargs).serialize() == one.serialize()
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, 1), (20, 1), (100, 5), (10_000, 30)])
+def test_many_young_assessments_are_looked_at_less_often(count: int, steps: float) -> None:
+    now = 100_000.25
+    look = next_look(now, now, poll_interval=30, pace=ASSESSMENTS.pace(count))
+    assert next_look(look, look, 30, ASSESSMENTS.pace(count)) - look == pytest.approx(steps)
+
+
+def test_the_poller_keeps_that_pace(service: Emulator) -> None:
+    ids = [running() for _ in range(100)]
+
+    async def scenario() -> set[float]:
+        waiting = asyncio.create_task(fire(trigger(*ids, poll_interval=600)))
+        await until(lambda: service.count("get_assessment") >= len(ids))
+        (poller,) = poller_module._pollers[asyncio.get_running_loop()].values()
+        waiting.cancel()
+        return {each.look_at % 5 for each in poller._watched.values()}
+
+    assert asyncio.run(scenario()) == {0.0}  # one, were they few
