@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -39,3 +40,44 @@ def texts_of(given: Any, what: str) -> list[str]:
     if not all(isinstance(each, str) and each.strip() for each in found):
         raise without_retries(ComplianceInputError(f"{given!r} has something in it that is no {what}."))
     return list(dict.fromkeys(each.strip() for each in found))
+
+
+def optional(given: Any) -> Any:
+    """Return what was given, or None where a template has made a text of nothing."""
+    if isinstance(given, str):
+        return None if given.strip() in ("", "None", "null") else given.strip()
+    return given
+
+
+def json_of(given: Any, what: str) -> Any:
+    """Return the JSON that was given: as it is, as a text, or as the address of a file in object storage.
+
+    :param what: what it is, for the error
+    """
+    value = optional(given)
+    if value is None:
+        raise without_retries(
+            ComplianceInputError(f"There are no {what}: the task that should give them has returned nothing.")
+        )
+    if not isinstance(value, str):
+        is_lazy = isinstance(value, Sequence) and not isinstance(value, list)
+        return list(value[:]) if is_lazy else value
+    if value.startswith(("{", "[")):
+        return _parsed(value, what)
+    from airflow_provider.storage.failing import storage_errors
+    from airflow_provider.storage.locations import Location
+
+    location = Location(value)
+    with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:
+        return _parsed(file.read().decode(), f"{what} (in '{location}')")
+
+
+def _parsed(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)  # what a template makes of an object, where it renders no native ones
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise without_retries(ComplianceInputError(f"{text[:200]!r} is no JSON of {what}.")) from None
