@@ -65,21 +65,17 @@ def json_of(given: Any, what: str) -> Any:
 
     A text is taken for JSON, as a template gives it where it does not render native objects.
     """
-    if isinstance(given, str):
-        try:
-            given = json.loads(given)
-        except ValueError:
-            raise without_retries(
-                ComplianceInputError(
-                    f"The {what} {given[:200]!r} is a text that is not JSON: give a dict or a list, or the "
-                    "output of a task. In a template, write {{ ... | tojson }}."
-                )
-            ) from None
-    plain = _plain(given)
+    if optional(given) is None:
+        raise without_retries(
+            ComplianceInputError(f"Nothing was given as {what}: the task that should has returned nothing.")
+        )
+    plain = _plain(_parsed(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise without_retries(ComplianceInputError(f"The {what} is not JSON: {error}.")) from None
+        raise without_retries(
+            ComplianceInputError(f"What is given as {what} is not JSON: {error}.")
+        ) from None
     return plain
 
 
@@ -89,3 +85,42 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return [_plain(each) for each in value[:]]
     return value
+
+
+def optional(given: Any) -> Any:
+    """Return what was given, or None where a template has made a text of nothing."""
+    if isinstance(given, str):
+        return None if given.strip() in ("", "None", "null") else given.strip()
+    return given
+
+
+def json_or_file_of(given: Any, what: str) -> Any:
+    """Return the JSON that was given: as it is, as a text, or as the address of a file in object storage.
+
+    :param what: what it is, for the error
+    """
+    value = optional(given)
+    if not isinstance(value, str) or value.startswith(("{", "[")):
+        return json_of(value, what)
+    from airflow_provider.storage.failing import storage_errors
+    from airflow_provider.storage.locations import Location
+
+    location = Location(value)
+    with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:
+        return _parsed(file.read().decode(), f"{what} (in '{location}')")
+
+
+def _parsed(text: str, what: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)  # what a template makes of an object, where it renders no native ones
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        raise without_retries(
+            ComplianceInputError(
+                f"What is given as {what} is a text that is not JSON: give a dict or a list, or the output "
+                "of a task. In a template, write {{ ... | tojson }}."
+            )
+        ) from None

@@ -72,17 +72,25 @@ def test_templates_are_filled_in_at_any_depth(service: Emulator, attempts: Attem
 
 
 def test_a_payload_may_be_json_text(service: Emulator, attempts: Attempts) -> None:
-    attempts.run(submit(payload=json.dumps(PAYLOAD), wait_for_completion=False))
-    assert only(service)["payload"] == PAYLOAD
+    for text in (json.dumps(PAYLOAD), str(PAYLOAD)):  # the latter is what a template makes of a dict
+        attempts.run(submit(payload=text, wait_for_completion=False))
+        assert service.assessments()[0]["payload"] == PAYLOAD
 
 
-@pytest.mark.parametrize("payload", ["{'a': 1}", {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, ""])
+@pytest.mark.parametrize("payload", ["{'a': b}", {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, "x"])
 def test_what_is_not_json_is_refused_before_it_is_sent(
     service: Emulator, attempts: Attempts, payload: Any
 ) -> None:
     with pytest.raises(exc.ComplianceInputError, match="not JSON") as caught:
         attempts.run(submit(payload=payload))
     assert isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_assessment") == 0
+
+
+@pytest.mark.parametrize("payload", [None, "", "None"])
+def test_no_payload_at_all_is_refused(service: Emulator, attempts: Attempts, payload: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="Nothing was given as payload"):
+        attempts.run(submit(payload=payload))
     assert service.count("submit_assessment") == 0
 
 

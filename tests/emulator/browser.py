@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import shutil
 import subprocess
 import time
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
 FLAGS = [
@@ -58,15 +60,62 @@ class Page:
                 raise AssertionError(f"never true: {script}\n{self.evaluate('document.body.innerText')}")
             time.sleep(0.05)
 
+    def click(self, selector: str) -> None:
+        """Click on an element as a person does, once it is there and can be clicked."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        self.wait_for(f"{found} && !{found}.disabled")
+        script = (
+            f"(it => (it.scrollIntoView({{block: 'center'}}), it.getBoundingClientRect().toJSON()))({found})"
+        )
+        box = self.evaluate(script)
+        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
+        for kind in ("mousePressed", "mouseReleased"):
+            self._order("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def type(self, text: str) -> None:
+        """Type a text where the focus is."""
+        self._order("Input.insertText", text=text)
+
+    def press_enter(self) -> None:
+        """Press the Enter key."""
+        for kind in ("rawKeyDown", "char", "keyUp"):
+            self._order(
+                "Input.dispatchKeyEvent",
+                type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13,
+            )  # fmt: skip
+
+    def screenshot(self, path: Path, width: int = 1280, height: int = 900) -> None:
+        """Save what the page looks like in a window of this size."""
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+        taken = self._runner.run(self._take(size))
+        path.write_bytes(base64.b64decode(taken["data"]))
+
+    def _order(self, method: str, **params: Any) -> Any:
+        return self._runner.run(self._send(method, params))
+
     async def _evaluate(self, script: str) -> Any:
-        order = {"id": 1, "method": "Runtime.evaluate"}
-        order["params"] = {"expression": script, "returnByValue": True}
-        async with aiohttp.ClientSession() as session, session.ws_connect(self._socket_url) as socket:
-            await socket.send_json(order)
-            answer = await socket.receive_json(timeout=PATIENCE)
-        result = answer["result"]
+        result = await self._send("Runtime.evaluate", {"expression": script, "returnByValue": True})
         assert "exceptionDetails" not in result, result
         return result["result"].get("value")
+
+    async def _take(self, size: dict[str, Any]) -> Any:
+        async with self._connected() as socket:  # the size holds as long as the connection
+            await _ask(socket, "Emulation.setDeviceMetricsOverride", size)
+            await asyncio.sleep(1)  # for the page to settle
+            return await _ask(socket, "Page.captureScreenshot", {"format": "png"})
+
+    async def _send(self, method: str, params: dict[str, Any]) -> Any:
+        async with self._connected() as socket:
+            return await _ask(socket, method, params)
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        # An answer may hold a picture, so its size is not limited.
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(self._socket_url, max_msg_size=0) as socket,
+        ):
+            yield socket
 
 
 @contextmanager
@@ -86,6 +135,13 @@ def open_page(url: str, profile: Path) -> Iterator[Page]:
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+async def _ask(socket: aiohttp.ClientWebSocketResponse, method: str, params: dict[str, Any]) -> Any:
+    await socket.send_json({"id": 1, "method": method, "params": params})
+    answer = await socket.receive_json(timeout=PATIENCE)
+    assert "error" not in answer, answer
+    return answer["result"]
 
 
 async def _find_page(profile: Path, url: str) -> str:

@@ -1,0 +1,263 @@
+"""The operator that has an expert review the results of an assessment in Airflow's user interface."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from inspect import unwrap
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.compat import (
+    awaiting_input,
+    human_in_the_loop,
+    name_mapped_task,
+    response_timeout_for,
+    waiting_for_input,
+)
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.review.findings import Finding, Selection, findings_in, number_in, select
+from airflow_provider.templates import json_or_file_of, optional
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+    from airflow.providers.standard.operators.hitl import HITLOperator
+
+    from airflow_provider.review.ledger import Ledger
+else:
+    HITLOperator = human_in_the_loop()
+
+SEND = "Send feedback"
+NOTHING = "No feedback"
+WAY_OUT = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
+
+
+class ComplianceReviewAssessmentOperator(HITLOperator):
+    """Have an expert review the findings of an assessment, and send the answers as feedback.
+
+    Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with two fields for each: the
+    category, as the service gave it, and a rationale. Where an expert writes a rationale, feedback is sent;
+    where a finding is left as it is, none is. Returns what was sent: a list of dicts with `expert_id`,
+    `rational_feedback`, `assessment_response_id`, `category_feedback` and `outcome`, which is `sent`, or
+    `uncertain` where the service may have taken it although no good answer came.
+
+    A retry or clear neither asks nor sends again what was answered or sent before (Airflow 3.3 and newer).
+
+    :param assessment_id: the assessment whose results are reviewed
+    :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
+    :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
+    :param threshold: ask only for findings whose score is below this, or that have none
+    :param max_findings: most findings on one form; the log says how to ask for more
+    :param conn_id: the Airflow connection
+    :param subject: headline of the form
+    :param body: Markdown to show above the findings
+    :param defaults: `No feedback`, to go on without feedback when nobody answers in time
+    :param response_timeout: how long to wait for an answer; by default for ever
+    :param assigned_users: who may answer; by default everybody who may see the DAG's required actions
+    :param notifiers: whom to tell that an answer is needed
+    """
+
+    template_fields: Sequence[str] = (
+        "conn_id",
+        "assessment_id",
+        "results",
+        "expert_id",
+        "threshold",
+        "subject",
+        "body",
+    )
+    ui_color = "#e3f0e0"
+
+    def __init__(
+        self,
+        *,
+        assessment_id: str | int | None = None,
+        results: Any = None,
+        expert_id: str | None = None,
+        threshold: float | str | None = None,
+        max_findings: int = 50,
+        conn_id: str = ComplianceHook.default_conn_name,
+        subject: str = "",
+        **kwargs: Any,
+    ) -> None:
+        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.assessment_id or '' }}"
+        kwargs = response_timeout_for(HITLOperator, kwargs)
+        super().__init__(subject=subject, options=[SEND, NOTHING], **kwargs)
+        if (assessment_id is None) == (results is None):
+            raise ComplianceInputError(f"Task '{self.task_id}': give either assessment_id or results.")
+        if max_findings < 1:
+            raise ComplianceInputError(f"Task '{self.task_id}': max_findings must be at least 1.")
+        self.assessment_id = assessment_id
+        self.results = results
+        self.expert_id = expert_id
+        self.threshold = threshold
+        self.max_findings = max_findings
+        self.conn_id = conn_id
+
+    # -- to be overridden
+
+    def findings_of(self, results: Any) -> list[Finding]:
+        """Return the findings in the results; override it where the service's results look different.
+
+        :param results: the JSON that the service gave
+        """
+        return findings_in(results)
+
+    def expert_of(self, user: dict[str, str]) -> str:
+        """Return the service's ID of an expert; override it where it is not the ID of the Airflow user.
+
+        :param user: `id` and `name` of who answered
+        """
+        return user["id"]
+
+    # -- asking
+
+    def execute(self, context: Context) -> Any:
+        """Ask, unless an earlier attempt was answered already."""
+        name_mapped_task(self, context)
+        ledger = _ledger(context)
+        if not ledger.survives and context["ti"].try_number > 1:
+            from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
+
+            trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
+            return self.defer(trigger=trigger, method_name="execute_after_look")
+        return self._review(context, ledger)
+
+    def execute_after_look(self, context: Context, event: Any = None) -> Any:
+        """Go on when it is known whether an earlier attempt was answered; before Airflow 3.3."""
+        name_mapped_task(self, context)
+        if event:
+            raise without_retries(
+                ComplianceError(
+                    f"An earlier attempt was answered by {event.get('by')} at {event.get('at')}, and may "
+                    "have sent feedback: its log says what. Airflow before 3.3 keeps nothing of it, so "
+                    f"nothing is asked or sent again. {WAY_OUT}"
+                )
+            )
+        return self._review(context, _ledger(context))
+
+    @ends_task
+    def _review(self, context: Context, ledger: Ledger) -> Any:
+        selection = select(self.findings_of(self._load_results()), self._threshold(), self.max_findings)
+        if ledger.about not in ("", selection.digest):
+            raise ComplianceInputError(
+                "There are other findings to ask for than when this task asked for the first time, and "
+                "Airflow keeps the form of that time. Start a new DAG run to review them."
+            )
+        if ledger.answered:
+            sent = self._send(ledger)
+            if not ledger.faulty:
+                self.log.info("An earlier attempt was answered: nothing is asked again.")
+                return sent
+        selection.tell(self.log, self.max_findings)
+        return self._ask(context, ledger, selection) if selection.asked else []
+
+    def _ask(self, context: Context, ledger: Ledger, selection: Selection) -> Any:
+        from airflow.sdk import Param
+        from airflow.sdk.definitions.param import ParamsDict
+
+        from airflow_provider.review.form import Asked, fields_for
+        from airflow_provider.review.markdown import render
+
+        resumed = {"asked": asdict(Asked.of(selection.asked))}
+        if ledger.is_waiting and (awaiting := awaiting_input()):
+            # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
+            self.log.info("The form of an earlier attempt is still there: waiting for its answer.")
+            raise awaiting(method_name="execute_complete", kwargs=resumed, timeout=self.response_timeout)
+        self.subject = self.subject or f"Review of assessment {self.assessment_id or 'results'}"
+        self.body = render(selection, self.body or "", self._threshold())
+        fields = fields_for(selection.asked)
+        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
+        try:
+            # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
+            return unwrap(HITLOperator.execute)(self, context)
+        except waiting_for_input() as signal:
+            waiting: Any = signal
+            ledger.ask(selection.digest)
+            waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
+            raise
+
+    def _load_results(self) -> Any:
+        if self.results is not None:
+            return json_or_file_of(self.results, "results of an assessment")
+        if (assessment_id := optional(self.assessment_id)) is None:
+            raise ComplianceInputError(
+                "There is no assessment_id: the task that should give it has returned nothing."
+            )
+        return ComplianceHook(self.conn_id).get_assessment_results(assessment_id)
+
+    def _threshold(self) -> float | None:
+        given = optional(self.threshold)
+        if given is not None and (number := number_in(given)) is None:
+            raise ComplianceInputError(f"threshold must be a number, not {given!r}.")
+        return None if given is None else number
+
+    # -- the answer
+
+    def validate_params_input(self, params_input: Any) -> None:
+        """Leave it to `read`: the form is not known in the process that gets the answer."""
+
+    @ends_task
+    def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
+        """Keep the answer, then send it."""
+        from airflow_provider.review.form import Answers, Asked, read
+
+        name_mapped_task(self, context)
+        ledger = _ledger(context)
+        user = event.get("responded_by_user")
+        if user is None:
+            ledger.withdraw()
+        answer = super().execute_complete(context, event)
+        if user is None:
+            self.log.warning("Nobody answered in time: no feedback is sent.")
+        elif SEND in answer["chosen_options"]:
+            answers = read(answer["params_input"], Asked(**asked), self._expert(user))
+            known = ledger.take(answers)
+            if known:
+                self.log.info("%d findings were answered before: nothing is sent on them again.", known)
+        else:
+            ledger.take(Answers())
+        sent = self._send(ledger)
+        if ledger.faulty:
+            raise ComplianceInputError(self._fault(ledger))
+        return sent
+
+    def _expert(self, user: dict[str, str]) -> str:
+        expert = optional(self.expert_id) or self.expert_of(user)
+        if not str(expert or "").strip():
+            raise ComplianceInputError("There is no ID of the expert: set expert_id, or override expert_of.")
+        return str(expert)
+
+    def _fault(self, ledger: Ledger) -> str:
+        names = "; ".join(f"'{name}'" for name in ledger.faulty.values())
+        how = (
+            "Clear this task to be asked again, and leave the others as they are."
+            if ledger.survives
+            else WAY_OUT
+        )
+        return (
+            f"The category was changed without a rationale, which the service requires, on {names}. Feedback "
+            f"on the other findings is sent, and will not be sent again. {how}"
+        )
+
+    def _send(self, ledger: Ledger) -> list[dict[str, Any]]:
+        from airflow_provider.review.sending import send
+
+        try:
+            return send(ComplianceHook(self.conn_id).submit_feedback, ledger, self.log)
+        except ComplianceError as error:
+            if ledger.survives:
+                raise
+            sent = [each["assessment_response_id"] for each in ledger.feedback if ledger.outcome(each)]
+            problem = (
+                f"{error} Feedback was sent on {len(sent)} of {len(ledger.feedback)} findings: {sent}. "
+                f"Airflow before 3.3 keeps nothing of that, so there is no retry. {WAY_OUT}"
+            )
+            raise without_retries(ComplianceError(problem)) from error
+
+
+def _ledger(context: Context) -> Ledger:
+    from airflow_provider.review.ledger import Ledger
+
+    return Ledger(context.get("task_state_store"))

@@ -1,0 +1,247 @@
+"""The review of an assessment: asking, and what answers mean."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip(
+    "airflow.providers.standard.operators.hitl", reason="human in the loop is in Airflow 3.1+"
+)
+
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+from airflow.providers.standard.exceptions import HITLTimeoutError
+from airflow.sdk import Param
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
+from airflow_provider.review.findings import Finding
+from tests.feedback.desk import RESULTS, Desk, Made, sent
+
+# -- asking
+
+
+def test_each_finding_has_a_category_as_assessed_and_an_empty_rationale(
+    service: Emulator, desk: Desk
+) -> None:
+    assert desk.run(Made(), "No feedback") == []
+    assert desk.form is not None
+    assert desk.form["options"] == ["Send feedback", "No feedback"]
+    fields = desk.form["params"]
+    assert {name: field["value"] for name, field in fields.items()} == {
+        "category_1": "MISSING",
+        "rationale_1": None,
+        "category_2": "SUFFICIENTLY_REGULATED",
+        "rationale_2": None,
+        "category_3": "NOT_SUFFICIENTLY_REGULATED",
+        "rationale_3": None,
+    }
+    assert fields["category_1"]["schema"]["title"] == "1. Exit"
+    assert fields["category_1"]["schema"]["values_display"]["MISSING"] == "Missing (as assessed)"
+    for field in fields.values():
+        Param(field["value"], schema=field["schema"]).resolve()
+    assert "Nothing was found" in desk.form["body"]
+
+
+def test_an_assessment_s_results_are_fetched(service: Emulator, desk: Desk) -> None:
+    made = service.add_assessment({"text": "personal data", "frameworkId": 2})
+    first = made["results"][0]
+    number = first["assessmentResponseId"]
+    review = Made(results=None, assessment_id=made["uuid"])
+    desk.run(review, {number: (first["category"], "Agreed.")})
+    assert sent(service) == [("e-1", number, first["category"], "Agreed.")]
+    assert desk.form is not None
+    assert desk.form["subject"] == f"Review of assessment {made['uuid']}"
+
+
+@pytest.mark.parametrize("how", ["text", "repr", "file", "uri"])
+def test_results_may_be_a_text_or_the_address_of_a_file(
+    service: Emulator, desk: Desk, tmp_path: Path, how: str
+) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps({"results": RESULTS}))
+    given = {"text": path.read_text(), "repr": repr(RESULTS), "file": str(path), "uri": f"file://{path}"}[how]
+    desk.run(Made(results=given), {1: ("MISSING", "Agreed.")})
+    assert len(sent(service)) == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"results": "None"}, "Nothing was given as results of an assessment"),
+        ({"results": "{'a': "}, "is a text that is not JSON"),
+        ({"results": "/nowhere/results.json"}, "can't be read"),
+        ({"results": {"status": "?"}}, "Override findings_of"),
+        ({"results": None, "assessment_id": "None"}, "no assessment_id"),
+        ({"threshold": "much"}, "threshold must be a number"),
+    ],
+)
+def test_what_can_t_be_asked_for_ends_the_task(
+    service: Emulator, desk: Desk, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(exc.ComplianceError, match=message) as caught:
+        desk.run(Made(**given))
+    assert isinstance(caught.value, AirflowFailException)
+    assert desk.form is None
+
+
+def test_without_findings_nobody_is_asked(service: Emulator, desk: Desk) -> None:
+    assert desk.run(Made(results=[])) == []
+    assert desk.form is None
+
+
+@pytest.mark.parametrize("threshold", [0.9, "0.9"])
+def test_only_what_is_below_the_threshold_or_has_no_score_is_asked_for(
+    service: Emulator, desk: Desk, threshold: Any
+) -> None:
+    desk.run(Made(threshold=threshold), "No feedback")
+    assert desk.form is not None
+    assert [name for name in desk.form["params"] if name[0] == "c"] == ["category_1", "category_3"]
+    assert "1 finding with a score of 0.9 or more" in desk.form["body"]
+
+
+def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, desk: Desk) -> None:
+    many = [{"id": number, "category": "MISSING"} for number in range(60)]
+    desk.run(Made(results=many), "No feedback")
+    assert desk.form is not None
+    assert len(desk.form["params"]) == 100
+    assert "10 findings for want of room" in desk.form["body"]
+
+
+def test_a_subclass_reads_results_of_another_shape(service: Emulator, desk: Desk) -> None:
+    class Other(ComplianceReviewAssessmentOperator):
+        def findings_of(self, results: Any) -> list[Finding]:
+            return [Finding(int(number), title) for number, title in results["x"].items()]
+
+    desk.run(Made(Other, results={"x": {"3": "Other"}}), {3: ("MISSING", "So.")})
+    assert sent(service) == [("e-1", 3, "MISSING", "So.")]
+
+
+@pytest.mark.parametrize("given", [{}, {"assessment_id": "a", "results": []}])
+def test_either_an_assessment_or_results_are_given(given: dict[str, Any]) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results"):
+        ComplianceReviewAssessmentOperator(task_id="t", **given)
+
+
+def test_a_form_holds_at_least_one_finding() -> None:
+    with pytest.raises(exc.ComplianceInputError, match="max_findings must be at least 1"):
+        Made(max_findings=0)()
+
+
+def test_it_maps() -> None:
+    with DAG("d", schedule=None):
+        mapped = ComplianceReviewAssessmentOperator.partial(task_id="t").expand(assessment_id=["a", "b"])
+    assert type(mapped).__name__ == "MappedOperator"
+
+
+def test_people_notifiers_and_time_go_to_airflow(service: Emulator, desk: Desk) -> None:
+    from airflow.sdk.bases.notifier import BaseNotifier
+
+    told: list[str] = []
+
+    class Note(BaseNotifier):
+        def notify(self, context: Any) -> None:
+            told.append("told")
+
+    users = [{"id": "ada", "name": "Ada"}]
+    review = Made(assigned_users=users, notifiers=[Note()], response_timeout=timedelta(hours=1), subject="S")
+    desk.run(review, "No feedback")
+    assert told == ["told"]
+    assert desk.form is not None
+    assert (desk.form["assigned_users"], desk.form["subject"]) == (users, "S")
+
+
+# -- the answer
+
+
+def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: Desk) -> None:
+    returned = desk.run(Made(), {1: ("SUFFICIENTLY_REGULATED", " It is in clause 9. "), 3: (None, "Hm.")})
+    assert sent(service) == [
+        ("e-1", 1, "SUFFICIENTLY_REGULATED", "It is in clause 9."),
+        ("e-1", 3, None, "Hm."),
+    ]
+    assert returned[0] == {
+        "expert_id": "e-1",
+        "rational_feedback": "It is in clause 9.",
+        "assessment_response_id": 1,
+        "category_feedback": "SUFFICIENTLY_REGULATED",
+        "outcome": "sent",
+    }
+    assert len(returned) == 2
+
+
+@pytest.mark.parametrize("answer", [{}, {1: (None, " ")}, {2: ("SUFFICIENTLY_REGULATED", None)}])
+def test_nothing_is_sent_on_findings_that_are_left_alone(service: Emulator, desk: Desk, answer: Any) -> None:
+    assert desk.run(Made(), answer) == []
+    assert sent(service) == []
+
+
+def test_no_feedback_means_none_whatever_the_fields_say(service: Emulator, desk: Desk) -> None:
+    class Clicked(Desk):
+        def answer(self, given: Any) -> dict[str, Any]:
+            response = super().answer({1: ("MISSING", "Draft.")})
+            return {**response, "chosen_options": ["No feedback"]}
+
+    desk.__class__ = Clicked
+    assert desk.run(Made(), "No feedback") == []
+    assert sent(service) == []
+
+
+def test_the_one_who_answers_is_the_expert_unless_another_is_named(service: Emulator, desk: Desk) -> None:
+    desk.run(Made(expert_id="None"), {1: ("MISSING", "So.")})
+    assert sent(service)[0][0] == "ada"
+
+
+def test_a_subclass_knows_the_service_s_name_of_an_expert(service: Emulator, desk: Desk) -> None:
+    class Other(ComplianceReviewAssessmentOperator):
+        def expert_of(self, user: dict[str, str]) -> str:
+            return f"{user['id']}@example.com"
+
+    desk.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
+    assert sent(service)[0][0] == "ada@example.com"
+
+
+def test_an_expert_without_an_id_is_an_error_before_anything_is_sent(service: Emulator, desk: Desk) -> None:
+    class Other(ComplianceReviewAssessmentOperator):
+        def expert_of(self, user: dict[str, str]) -> str:
+            return " "
+
+    with pytest.raises(exc.ComplianceInputError, match="no ID of the expert"):
+        desk.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
+    assert sent(service) == []
+
+
+@pytest.mark.parametrize("category", ["MISSING", "INVENTED"])
+def test_a_category_without_a_rationale_fails_after_the_others_are_sent(
+    service: Emulator, desk: Desk, category: str
+) -> None:
+    with pytest.raises(exc.ComplianceInputError, match=r"without a rationale.* on 'Audit'") as caught:
+        desk.run(Made(), {1: ("MISSING", "Agreed."), 2: (category, None)})
+    assert isinstance(caught.value, AirflowFailException)
+    assert [each[1] for each in sent(service)] == [1]
+
+    # Cleared: the same form comes again, and what is said again on the first finding is not sent again.
+    returned = desk.run(Made(), {1: ("MISSING", "Again."), 2: ("MISSING", "Clause 2 is void.")})
+    assert [each[1] for each in sent(service)] == [1, 2]
+    assert [each["rational_feedback"] for each in returned] == ["Agreed.", "Clause 2 is void."]
+
+
+def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(service: Emulator, desk: Desk) -> None:
+    with pytest.raises(HITLTimeoutError):
+        desk.run(Made())
+    desk.run(Made(), {1: ("MISSING", "Late.")})
+    assert desk.asked == 2
+    assert len(sent(service)) == 1
+
+
+def test_nobody_in_time_is_no_feedback_where_that_is_the_default(service: Emulator, desk: Desk) -> None:
+    review = Made(defaults="No feedback")
+    assert desk.run(review) == []
+    desk.run(review, {1: ("MISSING", "After a clear.")})
+    assert desk.asked == 2
+    assert len(sent(service)) == 1

@@ -1,0 +1,130 @@
+"""The operator that sends one feedback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators import feedback
+from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
+from tests.support.attempts import Attempts
+
+PROBE = """
+import json, sys
+import airflow_provider.operators.feedback as module
+print(json.dumps(sorted(name for name in sys.modules if "hitl" in name)))
+"""
+
+
+def submit(**kwargs: Any) -> ComplianceSubmitFeedbackOperator:
+    values: dict[str, Any] = {"expert_id": "e-1", "rational_feedback": "Clause 2 says so."}
+    return ComplianceSubmitFeedbackOperator(task_id="t", **{**values, **kwargs})
+
+
+def response_id(service: Emulator) -> int:
+    made = service.add_assessment({"text": "personal data", "frameworkId": 2})
+    number: int = made["results"][0]["assessmentResponseId"]
+    return number
+
+
+def sent(service: Emulator) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in each.items() if name not in ("subject", "receivedAt")}
+        for each in service.feedback()
+    ]
+
+
+def test_feedback_arrives_as_it_was_given(service: Emulator, attempts: Attempts) -> None:
+    number = response_id(service)
+    task = submit(assessment_response_id=number, category_feedback="MISSING")
+    assert attempts.run(task) is None
+    assert sent(service) == [
+        {
+            "expertId": "e-1",
+            "rationalFeedback": "Clause 2 says so.",
+            "assessmentResponseId": number,
+            "categoryFeedback": "MISSING",
+        }
+    ]
+
+
+@pytest.mark.parametrize("nothing", [None, "", "None", " "])
+def test_what_a_template_makes_of_nothing_is_not_sent(
+    service: Emulator, attempts: Attempts, nothing: str | None
+) -> None:
+    attempts.run(submit(assessment_response_id=nothing, category_feedback=nothing))
+    assert sent(service) == [{"expertId": "e-1", "rationalFeedback": "Clause 2 says so."}]
+
+
+def test_an_id_that_went_through_a_template_is_a_number_again(service: Emulator, attempts: Attempts) -> None:
+    number = response_id(service)
+    attempts.run(submit(assessment_response_id=f" {number}\n"))
+    assert sent(service)[0]["assessmentResponseId"] == number
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"expert_id": " "}, "expertId"),
+        ({"expert_id": "None"}, "expertId"),
+        ({"rational_feedback": ""}, "rationalFeedback"),
+        ({"category_feedback": "GOOD"}, "categoryFeedback must be one of"),
+        ({"assessment_response_id": "4_2"}, "'4_2' is no ID"),
+        ({"assessment_response_id": 2**63}, "is no ID"),
+        ({"assessment_response_id": 1.0}, "is no ID"),
+        ({"assessment_response_id": True}, "is no ID"),
+    ],
+)
+def test_what_can_t_be_right_ends_the_task_before_anything_is_sent(
+    service: Emulator, attempts: Attempts, wrong: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(exc.ComplianceInputError, match=message) as caught:
+        attempts.run(submit(**wrong))
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_feedback") == 0
+
+
+def test_feedback_that_may_have_gone_through_is_not_retried(service: Emulator, attempts: Attempts) -> None:
+    service.fail("submit_feedback", reset="after")
+    with pytest.raises(exc.ComplianceUncertainError) as caught:
+        attempts.run(submit())
+    assert isinstance(caught.value, AirflowFailException)
+    assert len(sent(service)) == 1
+
+
+def test_feedback_that_surely_did_not_go_through_is_retried(service: Emulator, attempts: Attempts) -> None:
+    service.fail("submit_feedback", status=429, retry_after=0, times=6)
+    with pytest.raises(exc.ComplianceThrottledError) as caught:
+        attempts.run(submit())
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+def test_it_maps_and_each_bears_the_name_of_its_response(service: Emulator) -> None:
+    with DAG("d", schedule=None):
+        mapped = ComplianceSubmitFeedbackOperator.partial(task_id="t", expert_id="e").expand_kwargs(
+            [{"rational_feedback": "r", "assessment_response_id": 1}]
+        )
+    assert type(mapped).__name__ == "MappedOperator"
+    context: Any = {}
+    with pytest.raises(exc.ComplianceInputError):
+        submit(rational_feedback="").execute(context)
+    assert context["map_index_template"] == "{{ task.assessment_response_id or task.expert_id }}"
+
+
+def test_a_dag_that_only_sends_feedback_does_not_load_human_in_the_loop() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", PROBE], capture_output=True, text=True, check=True
+    )
+    assert "airflow.providers.standard.operators.hitl" not in json.loads(done.stdout.splitlines()[-1])
+
+
+def test_the_module_has_nothing_else() -> None:
+    with pytest.raises(AttributeError, match="has no attribute 'Other'"):
+        feedback.Other  # noqa: B018 - the attribute is what is asked for
