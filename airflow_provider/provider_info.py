@@ -96,6 +96,7 @@ def get_provider_info() -> dict[str, Any]:
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
         "operators": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.framework"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.ingest"]},
         ],
         "sensors": [
@@ -103,6 +104,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "triggers": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.framework"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.ingest"]},
         ],
         "transfers": [
