@@ -31,7 +31,7 @@ test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready 
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,answers endpoints exchange models plans settings text tokens wire))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,answers catalogue endpoints exchange models plans settings text tokens wire))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .

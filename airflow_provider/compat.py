@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from airflow.triggers import base
 from airflow.triggers.base import BaseTrigger
 
 from airflow_provider.exceptions import ComplianceConfigError
+
+# Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
+THERE_ARE_WATCHERS = hasattr(base, "BaseEventTrigger")
+if TYPE_CHECKING or THERE_ARE_WATCHERS:
+    from airflow.triggers.base import BaseEventTrigger as BaseEventTrigger
+else:
+    BaseEventTrigger = BaseTrigger
 
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
@@ -106,3 +114,50 @@ def awaiting_input() -> Any:
     except ImportError:
         return None
     return TaskAwaitingInput
+
+
+def asset_stores_of(trigger: BaseTrigger) -> list[Any] | None:
+    """Return the state stores of all assets that a trigger watches; None is an Airflow that has no such.
+
+    None and all that follows from it are not needed when 3.3 is the oldest supported version.
+    """
+    if not hasattr(trigger, "asset_state_store"):
+        return None
+    stores = trigger.asset_state_store
+    # There is no public way to list them, and the way to the only one fails where there are two.
+    return [] if stores is None else [*stores._by_name.values(), *stores._by_uri.values()]  # noqa: SLF001
+
+
+async def read_state(store: Any, key: str) -> Any:
+    """Read from the state store of an asset."""
+    if hasattr(store, "aget"):
+        return await store.aget(key)
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(store.get)(key)  # Not needed when 3.3.2 is the oldest supported version.
+
+
+async def write_state(store: Any, key: str, value: Any) -> None:
+    """Write to the state store of an asset."""
+    if hasattr(store, "aset"):
+        await store.aset(key, value)
+        return
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(store.set)(key, value)  # Not needed when 3.3.2 is the oldest supported version.
+
+
+async def get_variable(key: str) -> Any:
+    """Read an Airflow variable of JSON from a trigger; None is absent."""
+    from airflow.sdk import Variable
+    from asgiref.sync import sync_to_async
+
+    return await sync_to_async(Variable.get)(key, default=None, deserialize_json=True)
+
+
+async def set_variable(key: str, value: Any, description: str) -> None:
+    """Write an Airflow variable of JSON from a trigger."""
+    from airflow.sdk import Variable
+    from asgiref.sync import sync_to_async
+
+    await sync_to_async(Variable.set)(key, value, description, serialize_json=True)

@@ -98,6 +98,7 @@ def get_provider_info() -> dict[str, Any]:
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.assessment"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.feedback"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.framework"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.ingest"]},
         ],
         "sensors": [
@@ -107,6 +108,7 @@ def get_provider_info() -> dict[str, Any]:
         "triggers": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.assessment"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]},
+            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.framework"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.ingest"]},
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.review"]},
         ],

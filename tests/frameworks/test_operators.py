@@ -1,0 +1,107 @@
+"""The operators that list frameworks and criteria."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.framework import (
+    ComplianceListCriteriaOperator,
+    ComplianceListFrameworksOperator,
+)
+from tests.support.attempts import Attempts
+
+KINDS: list[Any] = [ComplianceListFrameworksOperator, ComplianceListCriteriaOperator]
+
+
+def make(kind: Any, **kwargs: Any) -> Any:
+    subject = {"framework_id": "2"} if kind is ComplianceListCriteriaOperator else {}
+    return kind(task_id="t", **{**subject, **kwargs})
+
+
+def test_frameworks_are_returned_with_their_criteria(service: Emulator, attempts: Attempts) -> None:
+    listed = attempts.run(make(ComplianceListFrameworksOperator))
+    assert json.loads(json.dumps(listed)) == listed
+    assert [each["id"] for each in listed] == [str(each["id"]) for each in service.frameworks()]
+    assert listed[0]["code_name"] == "DORA"
+    assert listed[0]["criteria"][0].keys() == {"name", "code_name", "description"}
+
+
+def test_frameworks_can_be_returned_without_their_criteria(service: Emulator, attempts: Attempts) -> None:
+    listed = attempts.run(make(ComplianceListFrameworksOperator, with_criteria=False))
+    assert listed[0].keys() == {"id", "name", "code_name", "description"}
+
+
+@pytest.mark.parametrize("framework_id", ["2", 2])
+def test_the_criteria_of_one_framework_are_returned(
+    service: Emulator, attempts: Attempts, framework_id: Any
+) -> None:
+    listed = attempts.run(make(ComplianceListCriteriaOperator, framework_id=framework_id))
+    assert json.loads(json.dumps(listed)) == listed
+    assert [each["code_name"] for each in listed] == [
+        each["codeName"] for each in service.frameworks()[1]["criteria"]
+    ]
+
+
+def test_an_unknown_framework_ends_the_task_and_says_which_there_are(
+    service: Emulator, attempts: Attempts
+) -> None:
+    with pytest.raises(
+        exc.ComplianceNotFoundError, match=r"no framework 'DORA'.*1 \(DORA\), 2 \(GDPR\)"
+    ) as caught:
+        attempts.run(make(ComplianceListCriteriaOperator, framework_id="DORA"))
+    assert isinstance(caught.value, AirflowFailException)
+    assert caught.value.status == 404
+
+
+def test_an_unknown_framework_is_an_error_also_where_nothing_more_can_be_said(
+    service: Emulator, attempts: Attempts
+) -> None:
+    service.fail("list_frameworks", status=500, times=None)
+    with pytest.raises(exc.ComplianceNotFoundError, match="No framework 99") as caught:
+        attempts.run(make(ComplianceListCriteriaOperator, framework_id=99))
+    assert isinstance(caught.value, AirflowFailException)
+
+
+def test_many_frameworks_are_not_all_named(service: Emulator, attempts: Attempts) -> None:
+    service.set_frameworks([{"id": number, "codeName": f"F{number}"} for number in range(100)])
+    with pytest.raises(exc.ComplianceNotFoundError, match=r"19 \(F19\) and 80 more\."):
+        attempts.run(make(ComplianceListCriteriaOperator, framework_id="x"))
+
+
+def test_a_passing_fault_leaves_the_task_its_retries(service: Emulator, attempts: Attempts) -> None:
+    service.fail("list_*", status=503, times=None)
+    for kind in KINDS:
+        with pytest.raises(exc.ComplianceServerError) as caught:
+            attempts.run(make(kind))
+        assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_subject_and_connection_are_templates(kind: Any) -> None:
+    own = set(inspect.signature(kind.__init__).parameters) & {"conn_id", "framework_id"}
+    assert own == set(kind.template_fields)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_mapped_tasks_bear_a_useful_name(service: Emulator, kind: Any) -> None:
+    # A mapped operator hands on what it does not know as None.
+    task = make(kind, map_index_template=None)
+    shown = task.get_template_env().from_string(task.map_index_template).render(task=task)
+    assert shown == ("2" if hasattr(task, "framework_id") else "compliance_default")
+    context: Any = {"map_index_template": None}
+    task.execute(context)
+    assert context["map_index_template"] == task.map_index_template
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_parameter_is_described(kind: Any) -> None:
+    own = set(inspect.signature(kind.__init__).parameters) - {"self", "kwargs"}
+    assert own == set(re.findall(r":param (\w+):", kind.__doc__ or ""))
