@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test lint docs bench compat dist dist-test lock clean
+.PHONY: environments help demo ui test lint docs bench compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -51,7 +51,7 @@ compat: test .venv-2.11/.ready ## the unit tests on the other supported Airflow 
 	  $(patsubst %,--ignore tests/%,client contract emulator stores) $(ARGS) # what does not depend on Airflow
 
 # The same sources give the same files, to the byte: their date is that of the commit, or one for all without git.
-dist dist-test: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
+dist dist-test sbom: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
 
 dist: .venv-release/.ready ## the sdist and the wheel made of it, in dist/
 	rm -rf dist
@@ -60,6 +60,10 @@ dist: .venv-release/.ready ## the sdist and the wheel made of it, in dist/
 
 dist-test: $(READY) dist ## look into them, install the wheel elsewhere, run the nightly job there
 	.venv/bin/python -m pytest -m release tests/release $(ARGS)
+
+sbom: .venv-release/.ready .venv-stores/.ready ## what we depend on with all extras, as CycloneDX; fails on a licence not allowed
+	.venv-release/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --no-validate .venv-stores/bin/python | .venv-stores/bin/python -m release.sbom build/sbom.json
 
 lock: $(READY) ## make the constraints files anew
 	UV=$(UV) constraints/lock.sh
