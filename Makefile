@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test lint docs bench compat lock clean
+.PHONY: environments help demo ui test lint docs bench compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -25,7 +25,7 @@ ui: $(READY) ## the nightly job in Airflow's user interface, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
 test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready ## all tests on Airflow 3.3, with the coverage of the core
-	.venv/bin/coverage run -m pytest -m 'not stores' --ignore tests/stores/test_servers.py $(ARGS)
+	.venv/bin/coverage run -m pytest -m 'not stores and not release' --ignore tests/stores/test_servers.py $(ARGS)
 	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
 
@@ -47,16 +47,31 @@ bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
 
 compat: test .venv-2.11/.ready ## the unit tests on the other supported Airflow versions too
-	AIRFLOW_HOME=$(CURDIR)/.venv-2.11/airflow-home .venv-2.11/bin/python -m pytest -m 'not identity_provider and not deployment and not distributed and not stores' \
+	AIRFLOW_HOME=$(CURDIR)/.venv-2.11/airflow-home .venv-2.11/bin/python -m pytest -m 'not identity_provider and not deployment and not distributed and not stores and not release' \
 	  $(patsubst %,--ignore tests/%,client contract emulator stores) $(ARGS) # what does not depend on Airflow
+
+# The same sources give the same files, to the byte: their date is that of the commit, or one for all without git.
+dist dist-test sbom: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
+
+dist: .venv-release/.ready ## the sdist and the wheel made of it, in dist/
+	rm -rf dist
+	.venv-release/bin/python -m build --no-isolation
+	.venv-release/bin/python -m twine check --strict dist/*
+
+dist-test: $(READY) dist ## look into them, install the wheel elsewhere, run the nightly job there
+	.venv/bin/python -m pytest -m release tests/release $(ARGS)
+
+sbom: .venv-release/.ready .venv-stores/.ready ## what we depend on with all extras, as CycloneDX; fails on a licence not allowed
+	.venv-release/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
+	  --no-validate .venv-stores/bin/python | .venv-stores/bin/python -m release.sbom build/sbom.json
 
 lock: $(READY) ## make the constraints files anew
 	UV=$(UV) constraints/lock.sh
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-2.11 .venv-idp .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-2.11 .venv-idp .venv-release .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-environments: $(READY) .venv-2.11/.ready .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
+environments: $(READY) .venv-2.11/.ready .venv-idp/.ready .venv-release/.ready .venv-stores/.ready .venv-stores/azurite/.ready
 
 UV_VERSION := 0.13.7
 export UV_LINK_MODE := copy
@@ -81,6 +96,11 @@ $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 .venv-idp/.ready: constraints/identity-provider.txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-idp
 	$(UV) pip install --quiet --python .venv-idp/bin/python --requirement constraints/identity-provider.txt
+	touch $@
+
+.venv-release/.ready: pyproject.toml constraints/release.txt | $(UV)
+	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-release
+	$(UV) pip install --quiet --python .venv-release/bin/python --constraint constraints/release.txt --group release
 	touch $@
 
 # The Azure and Google providers bring some 2 GB, which no other test needs; Azurite is a Node.js program.
