@@ -7,6 +7,8 @@ import json
 import pytest
 
 from airflow_provider.emulator import Emulator
+from airflow_provider.triggers import framework, looks, watch
+from tests.frameworks.triggerers import SHARES, AssetStore
 from tests.support.jobs import in_our_hands
 
 
@@ -18,3 +20,24 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
     connection["extra"] |= {"max_retries": 0, "verify": False}
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     return service
+
+
+@pytest.fixture
+def store() -> AssetStore:
+    return AssetStore()
+
+
+@pytest.fixture(params=["alone", "shared"] if SHARES else ["alone"])
+def shares(request: pytest.FixtureRequest) -> bool:
+    """Whether triggers share a stream, as from Airflow 3.3 on."""
+    return bool(request.param == "shared")
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a watcher wait for nothing longer than a test needs."""
+    monkeypatch.setattr(looks, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(looks, "SECOND_LOOK", 0.02)
+    monkeypatch.setattr(watch, "CLAIM_SECONDS", 0.03)
+    monkeypatch.setattr(watch, "CLAIM_LIFE", 0.5)
+    monkeypatch.setattr(framework, "STORED_AFTER", 0.02)

@@ -9,7 +9,13 @@ from contextlib import asynccontextmanager, suppress
 from types import SimpleNamespace
 from typing import Any
 
+from airflow_provider.compat import BaseEventTrigger
+from airflow_provider.emulator import Emulator
 from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
+from tests.support.attempts import until
+
+CONN = "compliance_default"
+SHARES = hasattr(BaseEventTrigger, "shared_stream_key")
 
 
 class AssetStore(dict[str, Any]):
@@ -119,3 +125,24 @@ async def running(
         assert triggerer.is_well
     finally:
         await triggerer.die()
+
+
+def watcher(**kwargs: Any) -> ComplianceFrameworkChangeTrigger:
+    """Make a trigger that looks all the time."""
+    return ComplianceFrameworkChangeTrigger(**{"poll_interval": 0.02, **kwargs})
+
+
+def add(service: Emulator, name: str = "NIS2") -> None:
+    """Add a framework."""
+    service.set_frameworks([*service.frameworks(), {"id": name, "codeName": name, "name": f"All of {name}"}])
+
+
+async def looked(service: Emulator, times: int = 5) -> None:
+    """Wait for some more looks that went well."""
+    before = service.count("list_frameworks", 200)
+    await until(lambda: service.count("list_frameworks", 200) >= before + times)
+
+
+async def settled(store: AssetStore) -> None:
+    """Wait until something is remembered, and nobody is about to tell anything."""
+    await until(lambda: store.note and "claim" not in store.note)

@@ -1,0 +1,38 @@
+"""What the watcher does where Airflow has no watchers, or they can do less."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from airflow_provider import compat
+from airflow_provider.triggers import framework
+
+
+def test_without_watchers_the_trigger_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framework, "THERE_ARE_WATCHERS", False)
+    with pytest.raises(RuntimeError, match="needs the asset watchers of Airflow 3"):
+        framework.ComplianceFrameworkChangeTrigger()
+
+
+@pytest.mark.skipif(compat.THERE_ARE_WATCHERS, reason="this Airflow has watchers")
+def test_airflow_2_has_none() -> None:
+    with pytest.raises(RuntimeError, match="ComplianceListFrameworksOperator"):
+        framework.ComplianceFrameworkChangeTrigger()
+
+
+def test_a_state_store_that_can_only_block_is_used_as_well() -> None:
+    class Store(dict[str, Any]):
+        """The one of Airflow 3.3.0."""
+
+        def set(self, key: str, value: Any) -> None:
+            self[key] = value
+
+    async def scenario() -> Any:
+        store = Store()
+        await compat.write_state(store, "k", 7)
+        return await compat.read_state(store, "k")
+
+    assert asyncio.run(scenario()) == 7

@@ -1,0 +1,204 @@
+"""The watcher outlasts whatever the service and the connection do."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from typing import Any
+
+import pytest
+
+from airflow_provider.compat import THERE_ARE_WATCHERS
+from airflow_provider.emulator import Emulator
+from airflow_provider.triggers import looks as looks_module
+from tests.frameworks.triggerers import (
+    SHARES,
+    AssetStore,
+    Triggerer,
+    add,
+    looked,
+    rebuilt,
+    running,
+    settled,
+    watcher,
+)
+from tests.support.attempts import until
+
+pytestmark = pytest.mark.skipif(not THERE_ARE_WATCHERS, reason="there are no watchers before Airflow 3.0")
+
+
+@pytest.mark.parametrize(
+    ("answer", "times"), [([], 2), ([{"id": 1, "criteria": None}], 1), ([{"id": 1}, 7, None], 1)]
+)
+def test_a_catalogue_that_is_gone_for_a_moment_is_no_change(
+    service: Emulator, store: AssetStore, shares: bool, answer: list[Any], times: int
+) -> None:
+    async def scenario() -> None:
+        async with running(shares, watcher(poll_interval=1 if times > 1 else 0.02), store) as triggerer:
+            await until(lambda: store.note)
+            service.fail("list_frameworks", body=answer, times=times)
+            await looked(service, 4)
+            assert not triggerer.fired
+
+    asyncio.run(scenario())
+    assert store.note["frameworks"] == 2
+
+
+@pytest.mark.parametrize("fire_at_first_sight", [False, True])
+def test_an_empty_first_answer_is_not_taken_for_the_catalogue(
+    service: Emulator, store: AssetStore, shares: bool, fire_at_first_sight: bool
+) -> None:
+    trigger = watcher(poll_interval=1, fire_at_first_sight=fire_at_first_sight)
+
+    async def scenario() -> list[dict[str, Any]]:
+        service.fail("list_frameworks", body=[], times=2)
+        async with running(shares, trigger, store) as triggerer:
+            await looked(service, 4)
+            await settled(store)
+            return triggerer.fired
+
+    assert [event["first_sight"] for event in asyncio.run(scenario())] == [True] * fire_at_first_sight
+    assert store.note["frameworks"] == 2
+
+
+@pytest.mark.skipif(not SHARES, reason="triggers share streams from Airflow 3.3 on")
+def test_watchers_of_a_connection_share_their_requests(service: Emulator) -> None:
+    async def scenario() -> int:
+        triggerer = Triggerer(shares=True)
+        for _ in range(20):
+            triggerer.start(rebuilt(watcher(poll_interval=0.2), AssetStore()))
+        await looked(service, 3)
+        await asyncio.sleep(0.5)
+        await triggerer.die()
+        return service.count("list_frameworks")
+
+    assert asyncio.run(scenario()) <= 8
+    assert service.counters()["logins"] == 1
+
+
+FAULTS: dict[str, dict[str, Any]] = {
+    "server": {"status": 500},
+    "throttled": {"status": 429, "retry_after": 0.05},
+    "forbidden": {"status": 403},
+    "missing": {"status": 404},
+    "redirected": {"status": 302},
+    "page": {"html": True},
+    "no list": {"body": {"frameworks": []}},
+    "no json": {"body": "[{"},
+    "reset": {"reset": "middle"},
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_nothing_that_the_service_does_ends_the_watcher(
+    service: Emulator,
+    store: AssetStore,
+    shares: bool,
+    fault: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(looks_module, "SHORTEST_PAUSE", 0.1)
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), store) as triggerer:
+            await looked(service, 2)
+            service.fail("list_frameworks", times=None, **FAULTS[fault])
+            add(service)
+            before = service.count("list_frameworks")
+            await asyncio.sleep(1)
+            # Each look is repeated once by the client, and some faults are not counted as a call.
+            assert service.count("list_frameworks") - before <= 24
+            assert not triggerer.fired
+            service.clear_faults()
+            await until(lambda: triggerer.events)
+            return triggerer.fired
+
+    caplog.set_level(logging.INFO, looks_module.__name__)
+    assert len(asyncio.run(scenario())) == 1
+    said = [each.message for each in caplog.records if each.name == looks_module.__name__]
+    assert len(said) == 2
+    assert "Looking at the frameworks of 'compliance_default' is not possible, trying on" in said[0]
+    assert "possible again" in said[1]
+
+
+def test_an_outage_is_outlasted(service: Emulator, store: AssetStore, shares: bool) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), store) as triggerer:
+            await looked(service, 2)
+            await asyncio.to_thread(service.stop)
+            await asyncio.sleep(0.3)
+            add(service)
+            await asyncio.to_thread(service.start)
+            await until(lambda: triggerer.events)
+            return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 1
+
+
+def test_a_refused_password_is_not_tried_again_until_the_connection_is_mended(
+    service: Emulator,
+    store: AssetStore,
+    shares: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    good = service.connection()
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({**good, "password": "wrong"}))
+
+    async def scenario() -> None:
+        async with running(shares, watcher(), store):
+            await until(lambda: service.count("login") >= 1)
+            await asyncio.sleep(0.5)
+            assert service.count("login") == 1
+            monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(good))
+            await looked(service)
+        assert store.note["frameworks"] == 2
+
+    asyncio.run(scenario())
+    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "check login and password" in said[0]
+    assert "wrong" not in said[0]
+
+
+def test_refused_credentials_are_tried_less_and_less_often(
+    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.fail("list_frameworks", status=401, times=None)  # also with a token that is new
+    monkeypatch.setattr(looks_module, "REFUSED_PAUSE", 0.15)
+
+    async def scenario() -> None:
+        async with running(shares, watcher(), store):
+            await asyncio.sleep(1.2)  # after 0, 0.15, 0.45 and 1.05 s
+            assert 4 <= service.count("list_frameworks", 401) <= 8
+            service.clear_faults()
+            monkeypatch.setattr(looks_module, "LONGEST_REFUSED_PAUSE", 0.0)
+            await until(lambda: store.note)
+
+    asyncio.run(scenario())
+
+
+def test_a_connection_that_is_not_there_is_waited_for(
+    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = service.connection_json
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", '{"conn_type": "compliance"}')
+
+    async def scenario() -> None:
+        async with running(shares, watcher(), store):
+            await asyncio.sleep(0.1)
+            monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", connection)
+            await until(lambda: store.note)
+
+    asyncio.run(scenario())
+
+
+def test_nothing_is_left_when_a_watcher_ends(service: Emulator, store: AssetStore, shares: bool) -> None:
+    async def scenario() -> None:
+        async with running(shares, watcher(), store):
+            await looked(service)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    asyncio.run(scenario())
