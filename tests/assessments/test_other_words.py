@@ -14,7 +14,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
 from tests.support.attempts import Attempts, fire
 from tests.support.service import Reply, Service
 from tests.support.values import PASSWORD
@@ -72,6 +72,20 @@ def test_a_reason_in_other_words(service: Service, attempts: Attempts, deferrabl
     task = OurSensor(task_id="t", assessment_id=42, poll_interval=0.05, deferrable=deferrable)
     with pytest.raises(exc.ComplianceJobError, match="Assessment 42 failed: no such framework"):
         attempts.run(task)
+
+
+def test_one_connection_may_be_read_in_two_ways(service: Service) -> None:
+    service.on("GET /api/v1/assessments/42/status", said("ok"))
+    service.on("GET /api/v1/assessments/43/status", Reply(json={"id": 43, "status": "FAILED"}))
+
+    async def scenario() -> list[dict[str, Any]]:
+        until = time.time() + 30
+        ours = ComplianceAssessmentTrigger("compliance_default", ["42"], 0.1, until, hook=path_of(OurHook))
+        usual = ComplianceAssessmentTrigger("compliance_default", ["43"], 0.1, until)
+        return list(await asyncio.gather(fire(ours), fire(usual)))
+
+    ours, usual = asyncio.run(scenario())
+    assert (ours["jobs"]["42"]["status"], usual["jobs"]["43"]["status"]) == ("COMPLETED", "FAILED")
 
 
 def test_a_translation_that_fails_says_so(service: Service, attempts: Attempts) -> None:

@@ -21,6 +21,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
 from airflow_provider.triggers.work import ASSESSMENTS, LOOKS_AT_A_TIME
 from tests.support.attempts import Attempts, TaskInstance, fire, until
@@ -132,6 +133,27 @@ def test_many_triggers_share_a_login_and_ask_a_few_at_a_time(service: Emulator) 
     assert counters["logins"] == 1
     assert 1 < counters["max_in_flight"] <= LOOKS_AT_A_TIME
     assert service.count("get_assessment") == 3 * len(ids)
+
+
+def test_jobs_and_assessments_are_waited_for_side_by_side(service: Emulator) -> None:
+    job, assessment = service.add_job(text="x", status="RUNNING"), running()
+
+    async def scenario() -> list[dict[str, Any]]:
+        jobs = ComplianceContentTrigger(CONN, [job], 0.1, time.time() + 30)
+        waiting = [asyncio.create_task(fire(jobs)), asyncio.create_task(fire(trigger(assessment)))]
+        await until(lambda: service.count("get_statuses") and service.count("get_assessment"))
+        service.set_job(job, status="COMPLETED")
+        service.finish_jobs()
+        return list(await asyncio.gather(*waiting))
+
+    endings = asyncio.run(scenario())
+    assert [
+        each["jobs"][known]["status"] for each, known in zip(endings, (job, assessment), strict=True)
+    ] == [
+        "COMPLETED",
+        "COMPLETED",
+    ]
+    assert service.counters()["logins"] == 1
 
 
 def test_one_that_fails_does_not_hide_the_others(service: Emulator) -> None:
