@@ -182,6 +182,15 @@ def test_a_killed_task_cancels_its_assessment(service: Emulator, attempts: Attem
     assert (service.count("cancel_assessment", 200), service.count("cancel_assessment", 404)) == (1, 1)
 
 
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_deferred_task_hands_on_whether_to_cancel(
+    service: Emulator, attempts: Attempts, wanted: bool
+) -> None:
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(submit(deferrable=True, timeout=0.1, cancel_on_kill=wanted))
+    assert attempts.deferrals[0]["cancel_on_kill"] is wanted
+
+
 def test_a_retry_goes_on_with_the_assessment_of_the_attempt_before(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
