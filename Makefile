@@ -2,18 +2,23 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test lint docs bench compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-units test-deployment test-stores lint docs bench compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 UV := .venv/bin/uv
 READY := .venv/.ready
-# Airflow of the compat cells, each with the Python it runs on here.
-PYTHON_2_11 ?= $(if $(filter 3.11 3.12,$(PY)),$(PYTHON),python3.11)
+
+# The versions that the provider is tested on, each pinned by the constraints file of that name; `lowest` is the
+# oldest Airflow with the lowest versions of all that we depend on.
+CELLS := airflow-2.11-py3.11 airflow-3.0-py3.11 airflow-3.1-py3.12 airflow-3.2-py3.13 \
+  airflow-3.3-py3.11 airflow-3.3-py3.12 airflow-3.3-py3.13 lowest-py3.11
 
 # Airflow keeps its files where the tests say, never in the user's home.
 export AIRFLOW_HOME := $(CURDIR)/.venv/airflow-home
 export AIRFLOW__CORE__LOAD_EXAMPLES := False
+# Tests start Airflow again and again: not from its source each time.
+unexport PYTHONDONTWRITEBYTECODE
 
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -24,10 +29,28 @@ demo: $(READY) ## the nightly job end to end, on a real Airflow: less than two m
 ui: $(READY) ## the nightly job in Airflow's user interface, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
-test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready ## all tests on Airflow 3.3, with the coverage of the core
-	.venv/bin/coverage run -m pytest -m 'not stores and not release' --ignore tests/stores/test_servers.py $(ARGS)
-	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
+TEST_ENVIRONMENTS := $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
+
+ifdef ARGS
+test: $(READY) .venv-idp/.ready
+	.venv/bin/python -m pytest -m 'not stores and not release' $(ARGS)
+else
+test: test-deployment test-units test-core test-stores ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
+endif
+
+test-core: $(READY)
+	.venv/bin/coverage run -m pytest tests/client tests/contract
+
+test-units: $(READY) .venv-idp/.ready
+	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
+	  --ignore tests/client --ignore tests/contract --ignore tests/stores/test_servers.py
+
+test-deployment: $(READY)
+	.venv/bin/python -m pytest -m 'deployment or distributed'
+
+test-stores: .venv-stores/.ready .venv-stores/azurite/.ready
+	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
 
 # What does no I/O is tested to its last branch.
 comma := ,
@@ -46,9 +69,36 @@ docs: $(READY) ## the documentation as HTML, warnings are errors
 bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
 
-compat: test .venv-2.11/.ready ## the unit tests on the other supported Airflow versions too
-	AIRFLOW_HOME=$(CURDIR)/.venv-2.11/airflow-home .venv-2.11/bin/python -m pytest -m 'not identity_provider and not deployment and not distributed and not stores and not release' \
-	  $(patsubst %,--ignore tests/%,client contract emulator stores) $(ARGS) # what does not depend on Airflow
+# The Python of a cell: by its name, or where pyenv keeps it; nothing where there is none.
+version_of = $(lastword $(subst -py, ,$(1)))
+python_of = $(shell for python in python$(version_of) $${PYENV_ROOT:-$$HOME/.pyenv}/versions/$(version_of).*/bin/python; do \
+  "$$python" -c 'import sys; print(sys.executable)' 2>/dev/null && break; done)
+
+ifneq ($(filter compat environments,$(MAKECMDGOALS)),)
+HERE := $(foreach cell,$(CELLS),$(if $(call python_of,$(cell)),$(cell)))
+ABSENT := $(filter-out $(HERE),$(CELLS))
+ifneq ($(and $(CI),$(ABSENT)),)
+$(error There is no Python for $(ABSENT), and CI leaves nothing out)
+endif
+# `make test compat` does not test again what `make test` has tested.
+OTHERS := $(filter-out $(if $(filter test environments,$(MAKECMDGOALS)),airflow-3.3-py$(PY)),$(HERE))
+endif
+
+compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported versions, on every Python; --jobs=2 is faster
+	@cat $(OTHERS:%=build/cells/%.txt)
+	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
+
+# What does not depend on Airflow is tested once for each Python, and with the lowest versions of all else.
+SAME_ON_EVERY_AIRFLOW := client contract emulator ingest/test_gate.py ingest/test_report.py storage/test_names.py
+ignored_in = $(patsubst %,--ignore tests/%,stores/test_servers.py $(if $(filter airflow-3.3-% lowest-%,$(1)),,$(SAME_ON_EVERY_AIRFLOW)))
+
+cell-%: .venv-cells/%/.ready
+	@mkdir -p build/cells
+	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call ignored_in,$*) \
+	  -m 'not $(subst $() , and not ,$(ELSEWHERE))' -k 'not rclone and not seaweedfs' $(ARGS) | tee build/cells/$*.log
+	@echo "$*: $$(tail -n 1 build/cells/$*.log | tr -d '=')" >build/cells/$*.txt
+ELSEWHERE := browser deployment distributed identity_provider once release stores
+.PRECIOUS: .venv-cells/%/.ready
 
 # The same sources give the same files, to the byte: their date is that of the commit, or one for all without git.
 dist dist-test sbom: export SOURCE_DATE_EPOCH := $(or $(SOURCE_DATE_EPOCH),$(shell git log -1 --format=%ct 2>/dev/null),1580601600)
@@ -69,9 +119,9 @@ lock: $(READY) ## make the constraints files anew
 	UV=$(UV) constraints/lock.sh
 
 clean: ## remove everything that make made
-	rm -rf .venv .venv-2.11 .venv-idp .venv-release .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .venv-cells .venv-idp .venv-release .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-environments: $(READY) .venv-2.11/.ready .venv-idp/.ready .venv-release/.ready .venv-stores/.ready .venv-stores/azurite/.ready
+environments: $(TEST_ENVIRONMENTS) .venv-release/.ready $(OTHERS:%=.venv-cells/%/.ready) # what CI needs
 
 UV_VERSION := 0.13.7
 export UV_LINK_MODE := copy
@@ -87,9 +137,9 @@ $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	  --editable '.[amazon,emulator]' --group dev
 	touch $@
 
-.venv-2.11/.ready: pyproject.toml constraints/airflow-2.11-py3.11.txt | $(UV)
-	$(UV) venv --quiet --allow-existing --python $(PYTHON_2_11) .venv-2.11
-	$(UV) pip install --quiet --python .venv-2.11/bin/python --constraint constraints/airflow-2.11-py3.11.txt \
+.venv-cells/%/.ready: pyproject.toml constraints/%.txt | $(UV)
+	$(UV) venv --quiet --allow-existing --python '$(call python_of,$*)' .venv-cells/$*
+	$(UV) pip install --quiet --python .venv-cells/$*/bin/python --constraint constraints/$*.txt \
 	  --editable '.[amazon,emulator]' --group test
 	touch $@
 

@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.metadata import version
 from pathlib import Path
 
 from demo.outcome import Outcome, look_at
@@ -56,9 +57,14 @@ def _demonstrate(folder: Path, amounts: Amounts) -> int:
 def _run(stage: Stage) -> bool:
     """Run the DAG without a scheduler; say whether it succeeded."""
     good = sum(each.text is not None for each in stage.wanted)
-    return _airflow(stage, Step("Making a database for Airflow"), "db", "migrate") and _airflow(
-        stage, Step(f"Running {NIGHTLY}", good), "dags", "test", NIGHTLY
-    )
+    if not _airflow(stage, Step("Making a database for Airflow"), "db", "migrate"):
+        return False
+    # Airflow 3.0 runs no task with an asset that it has not seen; newer ones look by themselves.
+    if version("apache-airflow").startswith("3.0.") and not _airflow(
+        stage, Step("Making the DAG known"), "dags", "reserialize"
+    ):
+        return False
+    return _airflow(stage, Step(f"Running {NIGHTLY}", good), "dags", "test", NIGHTLY)
 
 
 def _airflow(stage: Stage, running: Step, *command: str) -> bool:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,32 +19,24 @@ FEW = {"pdfs": 8, "docx": 4, "pages": 4, "broken": 1}
 BROKEN = {"pdfs": 2, "docx": 1, "pages": 1, "broken": 4}
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, subprocess.Popen[str]]]:
-    """A good run and one that fails, at the same time: most of it is waiting for Airflow."""
-    folder = tmp_path_factory.mktemp("demo")
-    started: dict[str, subprocess.Popen[str]] = {}
-    try:
-        for name, amounts in (("good", FEW), ("broken", BROKEN)):
-            options = [f"--{kind}={number}" for kind, number in amounts.items()]
-            started[name] = subprocess.Popen(
-                [sys.executable, "-m", "demo", f"--folder={folder / name}", *options],
-                cwd=ROOT,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-            )
-        yield started
-    finally:
-        for process in started.values():
-            process.terminate()
-            process.communicate()
+def run_demo(folder: Path, amounts: dict[str, int]) -> tuple[int, str]:
+    """Run it; return its exit code and what it said."""
+    options = [f"--{kind}={number}" for kind, number in amounts.items()]
+    done = subprocess.run(
+        [sys.executable, "-m", "demo", f"--folder={folder / 'demo'}", *options],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=PATIENCE,
+    )
+    return done.returncode, done.stdout
 
 
-def test_every_document_comes_to_the_end_that_it_should(runs: dict[str, subprocess.Popen[str]]) -> None:
-    said, _ = runs["good"].communicate(timeout=PATIENCE)
+def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
+    code, said = run_demo(tmp_path, FEW)
 
-    assert runs["good"].returncode == 0, said
+    assert code == 0, said
     rows = {line[:20].strip(): line[20:].split()[:3] for line in said.splitlines() if " kB" in line}
     assert rows["PDF"] == ["8", "8", "0"]
     assert rows["DOCX"] == ["4", "4", "0"]
@@ -57,10 +49,11 @@ def test_every_document_comes_to_the_end_that_it_should(runs: dict[str, subproce
     assert said.rstrip().endswith("make ui")
 
 
-def test_a_run_that_fails_is_not_well(runs: dict[str, subprocess.Popen[str]]) -> None:
-    said, _ = runs["broken"].communicate(timeout=PATIENCE)
+@pytest.mark.once
+def test_a_run_that_fails_is_not_well(tmp_path: Path) -> None:
+    code, said = run_demo(tmp_path, BROKEN)
 
-    assert runs["broken"].returncode == 1, said
+    assert code == 1, said
     assert "4 of 8 documents failed, more than max_failed=0.1 allows" in said
     assert "This is wrong:\n  The run failed.\n" in said
     assert "All is well" not in said

@@ -52,7 +52,8 @@ def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> N
     async def story() -> None:
         journal = Journal(folder)
         keeper = asyncio.create_task(journal.keep())
-        await asyncio.gather(*(journal.note(document(number)) for number in range(200)))
+        notes = asyncio.gather(*(journal.note(document(number)) for number in range(200)))
+        await asyncio.wait([keeper, notes], return_when=asyncio.FIRST_COMPLETED)
         keeper.cancel()
 
     asyncio.run(story())

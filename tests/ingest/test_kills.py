@@ -40,6 +40,7 @@ def start(folder: Path, outcome: Outcome) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
+@pytest.mark.once
 @pytest.mark.parametrize("seed", [7])
 def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
     service: Emulator, outcome: Outcome, tmp_path: Path, seed: int

@@ -25,6 +25,7 @@ from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.ingest.conftest import Corpus, Outcome
 from tests.support.attempts import Attempts, fire, heard
 from tests.support.jobs import completed, running
+from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
@@ -340,8 +341,7 @@ def test_the_report_is_beside_the_manifest_and_linked(
 def test_assets_get_the_result(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
-    asset = Asset("s3://bucket/texts")
-    events: dict[Any, Any] = {asset: type("Event", (), {"extra": {}})()}
+    asset, events = Asset("s3://bucket/texts"), outlet_events()
     result = attempts.run(ingest(corpus.sources, outcome, outlets=[asset]), outlet_events=events)
     assert events[asset].extra == {**result, "destination": f"{outcome.destination}/"}
 

@@ -22,6 +22,7 @@ from tests.deployment.processes import ROOT, Part, guarded
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed, in_our_hands
+from tests.support.outlets import outlet_events
 
 pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
 
@@ -56,7 +57,7 @@ def executed(
     task = ComplianceContentToObjectStorageOperator(
         task_id="t", uuid=uuids, destination=f"{store.base}deep/", **kwargs
     )
-    attempts.run(task, outlet_events=_Events())
+    attempts.run(task, outlet_events=outlet_events())
     return task
 
 
@@ -198,11 +199,3 @@ def test_airflow_sends_it(airflow: Any, compliance_service: Emulator, tmp_path: 
     }
     assert sizes == {str(path): path.stat().st_size for path in (tmp_path / "texts").iterdir()}
     assert len(complete["outputs"]) == len(sizes) == len(urls)
-
-
-class _Events(dict[Any, Any]):
-    """Airflow's accessor of outlet events."""
-
-    def __missing__(self, asset: Any) -> Any:
-        self[asset] = SimpleNamespace(extra={})
-        return self[asset]

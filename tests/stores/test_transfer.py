@@ -130,6 +130,7 @@ def _is_under_way(service: Emulator, store: Store) -> bool:
     return bool(service.count("get_content") and (store.kind == "local" or store.unfinished()))
 
 
+@pytest.mark.once
 def test_a_process_killed_in_the_middle_leaves_nothing_that_its_retry_does_not_mend(
     service: Emulator, attempts: Attempts, store: Store
 ) -> None:

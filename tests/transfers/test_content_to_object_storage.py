@@ -20,6 +20,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.support.attempts import Attempts, heard
 from tests.support.jobs import completed, running
+from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 
 LARGE = "All work and no play makes a dull text. " * 100_000  # 4 MB
@@ -320,17 +321,9 @@ def test_killing_a_task_that_has_not_begun_is_nothing() -> None:
     transfer("x", "/x").on_kill()
 
 
-class Events(dict[Any, Any]):
-    """Airflow's accessor of outlet events."""
-
-    def __missing__(self, asset: Any) -> Any:
-        self[asset] = type("Event", (), {"extra": {}})()
-        return self[asset]
-
-
 def test_assets_get_what_was_written(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
     uuids = [completed(service, text="12"), completed(service, text="345")]
-    asset, events = Asset("s3://bucket/texts"), Events()
+    asset, events = Asset("s3://bucket/texts"), outlet_events()
     attempts.run(transfer(uuids, tmp_path, outlets=[asset]), outlet_events=events)
     assert events[asset].extra == {
         "destination": str(tmp_path),
