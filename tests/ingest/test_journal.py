@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,8 @@ def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> N
         journal = Journal(folder)
         keeper = asyncio.create_task(journal.keep())
         notes = asyncio.gather(*(journal.note(document(number)) for number in range(200)))
-        await asyncio.wait([keeper, notes], return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [keeper, notes]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         keeper.cancel()
 
     asyncio.run(story())
