@@ -202,6 +202,8 @@ def test_a_retry_goes_on_with_the_assessment_of_the_attempt_before(
 
 def test_another_payload_is_another_assessment(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit(wait_for_completion=False))
+    in_another_order = dict(reversed(PAYLOAD.items()))
+    assert attempts.run(submit(wait_for_completion=False, payload=in_another_order)) == first
     assert attempts.run(submit(wait_for_completion=False, payload={**PAYLOAD, "text": "y"})) != first
 
 
