@@ -10,13 +10,13 @@ import os
 from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher, dag, task
-from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 
 from airflow_provider.operators.assessment import (
     ComplianceGetAssessmentResultsOperator,
     ComplianceSubmitAssessmentOperator,
 )
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 
 POLL = float(os.environ.get("COMPLIANCE_WATCH_SECONDS", "300"))
 FRAMEWORKS = Asset(
