@@ -28,7 +28,9 @@ def main() -> None:
     """Print the median of some runs for each module that the provider names."""
     info = get_provider_info()
     kinds = ("hooks", "operators", "sensors", "transfers", "triggers")
-    modules = [name for kind in kinds for group in info.get(kind, []) for name in group["python-modules"]]
+    groups = [group for kind in kinds for group in info.get(kind, [])]
+    # Airflow's schema lets a transfer name one module only, under another key.
+    modules = [name for each in groups for name in each.get("python-modules") or [each["python-module"]]]
     print(f"{'module':<48}{'adds':>10}{'of airflow.sdk':>16}{'modules':>10}{'limit':>12}")
     for module in modules:
         runs = [_probe(module) for _ in range(REPEATS)]

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this copy, also where another one is installed
+
 from airflow_provider import __version__
 
 project = "airflow-provider-compliance"
@@ -16,3 +21,4 @@ myst_heading_anchors = 3
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_class_signature = "mixed"
+autodoc_typehints_description_target = "documented"

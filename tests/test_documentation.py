@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import runpy
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +18,17 @@ from packaging.version import Version
 from airflow_provider import exceptions
 from airflow_provider.client.settings import Settings
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.provider_info import CONNECTION_FIELDS
+from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
 
 ROOT = Path(__file__).parents[1]
 NEEDED = {"assess_and_review": "3.1", "reassess_on_framework_change": "3.0"}
 README = (ROOT / "README.md").read_text()
+PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
+TEXTS = {
+    **{f"docs/{name}": text for name, text in PAGES.items()},
+    **{name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")},
+}
+EXAMPLES = sorted((ROOT / "example_dags").glob("*.py"))
 
 
 def test_both_connections_of_the_readme_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,14 +48,14 @@ def test_the_readme_names_every_extra_of_the_connection() -> None:
     assert not [field["label"] for field in CONNECTION_FIELDS.values() if field["label"] not in table]
 
 
-def test_the_readme_names_every_operation_of_the_hook() -> None:
+def test_the_page_of_the_hook_names_every_operation() -> None:
     own = [
         name
         for name, _ in inspect.getmembers(ComplianceHook, inspect.isfunction)
-        if name in vars(ComplianceHook)
+        if name in vars(ComplianceHook) and name[0] != "_"
     ]
-    plumbing = {"console_url", "get_conn", "get_async_conn", "test_connection"}
-    assert not [name for name in own if f"`{name}`" not in README and name not in plumbing and name[0] != "_"]
+    assert len(own) > 15
+    assert not [name for name in own if f"`{name}`" not in PAGES["client.md"]]
 
 
 def test_the_first_dag_of_the_readme_is_a_dag(tmp_path: Path) -> None:
@@ -57,7 +66,7 @@ def test_the_first_dag_of_the_readme_is_a_dag(tmp_path: Path) -> None:
 
 
 def test_every_error_is_explained() -> None:
-    text = (ROOT / "docs" / "errors.md").read_text()
+    text = PAGES["troubleshooting.md"]
     kinds: list[Any] = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]
     bases = (exceptions.ComplianceError, exceptions.ComplianceHttpError)
     for kind in kinds:
@@ -65,7 +74,7 @@ def test_every_error_is_explained() -> None:
             assert f"| `{kind.__name__}` | {'yes' if kind.transient else 'no'} |" in text
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "example_dags").glob("*.py")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_is_a_dag(example: Path) -> None:
     if Version(airflow_version) < Version(needed := NEEDED.get(example.stem, "2.11")):
         pytest.skip(f"needs Airflow {needed}")
@@ -73,3 +82,82 @@ def test_every_example_is_a_dag(example: Path) -> None:
     assert made.dag_id.startswith("compliance_")
     assert made.task_ids
     assert made.doc_md
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_is_shown_on_one_page(example: Path) -> None:
+    line = f"```{{literalinclude}} ../example_dags/{example.name}\n"
+    assert sum(page.count(line) for page in PAGES.values()) == 1
+
+
+def public_classes() -> Iterator[type]:
+    """Return the classes of all modules that the provider names, and those that these offer as their own."""
+    info = get_provider_info()
+    groups = [
+        each for kind in ("hooks", "operators", "sensors", "transfers", "triggers") for each in info[kind]
+    ]
+    for name in [name for each in groups for name in each.get("python-modules") or [each["python-module"]]]:
+        module = import_module(name)
+        own = [each for each in vars(module) if getattr(vars(module)[each], "__module__", "") == name]
+        for each in {*own, *getattr(module, "__all__", ())}:
+            if inspect.isclass(found := getattr(module, each)) and not each.startswith("_"):
+                yield found
+
+
+@pytest.mark.parametrize("kind", sorted(set(public_classes()), key=str), ids=lambda kind: kind.__name__)
+def test_every_public_class_is_in_the_reference_and_described_on_one_page(kind: type) -> None:
+    assert re.search(rf"\b{kind.__name__}\b", PAGES["api.md"])
+    described = f".. autoclass:: {kind.__module__}.{kind.__qualname__}\n"
+    assert sum(page.count(described) for page in PAGES.values()) == 1
+
+
+def test_links_into_the_reference_lead_to_something() -> None:
+    roles = r"\{py:(?:class|func)\}`~?([\w.]+)`"
+    linked = {name for page in PAGES.values() for name in re.findall(roles, page)}
+    described = {
+        name
+        for page in PAGES.values()
+        for name in re.findall(r"^\.\. auto(?:class|function):: ([\w.]+)$", page, re.MULTILINE)
+    }
+    assert len(linked) > 15
+    assert not linked - described
+
+
+def anchors_of(text: str) -> set[str]:
+    """Return the anchors of all headings, as GitHub and MyST make them."""
+    text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+    headings = re.findall(r"^#{1,4} (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_links_to_files_and_headings_resolve(name: str) -> None:
+    text = re.sub(r"^```.*?^```", "", TEXTS[name], flags=re.DOTALL | re.MULTILINE)
+    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        file, _, anchor = target.partition("#")
+        path = (ROOT / name).parent / file if file else ROOT / name
+        assert path.exists(), f"{name} links to {target}"
+        assert not anchor or anchor in anchors_of(path.read_text()), f"{name} links to {target}"
+
+
+def test_every_test_that_the_page_on_security_names_exists() -> None:
+    named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGES["security.md"])
+    assert len(named) > 30
+    for file, test in named:
+        assert f"\ndef {test}(" in (ROOT / file).read_text(), f"{file}::{test}"
+
+
+def test_every_benchmark_that_is_named_exists() -> None:
+    ways = r"make bench ARGS=(\w+)|python -m benchmarks[ .](\w+)"
+    named = {one or other for text in TEXTS.values() for one, other in re.findall(ways, text)}
+    assert len(named) > 5
+    assert not [each for each in named if not (ROOT / "benchmarks" / f"{each}.py").exists()]
+
+
+@pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "```python" in text])
+def test_snippets_are_python_and_import_what_exists(name: str) -> None:
+    for source in re.findall(r"^```python\n(.*?)^```", TEXTS[name], re.DOTALL | re.MULTILINE):
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_provider"):
+                module = import_module(str(node.module))
+                assert not [each.name for each in node.names if not hasattr(module, each.name)]

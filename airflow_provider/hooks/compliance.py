@@ -145,9 +145,9 @@ class ComplianceHook(BaseHook):
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
                 raise ComplianceInputError(f"'{file}' is a web address: submit it with submit_url.")
-            from airflow.providers.common.compat.sdk import ObjectStoragePath
+            from airflow_provider.hooks.objects import object_path
 
-            file = ObjectStoragePath(file)
+            file = object_path(file)
         return self._client.submit_file(file, file_name)
 
     @ends_task

@@ -108,7 +108,9 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
     ) -> str:
         """Go on after the trigger's event."""
         name_mapped_task(self, context)
-        return self._conclude(context, Ending.of(event), Limit(limit), uuid, found)
+        ending = Ending.of(event)
+        identifier = uuid or next(iter(ending.jobs), "")  # `dag.test()` hands on the event alone
+        return self._conclude(context, ending, Limit(limit), identifier, found)
 
     def _go_on(self, context: Context, hook: ComplianceHook, job: Job, found: bool = False) -> str:
         """Wait for a job if asked to.

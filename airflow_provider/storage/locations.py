@@ -6,12 +6,8 @@ from functools import cached_property
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.objects import object_path
 from airflow_provider.storage.failing import storage_errors
-
-# What to install where Airflow does not know a kind of address.
-_EXTRAS = {
-    "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
-}  # fmt: skip
 
 
 class Location:
@@ -53,14 +49,7 @@ class Location:
     @cached_property
     def fs(self) -> Any:
         """The file system; it asks Airflow for the connection, so use it in the task's own thread first."""
-        from airflow.providers.common.compat.sdk import ObjectStoragePath
-
-        try:
-            return ObjectStoragePath(self.uri).fs
-        except (ValueError, ImportError) as error:
-            extra = _EXTRAS.get(self.protocol)
-            hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
-            raise ComplianceInputError(f"'{self.uri}' can't be used: {error}.{hint}") from None
+        return object_path(self.uri).fs
 
     def size(self) -> int | None:
         """Return how large the object is, or None where there is none."""

@@ -274,3 +274,14 @@ def test_the_connection_test_tries_the_credentials_anew(hook: ComplianceHook, se
     assert hook.test_connection()[0] is False
     service.on("POST /token", service._issue_token)
     assert hook.test_connection()[0] is True
+
+
+def test_a_document_in_a_store_without_its_library_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, service: Service
+) -> None:
+    def no_library(self: Any) -> Any:
+        raise ValueError("No filesystem registered for scheme s3")
+
+    monkeypatch.setattr("airflow.providers.common.compat.sdk.ObjectStoragePath.fs", property(no_library))
+    with pytest.raises(exc.ComplianceInputError, match=r"Install airflow-provider-compliance\[amazon\]"):
+        ComplianceHook().submit_file("s3://bucket/contract.pdf")

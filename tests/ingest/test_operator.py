@@ -466,11 +466,13 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     assert service.count("submit_file") == 2
 
 
-def test_a_task_that_was_deferred_by_an_older_version_goes_on(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+@pytest.mark.parametrize("whose", ["of an older version", "of dag.test(), which keeps nothing"])
+def test_a_task_that_was_deferred_otherwise_goes_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, whose: str
 ) -> None:
     context: Any = {"ti": attempts.ti}
-    kept = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
+    older = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
+    kept = older if "older" in whose else {}
     resumed = {**kept, "event": {"kind": "done", "jobs": {}, "seconds": 1.0, "error": "", "transient": False}}
     result = ingest(corpus.sources[:2], outcome).resume_execution("execute_complete", resumed, context)
     assert counts(result) == (2, 0, 0)

@@ -149,6 +149,12 @@ def test_an_event_that_is_not_understood_fails_the_task(service: Emulator, event
         submit().execute_complete({}, event=event, uuid="u")
 
 
+def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
+    event = {"kind": "done", "jobs": {"u": {"uuid": "u", "status": "COMPLETED"}}}  # all that dag.test() keeps
+    context: Any = {}
+    assert submit().execute_complete(context, event=event) == "u"
+
+
 def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
     uuid = attempts.run(task)

@@ -1,0 +1,81 @@
+"""What the documentation shows runs as it is written there."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from airflow import __version__ as airflow_version
+from packaging.version import Version
+
+from airflow_provider.emulator import Emulator
+from tests.support.attempts import Attempts
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+IS_AIRFLOW_3 = Version(airflow_version) >= Version("3.0")
+AIRFLOW_2 = ("from airflow.sdk import", "from airflow.decorators import")  # as the page says
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Return the environment of somebody who has this copy of the provider, and an Airflow of his own."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTEST"))}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
+    return {**own, "PATH": path, "PYTHONPATH": str(ROOT), **more}
+
+
+def run(command: list[str], folder: Path, env: dict[str, str]) -> str:
+    """Run a command to its end and return what it said."""
+    done = subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
+    )
+    assert not done.returncode, done.stdout[-8000:] + done.stderr[-8000:]
+    return done.stdout + done.stderr
+
+
+def test_the_project_of_the_page_on_testing_passes_its_own_tests(tmp_path: Path) -> None:
+    text = (DOCS / "testing.md").read_text()
+    files = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert len(files) == 4
+    for name, source in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(source if IS_AIRFLOW_3 else source.replace(*AIRFLOW_2))
+
+    said = run([sys.executable, "-m", "pytest", "-q", "-p", "no:anyio"], tmp_path, environment())
+
+    assert "4 passed" in said
+
+
+def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulator, tmp_path: Path) -> None:
+    text = (DOCS / "quickstart.md").read_text()
+    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    install, start, *rest = blocks
+    assert "pip install" in install
+    assert "compliance-emulator" in start
+    connection = compliance_service.connection_json
+    env = environment(VIRTUAL_ENV=str(tmp_path), AIRFLOW_CONN_COMPLIANCE_DEFAULT=connection)
+
+    said = run(["bash", "-euo", "pipefail", "-c", "".join(rest)], ROOT, env)
+
+    assert "Connection success!" in said
+    (job,) = compliance_service.jobs()
+    assert said.split("Connection success!")[1].count(compliance_service.text(job["uuid"]))
+
+
+def test_an_operator_of_one_s_own_waits_with_the_trigger(
+    compliance_service: Emulator, attempts: Attempts
+) -> None:
+    text = (DOCS / "waiting.md").read_text()
+    (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {"__name__": "own_operator"}
+    exec(compile(source, "waiting.md", "exec"), names)
+
+    result = attempts.run(names["SubmitPagesOperator"](task_id="pages", urls=["http://127.0.0.1:9/none"]))
+
+    (job,) = compliance_service.jobs()
+    assert result == {job["uuid"]: "FAILED"}
+    assert attempts.deferrals
