@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
@@ -79,10 +80,11 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         max_findings: int = 50,
         conn_id: str = ComplianceHook.default_conn_name,
         subject: str = "",
+        response_timeout: timedelta | None = None,  # here too: `partial` asks who knows a parameter
         **kwargs: Any,
     ) -> None:
         kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.assessment_id or '' }}"
-        kwargs = response_timeout_for(HITLOperator, kwargs)
+        kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
         super().__init__(subject=subject, options=[SEND, NOTHING], **kwargs)
         if (assessment_id is None) == (results is None):
             raise ComplianceInputError(f"Task '{self.task_id}': give either assessment_id or results.")

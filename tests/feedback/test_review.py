@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip(
-    "airflow.providers.standard.operators.hitl", reason="human in the loop is in Airflow 3.1+"
-)
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 from airflow.providers.standard.exceptions import HITLTimeoutError
@@ -245,3 +243,11 @@ def test_nobody_in_time_is_no_feedback_where_that_is_the_default(service: Emulat
     desk.run(review, {1: ("MISSING", "After a clear.")})
     assert desk.asked == 2
     assert len(sent(service)) == 1
+
+
+def test_a_mapped_review_may_have_a_timeout() -> None:
+    """Airflow looks for each parameter of `partial` in the classes, and 3.1's own does not know this one."""
+    with DAG("d"):
+        partial = ComplianceReviewAssessmentOperator.partial(task_id="t", response_timeout=timedelta(days=7))
+        mapped: Any = partial.expand(results=[RESULTS])
+    assert mapped.partial_kwargs["response_timeout"] == timedelta(days=7)

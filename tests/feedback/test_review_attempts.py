@@ -6,9 +6,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip(
-    "airflow.providers.standard.operators.hitl", reason="human in the loop is in Airflow 3.1+"
-)
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
 from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.exceptions import HITLTimeoutError

@@ -252,8 +252,9 @@ def test_one_429_slows_all_down_and_nothing_is_lost(
 def test_a_passing_fault_of_one_document_is_tried_again(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
-    service.fail("submit_*", status=500, times=2)
-    service.fail("get_content", status=503, times=2)
+    # Whichever documents they meet, none meets as many as it may.
+    service.fail("submit_*", status=500, times=1)
+    service.fail("get_content", status=503, times=1)
     service.fail("get_statuses", status=503, times=1)
     assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
 
