@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test lint docs bench compat lock clean
+.PHONY: environments help demo ui test e2e lint docs bench compat lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -25,9 +25,12 @@ ui: $(READY) ## the nightly job in Airflow's user interface, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
 test: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready ## all tests on Airflow 3.3, with the coverage of the core
-	.venv/bin/coverage run -m pytest -m 'not stores' --ignore tests/stores/test_servers.py $(ARGS)
+	.venv/bin/coverage run -m pytest -m 'not stores and not distributed' --ignore tests/stores/test_servers.py $(ARGS)
 	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
+
+e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, PostgreSQL and Redis
+	.venv/bin/python -m pytest -m distributed tests/e2e $(ARGS)
 
 # What does no I/O is tested to its last branch.
 comma := ,
