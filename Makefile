@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-units test-deployment test-stores lint docs bench compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs bench compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -33,7 +33,7 @@ TEST_ENVIRONMENTS := $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/
 
 ifdef ARGS
 test: $(READY) .venv-idp/.ready
-	.venv/bin/python -m pytest -m 'not stores and not release' $(ARGS)
+	.venv/bin/python -m pytest -m 'not stores and not release and not distributed' $(ARGS)
 else
 test: test-deployment test-units test-core test-stores ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
@@ -47,10 +47,13 @@ test-units: $(READY) .venv-idp/.ready
 	  --ignore tests/client --ignore tests/contract --ignore tests/stores/test_servers.py
 
 test-deployment: $(READY)
-	.venv/bin/python -m pytest -m 'deployment or distributed'
+	.venv/bin/python -m pytest -m deployment
 
 test-stores: .venv-stores/.ready .venv-stores/azurite/.ready
 	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
+
+e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, PostgreSQL and Redis
+	.venv/bin/python -m pytest -m distributed tests/e2e $(ARGS)
 
 # What does no I/O is tested to its last branch.
 comma := ,

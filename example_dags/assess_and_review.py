@@ -28,6 +28,7 @@ PLACES = {
 
 @dag(
     schedule=None,
+    default_args={"retries": 2},
     tags=["compliance"],
     params={
         **{name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
@@ -57,7 +58,7 @@ def compliance_assess_and_review() -> None:
 
     payloads: Any = make_payloads(ingest.output)
     assess = ComplianceSubmitAssessmentOperator.partial(
-        task_id="assess", wait_for_completion=True, deferrable=True, retries=2
+        task_id="assess", wait_for_completion=True, deferrable=True
     ).expand(payload=payloads)
     results = ComplianceGetAssessmentResultsOperator.partial(
         task_id="results", destination="{{ params.assessed }}{{ run_id }}/results/"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from airflow.providers.common.compat.sdk import Asset, dag
 
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 
-PAGES = ["https://example.com/imprint", "https://example.com/privacy"]
+# The environment variable sets others, with blanks between them.
+PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/imprint https://example.com/privacy")
 TEXTS = Asset("s3://compliance-texts/pages")
 
 
@@ -19,7 +22,7 @@ TEXTS = Asset("s3://compliance-texts/pages")
 )
 def compliance_content_to_s3() -> None:
     """Submit all pages, then wait for them and write their texts in one task."""
-    pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=2).expand(url=PAGES)
+    pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=2).expand(url=PAGES.split())
     ComplianceContentToObjectStorageOperator(
         task_id="store",
         uuid=pages.output,

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from airflow.providers.common.compat.sdk import dag, task
 
 
-@dag(schedule=None, tags=["compliance"], doc_md=__doc__)
+@dag(schedule=None, tags=["compliance"], params={"url": "https://example.com/imprint"}, doc_md=__doc__)
 def compliance_first_steps() -> None:
     """Submit a web page, then ask for the state of its job."""
 
     @task
-    def submit() -> str:
+    def submit(**context: Any) -> str:
         from airflow_provider.hooks.compliance import ComplianceHook
 
-        return ComplianceHook().submit_url("https://example.com/imprint").uuid
+        return ComplianceHook().submit_url(context["params"]["url"]).uuid
 
     @task
     def look(uuid: str) -> str:

@@ -31,6 +31,7 @@ NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=1,
+    default_args={"retries": 2},
     tags=["compliance"],
     params={name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
     doc_md=__doc__,
@@ -73,7 +74,6 @@ def compliance_nightly_ingestion() -> None:
         max_age=timedelta(days=7),  # pages are read again after a week
         deferrable=True,
         outlets=[TEXTS],
-        retries=2,
     ).expand(sources=chunk(find_documents(), SHARD))
     summarise(ingest.output)
 

@@ -1,7 +1,7 @@
 """Assess documents again when a framework changes: Airflow watches the service's catalogue of frameworks.
 
-Only the frameworks that were added or changed are assessed again. Needs Airflow 3.0 or newer, for its asset
-watchers.
+The documents are those that the DAG of assess_and_review.py has ingested. Only the frameworks that were added
+or changed are assessed again. Needs Airflow 3.0 or newer, for its asset watchers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FRAMEWORKS = Asset(
     "compliance-frameworks",
     watchers=[AssetWatcher(name="catalogue", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
 )
-# Environment variables of these names set them for all runs, the params for one run.
+# An environment variable such as COMPLIANCE_ASSESSED sets one for all runs, the params for one run.
 PLACES = {
-    "manifest": "s3://my_aws@compliance-texts/nightly/dt=2026-01-01/manifest.jsonl",  # of an ingest
+    "assessed": "s3://my_aws@compliance-texts/assessed/",  # has manifests of ingests, at any depth
     "reassessed": "s3://my_aws@compliance-texts/reassessed/",
 }
 
@@ -33,6 +33,7 @@ PLACES = {
 @dag(
     schedule=[FRAMEWORKS],
     catchup=False,
+    default_args={"retries": 2},
     tags=["compliance"],
     params={name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
     doc_md=__doc__,
@@ -57,12 +58,14 @@ def compliance_reassess_on_framework_change() -> None:
                 changed |= set(event.extra["payload"]["framework_ids"])
         # Without those that were removed.
         ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]
-        rows = map(json.loads, ObjectStoragePath(context["params"]["manifest"]).read_text().splitlines())
-        uuids = [row["uuid"] for row in rows if row["status"] == "COMPLETED"]
-        return [{"contentUuid": uuid, "frameworkId": each} for uuid in uuids for each in ids]
+        uuids: dict[str, str] = {}  # by source: one that was ingested twice is assessed once
+        for manifest in ObjectStoragePath(context["params"]["assessed"]).glob("**/manifest.jsonl"):
+            rows = map(json.loads, manifest.read_text().splitlines())
+            uuids |= {row["source"]: row["uuid"] for row in rows if row["status"] == "COMPLETED"}
+        return [{"contentUuid": uuid, "frameworkId": each} for uuid in uuids.values() for each in ids]
 
     payloads: Any = make_payloads()
-    submit = ComplianceSubmitAssessmentOperator.partial(task_id="submit", retries=2).expand(payload=payloads)
+    submit = ComplianceSubmitAssessmentOperator.partial(task_id="submit").expand(payload=payloads)
     wait = ComplianceAssessmentSensor(task_id="wait", assessment_id=submit.output, deferrable=True)
     results = ComplianceGetAssessmentResultsOperator.partial(
         task_id="results", destination="{{ params.reassessed }}{{ run_id }}/"

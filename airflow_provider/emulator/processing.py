@@ -43,14 +43,22 @@ class Processor:
         state.jobs.on_forget = self.drop
 
     async def close(self) -> None:
-        """Stop everything that is under way."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        """Stop to fetch pages, and read the files to their end: nobody sends them again."""
+        tasks = dict(self._tasks)
+        for uuid, task in tasks.items():
+            job = self._state.jobs.get(uuid)
+            if job is None or job.source_type == "URL":
+                task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
         if self._session is not None:
             await self._session.close()
         self._threads.shutdown(cancel_futures=True)
+
+    def resume(self) -> None:
+        """Begin again with the pages that were under way when the emulator was stopped."""
+        for job in self._state.jobs:
+            if job.source_type == "URL" and job.outcome is None:
+                self.read_url(job)
 
     def read_file(self, job: Job, source: IO[bytes]) -> None:
         """Begin to extract the text of an upload; closes the file."""

@@ -78,17 +78,18 @@ def read(answered: Mapping[str, Any], asked: Asked, expert_id: str) -> Answers:
     """Return what the fields of a form say.
 
     A finding without a rationale and with the category that the service gave, or none, is one that the expert
-    has nothing to say on.
+    has nothing to say on. So is one without fields: answers through Airflow's REST API may have none.
     """
-    ids = [name.removeprefix(CATEGORY) for name in answered if name.startswith(CATEGORY)]
-    if set(ids) != set(asked.categories):
+    fields = [name for name in answered if name.startswith((CATEGORY, RATIONALE))]
+    ids = list(dict.fromkeys(name.partition("_")[2] for name in fields))
+    if not set(ids) <= set(asked.categories):
         raise ComplianceInputError(
             "The form was about other findings than the results have now: Airflow keeps the form of the "
             "first attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
         )
     answers = Answers()
     for each in ids:
-        category = answered.get(f"{CATEGORY}{each}") or None
+        category = answered.get(f"{CATEGORY}{each}", asked.categories[each]) or None
         rationale = str(answered.get(f"{RATIONALE}{each}") or "").strip()
         if category is not None and category not in CATEGORIES:
             answers.faulty[each] = asked.names[each]

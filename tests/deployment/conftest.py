@@ -24,8 +24,8 @@ DAGS = Path(__file__).parent / "dags"
 class Service(Emulator):
     """The stand-in, which keeps the tokens that it gave out, to look for them where they must not be."""
 
-    def __init__(self) -> None:
-        super().__init__(jobs="manual", password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
+    def __init__(self, jobs: str = "manual") -> None:
+        super().__init__(jobs=jobs, password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
         self.secrets = {"pass-7Hq2vXw9", "secret-3Zk8rTy5"}
         identity: Any = self._state.identity
         issue = identity._issue

@@ -114,6 +114,11 @@ class Deployment:
         run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
         return Run(self, dag_id, run["dag_run_id"])
 
+    def runs(self, dag_id: str) -> list[Run]:
+        """Return the runs of a DAG, oldest first."""
+        found = self.call("GET", f"dags/{dag_id}/dagRuns", order_by="run_after")["dag_runs"]
+        return [Run(self, dag_id, each["dag_run_id"]) for each in found]
+
     # -- waiting
 
     def wait_for_dag(self, dag_id: str) -> None:
@@ -170,7 +175,14 @@ class Run:
 
         return self.deployment.wait_for(ended, f"the end of {self.run_id}", patience)
 
-    def wait_for(self, state: str, task_id: str = "submit", count: int = 1, tries: int = 0) -> dict[str, Any]:
+    def wait_for(
+        self,
+        state: str,
+        task_id: str = "submit",
+        count: int = 1,
+        tries: int = 0,
+        patience: float = PATIENCE,
+    ) -> dict[str, Any]:
         """Wait until so many instances of a task are in a state, in this try or a later one."""
         seen: list[Any] = []
 
@@ -182,7 +194,7 @@ class Run:
             return len(there) >= count
 
         try:
-            self.deployment.wait_for(are_there, f"{count} x {task_id} {state}")
+            self.deployment.wait_for(are_there, f"{count} x {task_id} {state}", patience)
         except AssertionError as error:
             states = [(each["map_index"], each["state"], each["try_number"]) for each in seen]
             raise AssertionError(f"{error}\n-- {task_id}: {states}") from None

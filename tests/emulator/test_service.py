@@ -14,7 +14,7 @@ import requests
 
 from airflow_provider.emulator import Emulator
 from tests.emulator.documents import make_pdf
-from tests.emulator.raw import CONTENT, Raw
+from tests.emulator.raw import CONTENT, Raw, statuses_until_done
 
 if TYPE_CHECKING:
     from tests.emulator.pages import Site
@@ -72,6 +72,20 @@ def test_it_comes_back_on_the_same_port_with_the_same_memory() -> None:
             assert raw.status(uuid).status_code == 303
 
         assert service.port == port
+
+
+def test_what_was_under_way_at_a_stop_comes_to_its_end_afterwards(site: Site) -> None:
+    with Emulator() as service:
+        with Raw(service) as raw:
+            files = [raw.submit(make_pdf("x") + b"%" * 2**21) for _ in range(10)]
+            raw.post(f"{CONTENT}/url", json={"url": site.url + "/silent"})
+        service.stop()
+        site.silence.set()  # from now on that page ends at once
+        service.start()
+        with Raw(service) as raw:
+            assert {job["status"] for job in raw.batch(*files)} == {"COMPLETED"}
+            page = service.jobs()[0]["uuid"]
+            assert statuses_until_done(raw, page)[-1] == "FAILED"
 
 
 def test_it_cannot_be_started_twice(service: Emulator) -> None:

@@ -179,6 +179,24 @@ def test_nothing_is_sent_on_findings_that_are_left_alone(service: Emulator, desk
     assert sent(service) == []
 
 
+def test_an_answer_through_the_rest_api_may_leave_fields_out(service: Emulator, desk: Desk) -> None:
+    class Api(Desk):
+        def answer(self, given: Any) -> dict[str, Any]:
+            fields = {
+                "category_1": "SUFFICIENTLY_REGULATED",
+                "rationale_1": "Clause 9.",
+                "rationale_3": "Hm.",
+            }
+            return {**super().answer(given), "params_input": fields}
+
+    desk.__class__ = Api
+    desk.run(Made(), {})
+    assert sent(service) == [
+        ("e-1", 1, "SUFFICIENTLY_REGULATED", "Clause 9."),
+        ("e-1", 3, "NOT_SUFFICIENTLY_REGULATED", "Hm."),
+    ]
+
+
 def test_no_feedback_means_none_whatever_the_fields_say(service: Emulator, desk: Desk) -> None:
     class Clicked(Desk):
         def answer(self, given: Any) -> dict[str, Any]:

@@ -31,9 +31,15 @@ def make_app(state: State, inventory: Inventory) -> web.Application:
     app.router.add_route("GET", JWKS_PATH, token.show_keys, name=JWKS)
     app.add_routes(control.ROUTES)
 
+    app.on_startup.append(resume_processing)
     app.on_cleanup.append(stop_processing)
     app.on_response_prepare.append(finish_headers)
     return app
+
+
+async def resume_processing(app: web.Application) -> None:
+    """Go on where the emulator was when it was stopped."""
+    app[CONTEXT][0].processor.resume()
 
 
 async def stop_processing(app: web.Application) -> None:
