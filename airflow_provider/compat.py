@@ -21,7 +21,12 @@ TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
 
 
 def name_mapped_task(task: Any, context: Any) -> None:
-    """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got."""
+    """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got.
+
+    Airflow 3.0 makes the name of the task as it was before its templates were rendered, which fails where a
+    parameter is the output of another task. That part is not needed when 3.1 is the oldest supported version.
+    """
+    context["task"] = task
     if context.get("map_index_template") is None:
         context["map_index_template"] = task.map_index_template
 

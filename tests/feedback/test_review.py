@@ -265,7 +265,7 @@ def test_nobody_in_time_is_no_feedback_where_that_is_the_default(service: Emulat
 
 def test_a_mapped_review_may_have_a_timeout() -> None:
     """Airflow looks for each parameter of `partial` in the classes, and 3.1's own does not know this one."""
-    with DAG("d"):
+    with DAG("d", schedule=None):
         partial = ComplianceReviewAssessmentOperator.partial(task_id="t", response_timeout=timedelta(days=7))
         mapped: Any = partial.expand(results=[RESULTS])
     assert mapped.partial_kwargs["response_timeout"] == timedelta(days=7)

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import XCom
+from airflow.providers.common.compat.sdk import DAG, XCom
 
 from airflow_provider import compat
 from airflow_provider.emulator import Emulator
@@ -79,6 +79,19 @@ def test_a_mapped_task_bears_that_name_unless_the_author_gave_another(
     context: Any = {"map_index_template": given}
     make(operators.ComplianceCancelContentOperator).execute(context)
     assert context["map_index_template"] == (given or "{{ task.uuid }}")
+
+
+def test_the_name_is_made_of_what_templates_gave() -> None:
+    """Airflow 3.0 has the task in its context as it was before."""
+    with DAG("d", schedule=None):
+        page = operators.ComplianceSubmitUrlOperator(task_id="page", url="https://example.com")
+        before = ComplianceContentSensor(task_id="wait", uuid=page.output)
+    task = before.prepare_for_execution()
+    task.uuid = "u1"
+    context: Any = {"task": before}
+    compat.name_mapped_task(task, context)
+    shown = task.get_template_env().from_string(context["map_index_template"]).render(context)
+    assert shown == "u1"
 
 
 def test_many_jobs_are_counted_in_the_name() -> None:
