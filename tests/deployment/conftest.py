@@ -1,4 +1,4 @@
-"""One deployment of each kind for all tests of this folder, and one stand-in service that they talk to."""
+"""One deployment for all tests of this folder, and one stand-in service that they talk to."""
 
 from __future__ import annotations
 
@@ -6,14 +6,10 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.processes import processes_in
-from tests.deployment.servers import is_open, missing
-from tests.deployment.settings import SLOTS
 from tests.deployment.system import Deployment, deployed
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
@@ -60,25 +56,6 @@ def deployment(
     stores = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(it) for name, it in moto.connections.items()}
     with deployed(tmp_path_factory.mktemp("airflow"), {**_settings(stand_in), **stores}) as running:
         yield running
-
-
-@pytest.fixture(scope="module")
-def distributed(stand_in: Service, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
-    """Two Celery workers, PostgreSQL and Redis; none of them is left afterwards."""
-    if reason := missing():
-        pytest.skip(reason)
-    home = tmp_path_factory.mktemp("distributed")
-    # What a killed worker ran, or was about to run, is given up very soon.
-    soon = {
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
-        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "12",
-    }
-    with deployed(home, {**_settings(stand_in), **soon}, workers=2) as running:
-        assert len(processes_in(home)) > 2 * SLOTS
-        yield running
-    assert not processes_in(home)
-    urls = (running.url, running.database_url, running.environment["AIRFLOW__CELERY__BROKER_URL"])
-    assert not [url for url in urls if is_open(urlsplit(url).port)]
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from tests.deployment.processes import Part, guarded
 
@@ -74,6 +75,14 @@ def serving(home: Path) -> Iterator[dict[str, str]]:
             "AIRFLOW__CELERY__BROKER_URL": f"redis://127.0.0.1:{broker}/0",
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"postgresql+psycopg2://airflow@127.0.0.1:{database}/postgres",
         }
+
+
+def dump(database_url: str, target: Path) -> None:
+    """Write all tables of a database into a file, as text."""
+    where = ["-h", "127.0.0.1", "-p", str(urlsplit(database_url).port), "-U", "airflow"]
+    command = [f"{_postgresql()}/pg_dump", *where, "-f", str(target), "postgres"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    assert not done.returncode, done.stdout + done.stderr
 
 
 def _postgresql() -> Path | None:

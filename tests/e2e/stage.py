@@ -64,7 +64,8 @@ class Stage:
             for name, folder in folders.items()
         ]
         return {
-            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "2",  # nobody wants to wait for five minutes here
+            # Not five minutes; but three attempts of an example are more than an outage of twenty seconds.
+            "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "10",
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(service),

@@ -44,7 +44,8 @@ def find_chromium() -> str:
 class Page:
     """One open page."""
 
-    def __init__(self, socket_url: str, runner: asyncio.Runner) -> None:
+    def __init__(self, socket_url: str, runner: asyncio.Runner, profile: Path) -> None:
+        self._profile = profile
         self._socket_url = socket_url
         self._runner = runner
 
@@ -71,6 +72,10 @@ class Page:
         place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
         for kind in ("mousePressed", "mouseReleased"):
             self._order("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+
+    def wait_for_tab(self, url: str) -> None:
+        """Wait until the browser shows an address, in whatever tab."""
+        self._runner.run(_find_page(self._profile, url))
 
     def type(self, text: str) -> None:
         """Type a text where the focus is."""
@@ -119,15 +124,16 @@ class Page:
 
 
 @contextmanager
-def open_page(url: str, profile: Path) -> Iterator[Page]:
+def open_page(url: str, profile: Path, size: tuple[int, int] | None = None) -> Iterator[Page]:
     """Open a page in a browser of its own, which ends with the block."""
-    command = [find_chromium(), *FLAGS, f"--user-data-dir={profile}", url]
+    window = [f"--window-size={size[0]},{size[1]}"] if size else []
+    command = [find_chromium(), *FLAGS, *window, f"--user-data-dir={profile}", url]
     with (
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
         asyncio.Runner() as runner,
     ):
         try:
-            yield Page(runner.run(_find_page(profile, url)), runner)
+            yield Page(runner.run(_find_page(profile, url)), runner, profile)
         finally:
             # Politely first: its helper processes end only with it.
             process.terminate()

@@ -1,0 +1,74 @@
+"""Machines, services and stores that go away, and users who end things, all in one deployment."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.deployment.settings import SLOTS
+from tests.deployment.system import Deployment
+from tests.e2e import audit
+from tests.e2e.conftest import CANARY
+from tests.e2e.stage import Stage
+from tests.e2e.storm import CONCURRENCY, MANY, Storm
+
+pytestmark = pytest.mark.distributed
+
+
+@pytest.fixture(scope="module")
+def storm(deployment: Deployment, stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Storm:
+    it = Storm(deployment, stage, tmp_path_factory.mktemp("storm"), CANARY)
+    it.rage()
+    return it
+
+
+def test_every_document_has_one_text_and_it_is_whole(storm: Storm) -> None:
+    assert audit.problems(storm.stage, "storm/shards/", storm.documents) == []
+    assert max(task["try_number"] for task in storm.runs["shards"].tasks("ingest")) > 1
+
+
+def test_a_crash_has_no_more_documents_submitted_twice_than_are_under_way(storm: Storm) -> None:
+    names = [source.rpartition("/")[2] for source in storm.documents]
+    jobs = Counter(job["name"] for job in storm.jobs(names))
+    twice = sum(jobs.values()) - len(names)
+    assert storm.crashed
+    assert set(jobs) == set(names)
+    assert 0 < twice <= CONCURRENCY * len(storm.crashed)
+
+
+def test_the_nightly_job_outlives_an_outage_of_service_and_store(storm: Storm) -> None:
+    run = storm.runs["night"]
+    assert run.returned("summarise") == {"completed": len(storm.of_the_night), "failed": 0, "skipped": 0}
+    (manifest,) = [each["manifest"] for each in [run.returned("ingest", 0)]]
+    rows = {row["source"]: row for row in storm.stage.rows(manifest)}
+    texts = {source: storm.stage.read(row["path"]).decode() for source, row in rows.items()}
+    assert texts == storm.of_the_night
+
+
+def test_hundreds_of_deferred_tasks_outlive_their_triggerer(storm: Storm) -> None:
+    tasks = storm.runs["many"].tasks()
+    assert [task["state"] for task in tasks] == ["success"] * MANY
+    jobs = storm.jobs(storm.urls["many"])
+    assert {job["name"] for job in jobs} == set(storm.urls["many"])
+    # One whose worker died before it could write the uuid down is submitted again: nobody knows of it.
+    assert len(jobs) <= MANY + SLOTS
+
+
+@pytest.mark.parametrize("name", ["marked", "marked_deferred"])
+def test_a_user_who_marks_an_ingest_failed_leaves_no_job_running(storm: Storm, name: str) -> None:
+    storm.deployment.wait_for(lambda: not storm.jobs(storm.urls[name]), "the end of the jobs")
+    assert not audit.manifests(storm.stage, f"storm/{name}/")
+
+
+@pytest.mark.parametrize("name", ["cleared", "cleared_deferred"])
+def test_a_cleared_ingest_comes_to_its_end(storm: Storm, name: str) -> None:
+    text = next(iter(storm.stage.pages.values()))
+    assert audit.problems(storm.stage, f"storm/{name}/", dict.fromkeys(storm.urls[name], text)) == []
+    assert storm.runs[name].tasks("ingest")[0]["try_number"] > 1
+    jobs = Counter(job["name"] for job in storm.jobs(storm.urls[name]))
+    assert set(jobs.values()) == {1}  # whatever an attempt began and did not end is gone
+
+
+def test_nothing_is_left_half_written(storm: Storm) -> None:
+    assert not storm.stage.unfinished()
