@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs bench compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs screenshots bench compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -68,6 +68,9 @@ lint: $(READY) ## ruff, mypy strict, the layers
 docs: $(READY) ## the documentation as HTML, warnings are errors
 	.venv/bin/sphinx-build -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
+
+screenshots: $(READY) ## pictures of DAGs for the documentation, in docs/images
+	.venv/bin/python -m demo.screenshots
 
 bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)

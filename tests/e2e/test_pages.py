@@ -92,7 +92,7 @@ def test_a_connection_is_filled_in_saved_and_tested(
 def try_it(page: Page) -> None:
     """Press the button that tests the connection, and see it turn green."""
     color = f"document.querySelector(`{TEST} svg`).style.color"
-    page.evaluate("location.reload()")
+    page.reload()
     page.wait_for(f"!!document.querySelector(`{TEST} svg`) && !['green', 'red'].includes({color})")
     page.click(TEST)
     page.wait_for(f"['green', 'red'].includes({color})")

@@ -8,7 +8,7 @@ import json
 import shutil
 import subprocess
 import time
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 import aiohttp
@@ -41,6 +41,10 @@ def find_chromium() -> str:
     return program
 
 
+class _GoneError(AssertionError):
+    """The document that was asked has just made room for another one."""
+
+
 class Page:
     """One open page."""
 
@@ -56,10 +60,16 @@ class Page:
     def wait_for(self, script: str) -> None:
         """Wait until a JavaScript expression on the page is true."""
         deadline = time.monotonic() + PATIENCE
-        while not self.evaluate(script):
+        while not self._is_true(script):
             if time.monotonic() > deadline:
                 raise AssertionError(f"never true: {script}\n{self.evaluate('document.body.innerText')}")
             time.sleep(0.05)
+
+    def reload(self) -> None:
+        """Load the page again; returns when the new one is there."""
+        with suppress(_GoneError):
+            self.evaluate("(window.isOld = true, location.reload())")
+        self.wait_for("!window.isOld && document.readyState == 'complete'")
 
     def click(self, selector: str) -> None:
         """Click on an element as a person does, once it is there and can be clicked."""
@@ -97,6 +107,12 @@ class Page:
 
     def _order(self, method: str, **params: Any) -> Any:
         return self._runner.run(self._send(method, params))
+
+    def _is_true(self, script: str) -> bool:
+        try:
+            return bool(self.evaluate(script))
+        except _GoneError:
+            return False
 
     async def _evaluate(self, script: str) -> Any:
         result = await self._send("Runtime.evaluate", {"expression": script, "returnByValue": True})
@@ -146,6 +162,8 @@ def open_page(url: str, profile: Path, size: tuple[int, int] | None = None) -> I
 async def _ask(socket: aiohttp.ClientWebSocketResponse, method: str, params: dict[str, Any]) -> Any:
     await socket.send_json({"id": 1, "method": method, "params": params})
     answer = await socket.receive_json(timeout=PATIENCE)
+    if answer.get("error", {}).get("code") == -32000:
+        raise _GoneError(answer)
     assert "error" not in answer, answer
     return answer["result"]
 
