@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.client.answers import as_assessment
 from airflow_provider.client.models import ContentJob, Framework, JobStatus
+from airflow_provider.exceptions import ComplianceProtocolError
 
 
 @pytest.mark.parametrize(
@@ -73,3 +75,11 @@ def test_a_record_can_not_be_changed() -> None:
     job = ContentJob(uuid="u")
     with pytest.raises(ValueError, match="frozen"):
         job.uuid = "v"  # type: ignore[misc] # that is the point
+
+
+def test_an_assessment_may_be_translated_and_a_translation_that_fails_says_so() -> None:
+    record = {"ticket": 7, "state": "ok"}
+    told = as_assessment(record, "", lambda each: {"id": each["ticket"], "status": "COMPLETED"})
+    assert (told.id, told.status, told.raw) == ("7", "COMPLETED", record)
+    with pytest.raises(ComplianceProtocolError, match=r"KeyError\('number'\).*translate_assessment"):
+        as_assessment(record, "", lambda each: {"id": each["number"]})
