@@ -26,6 +26,7 @@ def runs(deployment: Deployment, stage: Stage) -> dict[str, Run]:
     page = next(iter(stage.pages))
     begun = {
         "compliance_first_steps": {"url": page},
+        "compliance_first_text": {},
         "compliance_content_to_s3": {},
         "compliance_mapped_submit": {},
         "compliance_submit_and_wait": {"url": page},
@@ -76,6 +77,11 @@ def test_first_steps(runs: dict[str, Run], stage: Stage) -> None:
     run = succeeded(runs["compliance_first_steps"])
     assert run.returned("look") in ("PENDING", "RUNNING", "COMPLETED")
     assert status_of(stage, run.returned("submit"))
+
+
+def test_first_text(runs: dict[str, Run], stage: Stage) -> None:
+    (uri,) = succeeded(runs["compliance_first_text"]).returned("store")
+    assert stage.read(uri).decode() == next(iter(stage.contracts.values()))
 
 
 def test_submit_and_wait(runs: dict[str, Run], stage: Stage) -> None:
