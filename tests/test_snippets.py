@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 from airflow import __version__ as airflow_version
 from packaging.version import Version
 
@@ -37,6 +38,7 @@ def run(command: list[str], folder: Path, env: dict[str, str]) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.once
 def test_the_project_of_the_page_on_testing_passes_its_own_tests(tmp_path: Path) -> None:
     text = (DOCS / "testing.md").read_text()
     files = re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
@@ -50,6 +52,7 @@ def test_the_project_of_the_page_on_testing_passes_its_own_tests(tmp_path: Path)
     assert "4 passed" in said
 
 
+@pytest.mark.once
 def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulator, tmp_path: Path) -> None:
     text = (DOCS / "quickstart.md").read_text()
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -136,10 +136,7 @@ def test_it_can_watch_an_asset() -> None:
     assert asset.watchers[0].trigger is trigger
 
 
-def test_the_watcher_of_the_documentation_watches() -> None:
-    source = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text()
-    _, block = re.findall(r"```python\n(.*?)```", source, re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(compile(block.replace("\ncompliance_", "\nmade = compliance_"), "frameworks.md", "exec"), names)
-    assert names["made"].task_ids == ["changed_frameworks"]
-    assert isinstance(names["FRAMEWORKS"].watchers[0].trigger, ComplianceFrameworkChangeTrigger)
+def test_the_watcher_of_the_example_watches() -> None:
+    example = Path(__file__).parents[2] / "example_dags" / "reassess_on_framework_change.py"
+    (watcher,) = runpy.run_path(str(example))["FRAMEWORKS"].watchers
+    assert isinstance(watcher.trigger, ComplianceFrameworkChangeTrigger)
