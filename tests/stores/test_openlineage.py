@@ -177,7 +177,7 @@ def airflow(tmp_path: Path, compliance_service: Emulator) -> Iterator[Any]:
         yield run
 
 
-@pytest.mark.compliance_service(jobs="seconds:1")
+@pytest.mark.compliance_service(jobs="polls:3")
 def test_airflow_sends_it(airflow: Any, compliance_service: Emulator, tmp_path: Path) -> None:
     """A whole run, deferred on its way, with the provider's listener."""
     urls = [f"{compliance_service.url}/?page={number}" for number in range(2)]
