@@ -186,7 +186,8 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         if stored.get("source") != self.source:
             return None
         identifier = str(stored["uuid"])
-        name = f"{self.work.noun.capitalize()} {identifier} of an earlier attempt"
+        noun = self.work.noun
+        name = f"{noun.capitalize()} {identifier} of an earlier attempt"
         try:
             job = self.look(hook, identifier)
         except ComplianceNotFoundError:
@@ -198,5 +199,5 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         if job.status in ("FAILED", "CANCELLED"):
             self.log.info("%s is %s (%s): beginning anew.", name, job.status, job.error)
             return None
-        self.log.info("%s is %s: going on with it.", name, job.status)
+        self.log.info("Going on with %s %s of an earlier attempt, which is %s.", noun, identifier, job.status)
         return job

@@ -73,7 +73,9 @@ class ComplianceWaitTrigger(BaseTrigger):
         if is_all_we_know or not await is_still_deferred(self):
             await self._cancel()
         elif told:
-            self.log.info("The task still waits, in another trigger: nothing is cancelled.")
+            self.log.info(
+                "The task still waits, in another trigger: its %ss are not cancelled.", self.work.noun
+            )
 
     async def _cancel(self) -> None:
         noun = self.work.noun
