@@ -87,8 +87,8 @@ ABSENT := $(filter-out $(HERE),$(CELLS))
 ifneq ($(and $(CI),$(ABSENT)),)
 $(error There is no Python for $(ABSENT), and CI leaves nothing out)
 endif
-# `make test compat` does not test again what `make test` has tested.
-OTHERS := $(filter-out $(if $(filter test environments,$(MAKECMDGOALS)),airflow-3.3-py$(PY)),$(HERE))
+# `make test compat`, and CI, do not test again what `make test` has tested.
+OTHERS := $(filter-out $(if $(or $(CI),$(filter test environments,$(MAKECMDGOALS))),airflow-3.3-py$(PY)),$(HERE))
 endif
 
 compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported versions, on every Python; --jobs=2 is faster
