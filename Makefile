@@ -46,8 +46,7 @@ test-units: $(READY) .venv-idp/.ready
 	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
 	  --ignore tests/client --ignore tests/contract --ignore tests/stores/test_servers.py
 
-# Two whole deployments at once would be too much for two cores.
-test-deployment: $(READY) | $(filter e2e,$(MAKECMDGOALS))
+test-deployment: $(READY)
 	.venv/bin/python -m pytest -m deployment
 
 test-stores: .venv-stores/.ready .venv-stores/azurite/.ready

@@ -6,6 +6,9 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
 
 import pytest
 
@@ -14,7 +17,7 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sharing import forget_all
-from tests.support.attempts import Attempts
+from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
 from tests.support.values import settings_for
@@ -103,3 +106,22 @@ def attempts() -> Attempts:
 @pytest.fixture(params=[False, True], ids=["here", "deferred"])
 def deferrable(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
+
+
+MODES: dict[str, dict[str, Any]] = {
+    "here": {},
+    "deferred": {"deferrable": True},
+    "rescheduled": {"mode": "reschedule"},
+}
+
+
+@pytest.fixture(params=MODES)
+def mode(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The ways in which a sensor waits, as its parameters."""
+    # Airflow asks its database when a rescheduled sensor began; here it just begins.
+    monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
+    with suppress(ImportError):  # Airflow 2.11
+        monkeypatch.setattr(
+            import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False
+        )
+    return dict(MODES[request.param])

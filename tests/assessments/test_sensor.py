@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from contextlib import suppress
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -24,29 +22,9 @@ from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import next_look
 from airflow_provider.triggers.work import ASSESSMENTS, LOOKS_AT_A_TIME
-from tests.support.attempts import Attempts, TaskInstance, fire, until
+from tests.support.attempts import Attempts, fire, until
 
 CONN = "compliance_default"
-MODES: dict[str, dict[str, Any]] = {
-    "here": {},
-    "deferred": {"deferrable": True},
-    "rescheduled": {"mode": "reschedule"},
-}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(MODES[request.param])
-
-
-@pytest.fixture(autouse=True)
-def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow asks its database when a rescheduled sensor began; here it just begins."""
-    monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
-    with suppress(ImportError):  # Airflow 2.11
-        monkeypatch.setattr(
-            import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False
-        )
 
 
 def sensor(assessment_id: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceAssessmentSensor:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from datetime import timedelta
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -18,34 +16,13 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from tests.support.attempts import Attempts, TaskInstance
+from tests.support.attempts import Attempts
 from tests.support.jobs import completed, running
-
-MODES: dict[str, dict[str, Any]] = {
-    "here": {},
-    "deferred": {"deferrable": True},
-    "rescheduled": {"mode": "reschedule"},
-}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return dict(MODES[request.param])
 
 
 def sensor(uuid: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceContentSensor:
     values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 30, **mode, **kwargs}
     return ComplianceContentSensor(task_id="t", uuid=uuid, **values)
-
-
-@pytest.fixture(autouse=True)
-def _first_reschedule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow asks its database when a rescheduled sensor began; here it just begins."""
-    monkeypatch.setattr(TaskInstance, "get_first_reschedule_date", lambda *_: None, raising=False)
-    with suppress(ImportError):  # Airflow 2.11
-        monkeypatch.setattr(
-            import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None, raising=False
-        )
 
 
 def test_completed_jobs_are_returned_as_records_in_order(
