@@ -86,6 +86,7 @@ class Part:
                 **how,
             )
         self._stop = stop
+        self._is_asked = False
         self.pid = self._process.pid
         self.output = output
 
@@ -116,6 +117,10 @@ class Part:
         self._process.wait()
 
     def ask_to_end(self) -> None:
+        """Ask once: many a program takes the second time for impatience, and drops what it has."""
+        if self._is_asked:
+            return
+        self._is_asked = True
         with suppress(ProcessLookupError):
             self._process.send_signal(self._stop)
 
