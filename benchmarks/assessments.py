@@ -46,6 +46,7 @@ def main(arguments: tuple[str, ...] = ()) -> int:
         ("the same, triggers that only sleep", sleepers),
         ("worst lag, all waiting, s", found.lag),
         ("median of each second's worst, s", found.lag_median),
+        ("worst lag, garbage collections too, s", found.lag_collecting),
     ):
         print(f"{label:<42}{value:>12.6g}")
     met = {
