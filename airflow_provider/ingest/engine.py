@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.ingest.documents import COMPLETED, FAILED, Document, now
 from airflow_provider.ingest.gate import Gate
-from airflow_provider.ingest.jobs import JobsUnderWay, News
+from airflow_provider.ingest.jobs import JobsUnderWay
 from airflow_provider.ingest.journal import Journal
 from airflow_provider.ingest.known import Known
 from airflow_provider.ingest.progress import Counts, Progress
@@ -31,6 +31,7 @@ from airflow_provider.storage.texts import store_text
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import ContentJob
+    from airflow_provider.triggers.work import JobNews
 
 TRIES = 3  # so often a document meets passing faults until it counts as failed
 LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
@@ -212,7 +213,7 @@ class Ingest:
             await self._known.remember(document)
         self._end(document)
 
-    def _hear(self, document: Document, news: News) -> None:
+    def _hear(self, document: Document, news: JobNews) -> None:
         """Take what the look at a job has brought."""
         if isinstance(news, ComplianceError):
             self._end(document, news)

@@ -6,22 +6,19 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.gate import Gate
-from airflow_provider.triggers.waiting import next_look
+from airflow_provider.triggers.waiting import may_pass, next_look
+from airflow_provider.triggers.work import JobNews, news_of_jobs
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.models import ContentJob
 
 KILL_SECONDS = 15.0
-
-# A job as it ended, None where the service does not know it, or why it can't be looked at.
-News: TypeAlias = "ContentJob | ComplianceError | None"
 
 
 @dataclass
@@ -45,7 +42,7 @@ class JobsUnderWay:
         client: AsyncComplianceClient,
         gate: Gate,
         poll_interval: float,
-        tell: Callable[[Document, News], None],
+        tell: Callable[[Document, JobNews], None],
         log: Any,
     ) -> None:
         self._client = client
@@ -110,33 +107,29 @@ class JobsUnderWay:
             self._log.warning("Not all jobs could be cancelled within %.0f s.", KILL_SECONDS)
 
     async def _look_at(self, uuids: list[str]) -> None:
-        try:
-            async with self._gate.passage():
-                jobs = await self._client.get_statuses(uuids)
-        except ComplianceError as error:
-            if error.transient:
-                self._log.warning("The jobs can't be looked at right now, going on: %s", error)
-                for uuid in uuids:
+        async with self._gate.passage():
+            found = await news_of_jobs(self._client, uuids)
+        passing: ComplianceError | None = None
+        for uuid, news in found.items():
+            if isinstance(news, ComplianceError):
+                if may_pass(news):
+                    passing = news
                     self._look_later(uuid)
-            elif not isinstance(error, ComplianceHttpError):
-                raise
-            elif len(uuids) > 1:
-                for uuid in uuids:  # one of them is the culprit; the others must not suffer
-                    await self._look_at([uuid])
-            else:
-                self._end(uuids[0], error)
-            return
-        for uuid in uuids:
-            job = jobs.get(uuid)
-            if job and not job.status.is_final:
+                elif isinstance(news, ComplianceHttpError):
+                    self._end(uuid, news)
+                else:
+                    raise news
+            elif news and not news.status.is_final:
                 self._look_later(uuid)
             else:
-                self._end(uuid, job)
+                self._end(uuid, news)
+        if passing:
+            self._log.warning("Jobs can't be looked at right now, going on: %s", passing)
 
     def _look_later(self, uuid: str) -> None:
         entry = self._entries[uuid]
         entry.look_at = next_look(time.monotonic(), entry.since, self._poll_interval)
 
-    def _end(self, uuid: str, news: News) -> None:
+    def _end(self, uuid: str, news: JobNews) -> None:
         for document in self._entries.pop(uuid).documents:
             self._tell(document, news)

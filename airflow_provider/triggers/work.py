@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
@@ -23,6 +23,9 @@ Sighting = Record | ComplianceError
 """What a look has found: the record, or why it found nothing."""
 
 See = Callable[[str, Sighting], None]
+
+# A job, None where the service does not know it, or why it can't be looked at.
+JobNews: TypeAlias = "ContentJob | ComplianceError | None"
 
 
 class Work(ABC):
@@ -61,23 +64,16 @@ class Jobs(Work):
         try:
             jobs = hook.get_statuses(ids)
         except ComplianceError as error:
-            _see_all(ids, error, see)
+            for uuid in ids:
+                see(uuid, error)
         else:
-            _see_jobs(ids, jobs, see)
+            for uuid in ids:
+                see(uuid, record_of(uuid, jobs.get(uuid)))
 
     async def look(self, client: AsyncComplianceClient, ids: Sequence[str], see: See) -> None:
         """Ask for all together; if they are refused, one by one."""
-        try:
-            jobs = await client.get_statuses(ids)
-        except ComplianceError as error:
-            if may_pass(error) or not isinstance(error, ComplianceHttpError) or len(ids) == 1:
-                _see_all(ids, error, see)
-                return
-            # One of them is the culprit; the others must not suffer.
-            for uuid in ids:
-                await self.look(client, [uuid], see)
-        else:
-            _see_jobs(ids, jobs, see)
+        for uuid, news in (await news_of_jobs(client, ids)).items():
+            see(uuid, news if isinstance(news, ComplianceError) else record_of(uuid, news))
 
     def cancel_now(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel a job."""
@@ -129,6 +125,17 @@ JOBS = Jobs()
 ASSESSMENTS = Assessments()
 
 
+async def news_of_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobNews]:
+    """Ask for all together; if they are refused, one by one: the others must not suffer from a culprit."""
+    try:
+        jobs = await client.get_statuses(uuids)
+    except ComplianceError as error:
+        if may_pass(error) or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
+            return dict.fromkeys(uuids, error)
+        return {uuid: (await news_of_jobs(client, [uuid]))[uuid] for uuid in uuids}
+    return {uuid: jobs.get(uuid) for uuid in uuids}
+
+
 def record_of(uuid: str, job: ContentJob | None) -> Record:
     """Return what a wait keeps of a job; None is one that the service does not know."""
     return {"uuid": uuid, "status": UNKNOWN} if job is None else _record(job)
@@ -151,13 +158,3 @@ def _without(assessment_id: str, error: ComplianceError) -> Sighting:
     if isinstance(error, ComplianceNotFoundError):
         return {"id": assessment_id, "status": UNKNOWN, "error": str(error)}
     return error
-
-
-def _see_jobs(uuids: Sequence[str], jobs: dict[str, ContentJob], see: See) -> None:
-    for uuid in uuids:
-        see(uuid, record_of(uuid, jobs.get(uuid)))
-
-
-def _see_all(ids: Sequence[str], error: ComplianceError, see: See) -> None:
-    for each in ids:
-        see(each, error)

@@ -256,6 +256,7 @@ def test_a_passing_fault_of_one_document_is_tried_again(
     service.fail("submit_*", status=500, times=1)
     service.fail("get_content", status=503, times=1)
     service.fail("get_statuses", status=503, times=1)
+    service.fail("get_statuses", html=True, times=1)
     assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
 
 
