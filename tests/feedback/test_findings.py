@@ -82,7 +82,9 @@ def test_whatever_comes_is_read_or_refused(results: Any) -> None:
         found = findings_in(results)
     except ComplianceProtocolError:
         return
-    select(found, 0.5, 3)
+    chosen = select(found, 0.5, 3)
+    assert len(chosen.asked) == len({each.id for each in chosen.asked}) <= 3
+    assert len(chosen.asked) + chosen.sure + chosen.nameless + chosen.beyond <= len(found)
 
 
 def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
