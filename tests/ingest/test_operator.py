@@ -298,20 +298,34 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
         attempts.run(ingest(corpus.sources, Outcome(tmp_path / "file")))
 
 
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The status of each document that the journal was told of, empty for those under way."""
+    statuses: list[str] = []
+    note = journal.Journal.note
+
+    def counted(self: journal.Journal, document: Any) -> Any:
+        statuses.append(document.status)
+        return note(self, document)
+
+    monkeypatch.setattr(journal.Journal, "note", counted)
+    return statuses
+
+
 def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, noted: list[str]
 ) -> None:
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome)
 
-    def five_texts_are_written() -> bool:
+    def five_are_done() -> bool:
         jobs = [job["uuid"] for job in service.jobs()]
         if len(jobs) == 15:
             service.finish_jobs(*jobs[:5])
-        return len(_texts(outcome)) == 5
+        return noted.count("COMPLETED") == 5
 
     with (
-        signalled_when(five_texts_are_written, task.on_kill),
+        signalled_when(five_are_done, task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
@@ -407,24 +421,22 @@ def test_no_more_submits_are_made_than_may_be_lost(
 
 
 def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_store_is(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    noted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real, note, noted = files.put, journal.Journal.note, [0]
-
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(1)
-        await real(location, data)
-
-    def counted(self: journal.Journal, document: Any) -> Any:
-        noted[0] += 1
-        return note(self, document)
+        await files.put(location, data)
 
     monkeypatch.setattr(journal, "put", slow)
-    monkeypatch.setattr(journal.Journal, "note", counted)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
     with (
-        signalled_when(lambda: noted[0] == 15, task.on_kill),
+        signalled_when(lambda: len(noted) == 15, task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
