@@ -247,6 +247,13 @@ def test_a_category_without_a_rationale_fails_after_the_others_are_sent(
     assert [each["rational_feedback"] for each in returned] == ["Agreed.", "Clause 2 is void."]
 
 
+def test_what_was_sent_needs_no_rationale_when_the_form_comes_again(service: Emulator, desk: Desk) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="without a rationale"):
+        desk.run(Made(), {1: ("MISSING", "Agreed."), 2: ("MISSING", None)})
+    desk.run(Made(), {1: ("SUFFICIENTLY_REGULATED", None), 2: ("MISSING", "Clause 2 is void.")})
+    assert [each[1] for each in sent(service)] == [1, 2]
+
+
 def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(service: Emulator, desk: Desk) -> None:
     with pytest.raises(HITLTimeoutError):
         desk.run(Made())

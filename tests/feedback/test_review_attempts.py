@@ -32,6 +32,12 @@ def test_a_retry_sends_the_rest_and_asks_nobody(service: Emulator, desk: Desk) -
     assert (desk.asked, service.count("submit_feedback", 200)) == (1, 3)
 
 
+def test_no_feedback_is_an_answer_that_nobody_is_asked_for_again(service: Emulator, desk: Desk) -> None:
+    for _ in range(2):
+        assert desk.run(Made(), "No feedback") == []
+    assert (desk.asked, len(desk.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited
+
+
 @pytest.mark.parametrize("fault", [{"reset": "after"}, {"reset": "before"}, {"status": 500}])
 def test_feedback_that_is_uncertain_is_not_sent_again_and_is_said_to_be(
     service: Emulator, desk: Desk, fault: dict[str, Any]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from airflow_provider.compat import THERE_ARE_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import looks as looks_module
 from tests.frameworks.triggerers import (
+    CONN,
     SHARES,
     AssetStore,
     Triggerer,
@@ -178,6 +180,21 @@ def test_refused_credentials_are_tried_less_and_less_often(
             await until(lambda: store.note)
 
     asyncio.run(scenario())
+
+
+def test_the_next_look_is_when_the_service_says(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def sleep(seconds: float) -> None:
+        raise InterruptedError(seconds)
+
+    async def scenario() -> None:
+        async for _ in looks_module.Looks(CONN, 0.02).stream():
+            pass
+
+    monkeypatch.setattr(looks_module, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
+    service.fail("list_frameworks", status=503, retry_after=3600)
+    with pytest.raises(InterruptedError) as pause:
+        asyncio.run(scenario())
+    assert pause.value.args == (3600.0,)
 
 
 def test_a_connection_that_is_not_there_is_waited_for(

@@ -76,6 +76,26 @@ def test_an_event_that_is_not_stored_when_the_triggerer_dies_is_told_again(
     assert again["id"] == lost["id"]
 
 
+def test_without_a_confirmation_an_event_counts_as_stored_only_after_a_while(
+    service: Emulator, store: AssetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(False, watcher(), store) as first:
+            await looked(service)
+            monkeypatch.setattr(trigger_module, "STORED_AFTER", 3600.0)
+            add(service)
+            await until(lambda: first.fired)
+            await asyncio.sleep(0.1)  # far less than it waits, far more than writing takes
+            assert "claim" in store.note
+        async with running(False, watcher(), store) as second:
+            await until(lambda: second.fired)
+            return first.fired + second.fired
+
+    first, second = asyncio.run(scenario())
+    assert first["id"] == second["id"]
+    assert second["possible_repeat"]
+
+
 def test_an_event_of_which_nobody_knows_whether_it_is_stored_is_left_to_the_next_watcher(
     service: Emulator, store: AssetStore
 ) -> None:
