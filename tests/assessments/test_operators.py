@@ -24,7 +24,12 @@ PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
 
 
 def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitAssessmentOperator:
-    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "payload": PAYLOAD}
+    values: dict[str, Any] = {
+        "wait_for_completion": True,
+        "poll_interval": 0.05,
+        "timeout": 60,
+        "payload": PAYLOAD,
+    }
     return ComplianceSubmitAssessmentOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})
 
 

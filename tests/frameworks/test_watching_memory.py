@@ -209,6 +209,22 @@ def test_assets_of_one_trigger_remember_the_same(service: Emulator, shares: bool
     assert early.note == late.note
 
 
+def test_what_one_asset_was_told_of_last_counts_for_all_of_a_trigger(service: Emulator, shares: bool) -> None:
+    early, late = AssetStore(), AssetStore()
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), early):
+            await looked(service)
+        add(service)
+        async with running(shares, watcher(), late):
+            await looked(service)
+        async with running(shares, watcher(), early, late) as triggerer:
+            await looked(service)
+            return triggerer.fired
+
+    assert not asyncio.run(scenario())
+
+
 def test_without_its_memory_a_watcher_says_nothing(
     service: Emulator, store: AssetStore, shares: bool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -25,9 +25,13 @@ from tests.support.values import PDF
 PAGE = "http://127.0.0.1:9/page"
 
 
-def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitUrlOperator:
-    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "url": PAGE}
-    return ComplianceSubmitUrlOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})
+def submit(
+    deferrable: bool = False,
+    kind: type[ComplianceSubmitUrlOperator] = ComplianceSubmitUrlOperator,
+    **kwargs: Any,
+) -> ComplianceSubmitUrlOperator:
+    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "timeout": 60, "url": PAGE}
+    return kind(task_id="t", deferrable=deferrable, **{**values, **kwargs})
 
 
 def test_a_submit_returns_the_uuid_as_soon_as_the_service_has_it(
@@ -138,9 +142,8 @@ def test_a_login_that_is_refused_during_the_wait_ends_it_for_good(
             service.revoke_tokens()
             return job
 
-    task = Revoked(task_id="t", url=PAGE, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05)
     with pytest.raises(AirflowFailException, match="refused user 'partner'"):
-        attempts.run(task)
+        attempts.run(submit(deferrable, Revoked))
 
 
 @pytest.mark.parametrize("event", [None, {}, {"kind": "?"}, "done", {"status": "success"}])
