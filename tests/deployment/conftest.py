@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.system import Deployment, deployed
+from tests.deployment.system import PATIENCE, Deployment, deployed
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
 
@@ -33,6 +34,17 @@ class Service(Emulator):
             return answer
 
         identity._issue = keep
+
+    def wait_for_silence(self, operation: str, seconds: float) -> None:
+        """Wait until nobody has called an operation for so long."""
+        count, since, until = -1, 0.0, time.monotonic() + PATIENCE
+        while (now := time.monotonic()) < until:
+            if (seen := self.count(operation)) != count:
+                count, since = seen, now
+            elif now - since >= seconds:
+                return
+            time.sleep(0.1)
+        pytest.fail(f"Somebody still calls {operation}.")
 
 
 @pytest.fixture(scope="package")

@@ -28,16 +28,7 @@ def watched(deployment: Deployment, service: Service) -> Iterator[Deployment]:
     pause(deployment, is_paused=False)
     yield deployment
     pause(deployment, is_paused=True)
-
-    def is_quiet() -> bool:
-        looks = service.count("list_frameworks")
-        try:
-            deployment.wait_for(lambda: service.count("list_frameworks") > looks, "a look", patience=4)
-        except AssertionError:
-            return True
-        return False
-
-    deployment.wait_for(is_quiet, "the end of the watcher")
+    service.wait_for_silence("list_frameworks", 4)
 
 
 def wait_for_looks(deployment: Deployment, service: Service, count: int = 4) -> None:

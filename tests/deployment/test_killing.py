@@ -109,15 +109,7 @@ def test_marking_a_sensor_failed_cancels_nothing(deployment: Deployment, service
     run.mark("failed", "sense")
 
     # The poller ends with its last waiter, so the trigger is over when nobody looks any more.
-    def is_quiet() -> bool:
-        looks = service.count("get_statuses")
-        try:
-            deployment.wait_for(lambda: service.count("get_statuses") > looks, "a look", patience=6)
-        except AssertionError:
-            return True
-        return False
-
-    deployment.wait_for(is_quiet, "the end of the trigger")
+    service.wait_for_silence("get_statuses", 6)
     assert service.count("cancel") == 0
     assert len(service.jobs()) == 1
 
