@@ -142,11 +142,11 @@ def test_an_answer_is_not_lost_where_the_attempt_dies_that_should_read_it(
         page.click(SEND)
         assert run.wait_for_end()["state"] == "success"
     assert [each[1] for each in sent(service)] == [number]
-    # LocalExecutor may take the resumption at once for a fault, and end it, also in the middle of sending:
-    # the attempt after that does not know whether the feedback arrived, and does not send it again.
-    outcomes = {2: [["sent"]], 3: [["sent"], ["uncertain"]]}
+    # LocalExecutor may take a resumption at once for a fault, and end it, also in the middle of sending: an
+    # attempt after that does not know whether the feedback arrived, and does not send it again.
     tries = run.tasks("review")[0]["try_number"]
-    assert [each["outcome"] for each in run.returned("review")] in outcomes[tries]
+    assert tries > 1
+    assert run.returned("review")[0]["outcome"] in (["sent"] if tries == 2 else ["sent", "uncertain"])
 
 
 def test_a_category_without_a_rationale_is_asked_for_again_and_nothing_else_is_lost(

@@ -25,7 +25,7 @@ class DiesBeforeItReads(ComplianceReviewAssessmentOperator):
 
 
 with DAG("review_and_die"):
-    DiesBeforeItReads(task_id="review", assessment_id=ASSESSMENT, retries=3, retry_delay=timedelta(seconds=1))
+    DiesBeforeItReads(task_id="review", assessment_id=ASSESSMENT, retries=9, retry_delay=timedelta(seconds=1))
 
 with DAG("review_assessment"):
     ComplianceReviewAssessmentOperator(
