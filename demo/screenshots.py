@@ -1,4 +1,4 @@
-"""Pictures of DAGs in Airflow's user interface for the documentation: `make screenshots`, two minutes.
+"""Pictures of DAGs in Airflow's user interface for the documentation: `make screenshots`, a minute.
 
 Needs Chromium.
 """

@@ -58,9 +58,6 @@ class Server(ABC):
     def stop(self) -> None:
         """Go away; open connections break."""
 
-    def settle(self) -> None:  # noqa: B027 - most have nothing to do
-        """Wait until what was put there survives a sudden end."""
-
     def close(self) -> None:
         """Stop for good."""
         self.stop()
@@ -134,16 +131,6 @@ class Azurite(Program):
         if not AZURITE.exists():
             pytest.skip("no Azurite: 'make test' installs it where there is npm")
         super().__init__()
-        self.containers: set[str] = set()
-
-    def settle(self) -> None:
-        # It writes down every few seconds what it knows; open connections hold its end up until it is killed.
-        notes, until = self.folder / "__azurite_db_blob__.json", time.monotonic() + 30
-        while time.monotonic() < until:
-            text = notes.read_text() if notes.exists() else ""
-            if all(name in text for name in self.containers):
-                return
-            time.sleep(0.2)
 
     @property
     def url(self) -> str:

@@ -180,7 +180,6 @@ class AzureStore(Store):
         (account, key), name = server.account, f"container-{uuid.uuid4().hex[:8]}"
         container = ContainerClient(server.url, name, credential=key, retry_total=0)
         container.create_container()
-        server.containers.add(name)
         until = datetime.now(UTC) + timedelta(days=1)
         may_read = ContainerSasPermissions(read=True, list=True)
         signature = generate_container_sas(account, name, account_key=key, permission=may_read, expiry=until)

@@ -155,7 +155,6 @@ def test_a_store_that_goes_away_is_an_error_that_a_retry_mends(
     if store.server is None:
         pytest.skip("a folder does not go away")
     _impatient(monkeypatch)
-    store.server.settle()
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=1)
 
