@@ -22,7 +22,6 @@ class Document:
     :param is_hopeless: it has failed, and no retry can mend that
     :param is_inherited: the job was submitted by an earlier attempt of the task
     :param refreshed: how often this attempt has had its job processed again
-    :param troubles: how often a passing fault was in the way
     """
 
     source: str
@@ -39,7 +38,6 @@ class Document:
     is_hopeless: bool = False
     is_inherited: bool = field(default=False, compare=False)
     refreshed: int = field(default=0, compare=False)
-    troubles: int = field(default=0, compare=False)
 
     @property
     def is_page(self) -> bool:

@@ -18,13 +18,14 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceTlsError,
 )
-from airflow_provider.ingest.documents import COMPLETED, FAILED, Document, now
+from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document, now
 from airflow_provider.ingest.gate import Gate
 from airflow_provider.ingest.jobs import JobsUnderWay
 from airflow_provider.ingest.journal import Journal
 from airflow_provider.ingest.known import Known
 from airflow_provider.ingest.progress import Counts, Progress
 from airflow_provider.ingest.sources import SourceFile
+from airflow_provider.ingest.troubles import Troubles
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import store_text
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
     from airflow_provider.triggers.work import JobNews
 
-TRIES = 3  # so often a document meets passing faults until it counts as failed
 LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
 FETCH, REFRESH, SUBMIT = range(3)  # what is nearer to its end goes first
 
@@ -93,8 +93,8 @@ class Ingest:
         self._jobs = JobsUnderWay(client, self._gate, habits.poll_interval, self._hear, log)
         # A submit that is not in the journal would be made again after a crash.
         self._unwritten = asyncio.Semaphore(habits.concurrency)
-        self._busy = 0
-        self._troubles = 0
+        self._troubles = Troubles(habits.concurrency)
+        self._busy = self._resting = 0
         self._active_at = time.monotonic()
         self._over = asyncio.Event()
         self.counts = Counts()
@@ -145,31 +145,34 @@ class Ingest:
         while True:
             _, _, step, document = await self._queue.get()
             self._busy += 1
+            began = time.monotonic()
             try:
                 await step(document)
             except ComplianceError as error:
                 if isinstance(error, SYSTEMIC.get(step.__name__, ALWAYS_SYSTEMIC)):
                     raise
-                self._trouble(document, step, error)
+                self._meet(error, step, document)
             else:
-                self._troubles = 0
+                if document.status != SKIPPED:  # which nobody was asked for
+                    self._troubles.over(step.__name__, document.source, began)
             finally:
                 self._busy -= 1
                 self._active_at = time.monotonic()
             self._look_for_end()
 
-    def _trouble(self, document: Document, step: Step, error: ComplianceError) -> None:
-        """Try again what a passing fault was in the way of; but not when everything goes wrong."""
-        document.troubles += 1
-        if not error.transient or document.troubles >= TRIES:
+    def _meet(self, error: ComplianceError, step: Step, document: Document) -> None:
+        """Try again, after a pause, what a passing fault was in the way of."""
+        pause = self._troubles.pause(step.__name__, document.source, error) if error.transient else None
+        if pause is None:
             self._end(document, error)
-        else:
-            self._log.warning("'%s' has to be tried again: %s", document.source, error)
-            self._put(SUBMIT, step, document)
-        if error.transient:
-            self._troubles += 1
-            if self._troubles >= TRIES * self._habits.concurrency:
-                raise error
+            return
+        self._log.warning("'%s' is tried again in %.0f s: %s", document.source, pause, error)
+        self._resting += 1
+        asyncio.get_running_loop().call_later(pause, self._rise, step, document)
+
+    def _rise(self, step: Step, document: Document) -> None:
+        self._resting -= 1
+        self._put(SUBMIT, step, document)
 
     async def _submit(self, document: Document) -> None:
         if self._known is not None and await in_thread(self._known.skip, document):
@@ -255,7 +258,8 @@ class Ingest:
     async def _watch_time(self) -> None:
         while not self._over.is_set():
             await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.time())))
-            idle = not self._busy and self._queue.empty() and time.monotonic() - self._active_at > LINGER
+            at_work = self._busy or self._resting or not self._queue.empty()
+            idle = not at_work and time.monotonic() - self._active_at > LINGER
             if time.time() >= self._habits.deadline or (idle and self._habits.may_leave):
                 self._over.set()
 

@@ -39,9 +39,9 @@ def test_a_crash_has_no_more_documents_submitted_twice_than_are_under_way(storm:
 
 def test_the_nightly_job_outlives_an_outage_of_service_and_store(storm: Storm) -> None:
     run = storm.runs["night"]
+    rows = {row["source"]: row for row in storm.stage.rows(run.returned("ingest", 0)["manifest"])}
+    assert not {source: row["error"] for source, row in rows.items() if row["error"]}
     assert run.returned("summarise") == {"completed": len(storm.of_the_night), "failed": 0, "skipped": 0}
-    (manifest,) = [each["manifest"] for each in [run.returned("ingest", 0)]]
-    rows = {row["source"]: row for row in storm.stage.rows(manifest)}
     texts = {source: storm.stage.read(row["path"]).decode() for source, row in rows.items()}
     assert texts == storm.of_the_night
 

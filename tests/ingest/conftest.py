@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.ingest import engine
+from airflow_provider.ingest import engine, troubles
 
 
 @pytest.fixture
@@ -27,6 +27,9 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "LINGER", 0.3)
+    monkeypatch.setattr(troubles, "FIRST_PAUSE", 0.02)
+    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 0.1)
+    monkeypatch.setattr(troubles, "PATIENCE", 1.0)
 
 
 @dataclass

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import journal
+from airflow_provider.ingest import journal, troubles
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
@@ -266,6 +266,67 @@ def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
     service.fail("submit_url", status=500, times=None)
     result = attempts.run(ingest(corpus.sources, outcome, max_failed=5, concurrency=8))
     assert counts(result) == (10, 5, 0)
+
+
+@pytest.fixture
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(troubles, "PATIENCE", 60.0)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_an_outage_that_a_few_documents_meet_again_and_again_fails_none_of_them(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    """However few they are, and however lenient the task is."""
+    service.fail("submit_*", status=500, times=4)
+    service.fail("get_content", status=503, times=4)
+    result = attempts.run(ingest(corpus.sources[:2], outcome, max_failed=2, concurrency=16))
+    assert counts(result) == (2, 0, 0)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_what_was_under_way_before_an_outage_does_not_show_that_others_get_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    file, page = corpus.sources[0], corpus.sources[-1]
+    service.fail("submit_file", stall=0.15, times=1)
+    service.fail("submit_url", status=500, times=6)
+    assert counts(attempts.run(ingest([file, page], outcome, max_failed=1))) == (2, 0, 0)
+
+
+@pytest.mark.usefixtures("_patient")
+def test_documents_that_are_skipped_do_not_show_that_others_get_on(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
+    *earlier, new = corpus.sources[:10]
+    attempts.run(ingest(earlier, first, skip_unchanged=True))
+    service.fail("submit_*", status=500, times=6)
+    task = ingest([new, *earlier], second, skip_unchanged=True, concurrency=1, max_failed=1)
+    assert counts(attempts.run(task)) == (1, 0, 9)
+
+
+def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defers(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(troubles, "FIRST_PAUSE", 2.0)
+    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 2.0)
+    service.configure(jobs="manual")
+    service.fail("submit_*", status=500, times=1)
+    known: list[int] = []
+
+    def finish(_: int) -> None:
+        known.append(len(service.jobs()))
+        service.finish_jobs()
+
+    attempts.while_deferred = finish
+    result = attempts.run(ingest(corpus.sources[:2], outcome, deferrable=True, max_failed=2))
+    assert counts(result) == (2, 0, 0)
+    assert known == [2]
 
 
 def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_goes_on(

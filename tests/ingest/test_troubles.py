@@ -1,0 +1,104 @@
+"""Faults that may pass: who is to blame, and what is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider.exceptions import ComplianceConnectionError, ComplianceServerError
+from airflow_provider.ingest import troubles
+from airflow_provider.ingest.troubles import Troubles
+
+FAULT = ComplianceServerError("The service has a fault.", status=500)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def _as_it_is(monkeypatch: pytest.MonkeyPatch, _impatient: None) -> None:
+    monkeypatch.setattr(troubles, "FIRST_PAUSE", 2.0)
+    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 30.0)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+
+
+def pauses(known: Troubles, clock: Clock, tries: int, source: str = "a") -> list[float | None]:
+    found = []
+    for _ in range(tries):
+        found.append(known.pause("submit", source, FAULT))
+        clock.now += found[-1] or 0.0
+    return found
+
+
+def test_a_document_is_given_up_at_its_third_fault_if_others_get_on(clock: Clock) -> None:
+    known = Troubles(16, clock)
+    assert pauses(known, clock, 2) == [2.0, 6.0]
+    known.over("submit", "b", clock.now)
+    assert known.pause("submit", "a", FAULT) is None
+
+
+@pytest.mark.parametrize("sign", ["an old one", "of another step", "none"])
+def test_without_a_sign_that_others_get_on_it_is_tried_for_minutes(clock: Clock, sign: str) -> None:
+    known, began = Troubles(16, clock), clock.now
+    first = pauses(known, clock, 1)
+    if sign == "an old one":
+        known.over("submit", "b", began)  # under way before the trouble, and over after it began
+    elif sign == "of another step":
+        known.over("fetch", "b", clock.now)
+    found = first + pauses(known, clock, 12)
+    assert found == [2.0, 6.0, 18.0, *[30.0] * 10]
+    assert known.pause("submit", "a", FAULT) is None
+    assert clock.now - began >= 300
+
+
+def test_what_goes_well_in_the_end_is_forgotten(clock: Clock) -> None:
+    known = Troubles(16, clock)
+    pauses(known, clock, 2)
+    known.over("submit", "a", clock.now)
+    known.over("submit", "b", clock.now + 1)
+    assert pauses(known, clock, 2) == [2.0, 6.0]
+
+
+def test_faults_of_one_step_do_not_count_for_the_next(clock: Clock) -> None:
+    known = Troubles(16, clock)
+    pauses(known, clock, 2)
+    known.over("submit", "b", clock.now)
+    known.over("fetch", "b", clock.now)
+    assert known.pause("fetch", "a", FAULT) == 2.0
+
+
+def test_many_documents_in_a_row_end_the_attempt_with_the_last_error(clock: Clock) -> None:
+    known = Troubles(4, clock)
+    for number in range(11):
+        assert known.pause("submit", str(number), FAULT) == 2.0
+    known.over("fetch", "x", clock.now)
+    last = ComplianceConnectionError("The service is away.")
+    with pytest.raises(ComplianceConnectionError) as error:
+        known.pause("submit", "11", last)
+    assert error.value is last
+
+
+def test_others_that_get_on_begin_the_row_anew(clock: Clock) -> None:
+    known = Troubles(4, clock)
+    for number in range(33):
+        if number % 11 == 0:
+            known.over("submit", "x", clock.now)
+        assert known.pause("submit", str(number), FAULT) == 2.0
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_few_documents_however_often_are_not_many(clock: Clock, concurrency: int) -> None:
+    known = Troubles(concurrency, clock)
+    for _ in range(8):
+        for source in "abc":
+            assert known.pause("submit", source, FAULT)
+        clock.now += 30
