@@ -35,7 +35,7 @@ ifdef ARGS
 test: $(READY) .venv-idp/.ready
 	.venv/bin/python -m pytest -m 'not stores and not release and not distributed' $(ARGS)
 else
-test: test-units test-core test-stores test-deployment ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
+test: test-deployment test-units test-stores test-core ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
 endif
 
