@@ -17,9 +17,6 @@ from tests.e2e.stage import DAGS, EXAMPLES, Stage, staged
 CANARY = "canary-5Rb1nMq4"  # whoever looks for secrets must find this, which is none
 SETTINGS = {
     "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",  # workers come before what they report to
-    # What a killed worker ran, or was about to run, is given up very soon.
-    "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "10",
-    "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "12",
 }
 
 
