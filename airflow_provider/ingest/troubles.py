@@ -11,7 +11,8 @@ from airflow_provider.exceptions import ComplianceError
 
 TRIES = 3  # so often a document meets passing faults until it counts as failed, if others get on
 PATIENCE = 300.0  # seconds that it is tried again where that can't be seen, because no others are left
-FIRST_PAUSE, LONGEST_PAUSE = 2.0, 30.0  # seconds
+# Seconds; few tries, because each submit that was answered by a fault may have been taken.
+FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 MANY = 4  # documents, at least
 
 
