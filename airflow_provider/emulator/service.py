@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 START_TIMEOUT = 60.0
+TURNS = 10  # of the event loop; a connection needs three
 R = TypeVar("R")
 
 
@@ -110,15 +112,21 @@ class Emulator(Inventory):
     async def _serve(self, ready: Future[None]) -> None:
         # Whoever stops the emulator does not want to wait for slow answers.
         runner = web.AppRunner(make_app(self._state, self), access_log=None, shutdown_timeout=0.05)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, HOST, self.port, backlog=1024).start()
-            self.port = runner.addresses[0][1]
-            self._state.base_url = f"http://{HOST}:{self.port}"
-            self._state.identity.issuer = f"{self._state.base_url}/realms/partners"
-            self._stopping = asyncio.Event()
-            self._loop = asyncio.get_running_loop()
-            ready.set_result(None)
-            await self._stopping.wait()
-        finally:
-            await runner.cleanup()
+        with socket.create_server((HOST, self.port)) as listener:
+            await runner.setup()
+            try:
+                await web.SockSite(runner, listener, backlog=1024).start()
+                self.port = listener.getsockname()[1]
+                self._state.base_url = f"http://{HOST}:{self.port}"
+                self._state.identity.issuer = f"{self._state.base_url}/realms/partners"
+                self._stopping = asyncio.Event()
+                self._loop = asyncio.get_running_loop()
+                ready.set_result(None)
+                await self._stopping.wait()
+            finally:
+                # A connection that was just accepted would hang for ever if asyncio's server was closed now:
+                # accept no more, and let those on their way arrive.
+                asyncio.get_running_loop().remove_reader(listener)
+                for _ in range(TURNS):
+                    await asyncio.sleep(0)
+                await runner.cleanup()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -135,6 +136,30 @@ def test_an_answer_that_is_still_waiting_does_not_delay_the_stop() -> None:
 
     assert not caller.is_alive()
     assert errors
+
+
+@pytest.mark.parametrize("turns", range(4))
+def test_a_connection_that_comes_while_it_stops_does_not_hang(turns: int) -> None:
+    """It is refused, or closed; not left open by a server that has never heard of it."""
+    service = Emulator().start()
+    connections: list[socket.socket] = []
+
+    def come_and_stop() -> None:
+        connections.extend(socket.create_connection(("127.0.0.1", service.port), timeout=30) for _ in "abc")
+        stop_after(turns)
+
+    def stop_after(turns: int) -> None:
+        loop, stopping = service._loop, service._stopping
+        assert loop
+        assert stopping
+        loop.call_soon(stop_after, turns - 1) if turns else stopping.set()
+
+    service.run_on_loop(come_and_stop)
+    service.stop()
+
+    for connection in connections:
+        with connection, suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
 
 
 def test_the_controls_can_be_used_from_many_threads(service: Emulator) -> None:
