@@ -20,6 +20,7 @@ def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, st
     ours = {
         "AIRFLOW_HOME": str(home),
         "AIRFLOW__API__BASE_URL": url,
+        "AIRFLOW__API__EXPOSE_STACKTRACE": "True",  # an error 500 says what it is
         "AIRFLOW__API_AUTH__JWT_SECRET": secrets.token_hex(),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url}/execution/",
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",

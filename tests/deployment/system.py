@@ -22,6 +22,7 @@ from tests.deployment.settings import environment_of
 T = TypeVar("T")
 
 PATIENCE = 180.0  # seconds for anything to happen on a busy machine
+LOCKED = 5  # times that a database may be locked
 TAIL = 12  # lines of each log to show when something fails
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 OPTIONS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
@@ -101,10 +102,16 @@ class Deployment:
     # -- the REST API
 
     def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Make a call of the REST API."""
-        answer = self._rest.request(
-            method, f"{self.url}/api/v2/{path}", json=body, params=query, timeout=PATIENCE
-        )
+        """Make a call of the REST API.
+
+        SQLite may be locked for longer than the API server waits, which is five seconds: once more, then.
+        """
+        for _ in range(LOCKED):
+            answer = self._rest.request(
+                method, f"{self.url}/api/v2/{path}", json=body, params=query, timeout=PATIENCE
+            )
+            if answer.status_code != 500 or "database is locked" not in answer.text:
+                break
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json()
 
