@@ -25,7 +25,9 @@ class DiesBeforeItReads(ComplianceReviewAssessmentOperator):
 
 
 with DAG("review_and_die"):
-    DiesBeforeItReads(task_id="review", assessment_id=ASSESSMENT, retries=9, retry_delay=timedelta(seconds=1))
+    DiesBeforeItReads(
+        task_id="review", assessment_id=ASSESSMENT, retries=30, retry_delay=timedelta(seconds=1)
+    )
 
 with DAG("review_assessment"):
     ComplianceReviewAssessmentOperator(
