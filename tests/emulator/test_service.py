@@ -155,7 +155,7 @@ def test_a_connection_that_comes_while_it_stops_does_not_hang(turns: int) -> Non
         loop.call_soon(stop_after, turns - 1) if turns else stopping.set()
 
     service.run_on_loop(come_and_stop)
-    service.stop()
+    service._join()
 
     for connection in connections:
         with connection, suppress(ConnectionResetError):
