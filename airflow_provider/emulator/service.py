@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 START_TIMEOUT = 60.0
-TURNS = 10  # of the event loop; a connection needs three
+TURNS = 10  # of the event loop, more than a connection needs
 R = TypeVar("R")
 
 

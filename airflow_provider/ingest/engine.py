@@ -94,7 +94,6 @@ class Ingest:
         # A submit that is not in the journal would be made again after a crash.
         self._unwritten = asyncio.Semaphore(habits.concurrency)
         self._troubles = Troubles(habits.concurrency)
-        self._busy = self._resting = 0
         self._active_at = time.monotonic()
         self._over = asyncio.Event()
         self.counts = Counts()
@@ -144,7 +143,6 @@ class Ingest:
     async def _work(self) -> None:
         while True:
             _, _, step, document = await self._queue.get()
-            self._busy += 1
             began = time.monotonic()
             try:
                 await step(document)
@@ -156,7 +154,6 @@ class Ingest:
                 if document.status != SKIPPED:  # which nobody was asked for
                     self._troubles.over(step.__name__, document.source, began)
             finally:
-                self._busy -= 1
                 self._active_at = time.monotonic()
             self._look_for_end()
 
@@ -167,12 +164,7 @@ class Ingest:
             self._end(document, error)
             return
         self._log.warning("'%s' is tried again in %.0f s: %s", document.source, pause, error)
-        self._resting += 1
-        asyncio.get_running_loop().call_later(pause, self._rise, step, document)
-
-    def _rise(self, step: Step, document: Document) -> None:
-        self._resting -= 1
-        self._put(SUBMIT, step, document)
+        asyncio.get_running_loop().call_later(pause, self._put, SUBMIT, step, document)
 
     async def _submit(self, document: Document) -> None:
         if self._known is not None and await in_thread(self._known.skip, document):
@@ -258,9 +250,9 @@ class Ingest:
     async def _watch_time(self) -> None:
         while not self._over.is_set():
             await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.time())))
-            at_work = self._busy or self._resting or not self._queue.empty()
-            idle = not at_work and time.monotonic() - self._active_at > LINGER
-            if time.time() >= self._habits.deadline or (idle and self._habits.may_leave):
+            only_waits = self.counts.done + self._jobs.documents == len(self._documents)
+            may_leave = self._habits.may_leave and only_waits and time.monotonic() - self._active_at > LINGER
+            if time.time() >= self._habits.deadline or may_leave:
                 self._over.set()
 
     async def _give_up(self) -> None:

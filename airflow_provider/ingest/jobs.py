@@ -58,6 +58,11 @@ class JobsUnderWay:
         """All of them."""
         return list(self._entries)
 
+    @property
+    def documents(self) -> int:
+        """How many documents wait for them."""
+        return sum(len(each.documents) for each in self._entries.values())
+
     def add(self, document: Document) -> None:
         """Look at the job of a document from now on."""
         moment = time.monotonic()

@@ -40,9 +40,10 @@ def pauses(known: Troubles, clock: Clock, tries: int, source: str = "a") -> list
 
 
 def test_a_document_is_given_up_at_its_third_fault_if_others_get_on(clock: Clock) -> None:
-    known = Troubles(16, clock)
+    known, began = Troubles(16, clock), clock.now
     assert pauses(known, clock, 2) == [2.0, 6.0]
     known.over("submit", "b", clock.now)
+    known.over("submit", "c", began)  # a slow one, which says nothing
     assert known.pause("submit", "a", FAULT) is None
 
 
