@@ -24,17 +24,16 @@
         └── ComplianceServerError   *    5xx, 408: the service has a fault
 
     * transient: may pass by itself, so an Airflow task that raises it is retried; all others end the task.
+      A single error can differ from its class: a 404 of a token endpoint that has worked before is transient.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 
 class ComplianceError(Exception):
     """Base of all errors of this provider; `transient` says whether it may pass by itself."""
 
-    transient: ClassVar[bool] = False
+    transient: bool = False
 
 
 class ComplianceConfigError(ComplianceError):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -124,3 +126,17 @@ def _parsed(text: str, what: str) -> Any:
                 "of a task. In a template, write {{ ... | tojson }}."
             )
         ) from None
+
+
+def as_seconds(value: float | timedelta, name: str) -> float:
+    """Return a duration in seconds; what is not one is refused when the DAG is parsed.
+
+    :param value: seconds, or a timedelta
+    :param name: the parameter, for the error
+    """
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+        raise ValueError(
+            f"{name} must be a timedelta or a number of seconds that is not negative, not {value!r}."
+        )
+    return float(seconds)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from airflow_provider.templates import texts_of
+import pytest
+
+from airflow_provider.templates import as_seconds, texts_of
 
 
 class MappedOutputs(Sequence[Any]):
@@ -27,3 +31,16 @@ def test_outputs_of_a_mapped_task_are_one_request() -> None:
     outputs = MappedOutputs("b", "a", "b")
     assert texts_of(outputs, "uuid") == ["b", "a"]
     assert outputs.accesses == [slice(None)]
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(0, 0.0), (30, 30.0), (0.5, 0.5), (timedelta(minutes=2), 120.0)]
+)
+def test_a_duration_is_a_number_of_seconds_or_a_timedelta(given: Any, seconds: float) -> None:
+    assert as_seconds(given, "timeout") == seconds
+
+
+@pytest.mark.parametrize("given", [-1, timedelta(seconds=-1), math.nan, math.inf, True, "30", None])
+def test_what_is_not_a_duration_is_refused_by_its_name(given: Any) -> None:
+    with pytest.raises(ValueError, match="timeout must be a timedelta or a number of seconds"):
+        as_seconds(given, "timeout")
