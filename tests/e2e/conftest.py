@@ -34,6 +34,7 @@ def deployment(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     home = tmp_path_factory.mktemp("distributed")
     with deployed(home, {**stage.settings(), **SETTINGS}, workers=2) as running:
         assert len(processes_in(home)) > 2 * SLOTS
+        stage.connect(running)
         unpause(running)
         yield running
     assert not processes_in(home)

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from tests.deployment.conftest import Service
+from tests.deployment.system import Deployment
 from tests.stores.s3_servers import Rclone, S3Server
 
 ROOT = Path(__file__).parents[2]
@@ -50,8 +51,6 @@ class Stage:
 
     def settings(self) -> dict[str, str]:
         """Return the environment that leads Airflow here; the examples are as they are shipped."""
-        service = self.service.connection()
-        service["extra"]["console_url"] = f"{self.service.url}/?job={{uuid}}"
         store = {
             "conn_type": "aws",
             "login": S3Server.writer[0],
@@ -68,12 +67,19 @@ class Stage:
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "10",
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
-            "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(service),
             f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(store),
             "COMPLIANCE_REPORTS": f"{self.texts_at}/",
             "COMPLIANCE_WATCH_SECONDS": "1",
             "COMPLIANCE_WEB_PAGES": " ".join(self.pages),
         }
+
+    def connect(self, deployment: Deployment) -> None:
+        """Store the connection to the service in Airflow's database, in place of an older one."""
+        connection = self.service.connection()
+        extra = {**connection["extra"], "console_url": f"{self.service.url}/?job={{uuid}}"}
+        entry = {**connection, "connection_id": "compliance_default", "extra": json.dumps(extra)}
+        action = {"action": "create", "action_on_existence": "overwrite", "entities": [entry]}
+        deployment.call("PATCH", "connections", {"actions": [action]})
 
     def put(self, prefix: str, samples: list[Sample]) -> dict[str, str | None]:
         """Store documents; return their URIs with their texts."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,7 @@ FEW = 12  # documents of a task that a user ends
 ENDED = ("marked", "cleared", "marked_deferred", "cleared_deferred")  # by a user: how, and where
 STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
 STALL = 30.0  # seconds that an answer pauses in its middle; less than a client waits for it
+BLIP = 1.0  # seconds in which a gateway answers as if nothing were there
 LONG = 300.0  # seconds for hundreds of tasks on a busy machine
 
 
@@ -39,6 +43,9 @@ class Storm:
     documents: dict[str, str | None] = field(default_factory=dict)
     of_the_night: dict[str, str | None] = field(default_factory=dict)
     crashed: list[dict[str, Any]] = field(default_factory=list)
+    frozen: list[int] = field(default_factory=list)
+    kept: dict[str, list[str]] = field(default_factory=dict)
+    refused_logins: int = 0
 
     def rage(self) -> None:
         """Do it all, when what the schedule has begun is over."""
@@ -48,6 +55,10 @@ class Storm:
         self.stage.service.configure(jobs="manual")
         self.begin()
         self.lose_a_worker()
+        try:
+            self.take_attempts_for_dead()
+        finally:
+            self._thaw()
         self.end_tasks_as_users_do()
         self.lose_the_triggerer_and_the_service()
         self.lose_the_store()
@@ -85,6 +96,28 @@ class Storm:
         service.clear_faults()
         deployment.start(victim)
 
+    def take_attempts_for_dead(self) -> None:
+        """Freeze two attempts until others have taken their place, and let them go on then."""
+        self._ingest("ingest_in_worker", "zombie_ingest", self._pages("zombie_ingest", FEW), "sources")
+        (url,) = self._pages("zombie_submit", 1)
+        self.runs["zombie_submit"] = self.deployment.trigger("submit_in_worker", url=url)
+        zombies = {"zombie_ingest": "ingest", "zombie_submit": "submit"}
+        for name, task_id in zombies.items():
+            self.deployment.wait_for(partial(self._is_at_work, name, task_id), f"the task of {name}", LONG)
+            self.kept[name] = sorted(job["uuid"] for job in self.jobs(self.urls[name]))
+            self._freeze(self.runs[name].tasks(task_id)[0]["pid"])
+        for name, task_id in zombies.items():
+            self.runs[name].wait_for("running", task_id, tries=2, patience=LONG)
+        # One attempt takes the place of its zombie and is done; the other one is still at work.
+        self.stage.service.finish_jobs(*self.kept["zombie_submit"])
+        self.runs["zombie_submit"].wait_for("success", patience=LONG)
+        self.deployment.wait_for(partial(self._is_at_work, "zombie_ingest"), "the next attempt", LONG)
+        zombies_alive = list(self.frozen)
+        self._thaw()
+        self.deployment.wait_for(
+            lambda: not any(map(_is_alive, zombies_alive[::2])), "the zombies' end", LONG
+        )
+
     def end_tasks_as_users_do(self) -> None:
         """Mark tasks failed and clear them, in a worker and in the triggerer."""
         for name in ENDED:
@@ -105,6 +138,12 @@ class Storm:
         self.runs["cleared_deferred"].wait_for("deferred", "ingest", tries=2, patience=LONG)
         self.runs["shards"].wait_for("deferred", "ingest", count=SHARDS, patience=LONG)
         self.runs["many"].wait_for("deferred", count=MANY, patience=LONG)
+        for status in (404, 403):
+            service.fail("get_statuses", status=status, times=None)
+            deployment.wait_for(lambda: service.faults()[0]["hits"], f"a {status}")
+            time.sleep(BLIP)
+            service.clear_faults()
+        self.rotate_the_password()
         renewed = service.counters()["refreshes"]
         service.expire_tokens()
         deployment.wait_for(lambda: service.counters()["refreshes"] > renewed, "a new token")
@@ -123,6 +162,17 @@ class Storm:
         logins = service.counters()["logins"]
         service.revoke_tokens()
         deployment.wait_for(lambda: service.counters()["logins"] > logins, "a new login")
+
+    def rotate_the_password(self) -> None:
+        """Change the password at the identity provider and, a little later, in the connection."""
+        service, new = self.stage.service, "pass-9Kd3mLp1"
+        refused = service.count("login", 401)
+        service.change_password(new)
+        self.deployment.wait_for(lambda: service.count("login", 401) > refused, "a refused login")
+        self.stage.connect(self.deployment)
+        looks = service.count("get_statuses", 200)
+        self.deployment.wait_for(lambda: service.count("get_statuses", 200) > looks, "a good look")
+        self.refused_logins = service.count("login", 401) - refused
 
     def lose_the_store(self) -> None:
         """Take the store away while texts are written to it."""
@@ -143,9 +193,21 @@ class Storm:
         wanted = set(names)
         return [job for job in self.stage.service.jobs() if job["name"] in wanted]
 
-    def _is_at_work(self, name: str) -> bool:
+    def _freeze(self, pid: int) -> None:
+        """Stop a task and the process that supervises it: to Airflow that looks like a dead worker."""
+        supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        self.frozen += [pid, supervisor]
+        for each in (supervisor, pid):
+            os.kill(each, signal.SIGSTOP)
+
+    def _thaw(self) -> None:
+        while self.frozen:
+            with suppress(ProcessLookupError):
+                os.kill(self.frozen.pop(), signal.SIGCONT)
+
+    def _is_at_work(self, name: str, task_id: str = "ingest") -> bool:
         """Whether a task waits for its jobs in a worker that lives."""
-        (task,) = self.runs[name].tasks("ingest")
+        (task,) = self.runs[name].tasks(task_id)
         is_running = any(self._runs(task, worker) for worker in self.deployment.workers)
         return is_running and {job["name"] for job in self.jobs(self.urls[name])} == set(self.urls[name])
 
@@ -170,3 +232,7 @@ class Storm:
     def _ingest(self, dag_id: str, name: str, sources: list[Any], conf: str) -> None:
         destination = f"s3://{CONNECTION}@{TEXTS}/storm/{name}/"
         self.runs[name] = self.deployment.trigger(dag_id, destination=destination, **{conf: sources})
+
+
+def _is_alive(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()

@@ -55,6 +55,24 @@ def test_hundreds_of_deferred_tasks_outlive_their_triggerer(storm: Storm) -> Non
     assert len(jobs) <= MANY + SLOTS
 
 
+def test_hundreds_of_deferred_tasks_outlast_blips_and_a_rotated_password(storm: Storm) -> None:
+    """A second of 404, a second of 403, a password that the connection learns of later: no attempt ends."""
+    tasks = storm.runs["many"].tasks()
+    assert [task["state"] for task in tasks] == ["success"] * MANY
+    # The triggerer is refused once; and so is a task that waits in a worker meanwhile, in each attempt.
+    assert 1 <= storm.refused_logins <= 1 + SLOTS
+    assert len(storm.jobs(storm.urls["many"])) <= MANY + SLOTS
+
+
+def test_an_attempt_that_was_taken_for_dead_cancels_and_submits_nothing(storm: Storm) -> None:
+    for name in ("zombie_ingest", "zombie_submit"):
+        assert sorted(job["uuid"] for job in storm.jobs(storm.urls[name])) == storm.kept[name]
+    assert storm.runs["zombie_submit"].returned() == storm.kept["zombie_submit"][0]
+    text = next(iter(storm.stage.pages.values()))
+    wanted = dict.fromkeys(storm.urls["zombie_ingest"], text)
+    assert audit.problems(storm.stage, "storm/zombie_ingest/", wanted) == []
+
+
 @pytest.mark.parametrize("name", ["marked", "marked_deferred"])
 def test_a_user_who_marks_an_ingest_failed_leaves_no_job_running(storm: Storm, name: str) -> None:
     storm.deployment.wait_for(lambda: not storm.jobs(storm.urls[name]), "the end of the jobs")
