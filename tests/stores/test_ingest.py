@@ -62,10 +62,11 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
     keys = store.keys()
     below = {key.removeprefix("texts/dt=1/") for key in keys if key.startswith("texts/dt=1/")}
     assert {key for key in below if key.startswith("_ingest")} == {
+        "_ingest/d/r/t/lease.json",
         "_ingest/d/r/t/manifest.jsonl",
         "_ingest/d/r/t/report.html",
     }
-    assert len(below) == 9 + 2
+    assert len(below) == 9 + 3
     assert service.count("submit_file") == 9
 
     result = attempts.run(ingest(store, "2", skip_unchanged=True))
