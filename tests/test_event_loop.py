@@ -214,8 +214,11 @@ def test_who_is_killed_twice_tidies_up_all_the_same(tidied: list[str]) -> None:
 
     def kill() -> None:
         begun.wait(30)
-        threading.Thread(target=loop.cancel).start()
+        first = threading.Thread(target=loop.cancel)
+        first.start()
+        time.sleep(0.02)  # so that it is tidying up
         loop.cancel()
+        first.join()
 
     killer = threading.Thread(target=kill)
     killer.start()

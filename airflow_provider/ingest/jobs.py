@@ -9,7 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceNotFoundError,
+)
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.gate import Gate
 from airflow_provider.triggers.waiting import next_look
@@ -167,9 +172,11 @@ class JobsUnderWay:
                 raise error  # of credentials, connection or certificates: all would meet it
         if errors:
             self._log.warning("%s jobs can't be looked at right now, going on: %s", len(errors), errors[-1])
-            if not errors[-1].transient and moment - self._went_well_at >= OUTAGE_SECONDS:
-                errors[-1].transient = True  # it has worked, or the jobs would not be there
-                raise errors[-1]
+            last = errors[-1]
+            is_refusal = not last.transient or isinstance(last, ComplianceAuthError)
+            if is_refusal and moment - self._went_well_at >= OUTAGE_SECONDS:
+                last.transient = True  # it has worked, or the jobs would not be there
+                raise last
         for uuid, news in found.items():
             if uuid in self._entries:
                 self._take_one(uuid, news, moment)

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import engine, journal, layout, sources, troubles
+from airflow_provider.ingest import engine, jobs, journal, layout, sources, troubles
 from airflow_provider.ingest.documents import Document
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
@@ -58,8 +58,15 @@ def test_a_blip_fails_no_document_and_ends_no_attempt(
 
 @pytest.mark.parametrize("operation", ["submit_*", "get_statuses", "get_content"])
 def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_retries(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, operation: str
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
 ) -> None:
+    monkeypatch.setattr(jobs, "OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
     service.configure(jobs="seconds:0.2")
     fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
     with pytest.raises(exc.ComplianceAuthError) as error:

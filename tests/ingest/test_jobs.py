@@ -197,6 +197,22 @@ def test_an_error_of_the_credentials_ends_the_attempt(
         asyncio.run(jobs.poll_now())
 
 
+def test_a_refusal_of_good_credentials_is_outlasted_for_a_while(
+    service_of_ours: Service, clock: Clock
+) -> None:
+    jobs = watched(service_of_ours, "a", heard={})
+    service_of_ours.error = exc.ComplianceAuthError("stale keys")
+    service_of_ours.error.transient = True
+
+    async def story() -> None:
+        await jobs.poll_now()
+        clock.now += 900
+        with pytest.raises(exc.ComplianceAuthError):
+            await jobs.poll_now()
+
+    asyncio.run(story())
+
+
 def test_only_what_is_seen_under_way_is_cancelled(
     service_of_ours: Service, caplog: pytest.LogCaptureFixture
 ) -> None:
