@@ -16,6 +16,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest import journal
+from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.lease import LEASE, Lease
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
@@ -137,7 +138,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
 ) -> None:
     place = Location(str(outcome.destination / "j"))
     asyncio.run(_write(place, 3))
-    done = [journal.Document(f"s{number}", f"u{number}", "COMPLETED") for number in range(3)]
+    done = [Document(f"s{number}", f"u{number}", "COMPLETED") for number in range(3)]
     find = type(place.fs).find
     finds: list[int] = []
 
@@ -159,7 +160,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
 async def _write(place: Location, segments: int) -> None:
     written = journal.Journal(place)
     for number in range(segments):
-        written.note(journal.Document(f"s{number}", f"u{number}"))
+        written.note(Document(f"s{number}", f"u{number}"))
         await written.flush()
 
 
