@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import queue
 import threading
+import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -21,6 +23,7 @@ PATIENCE = (
 )
 
 WAKE_UP = 1.0  # seconds
+LEFT_BEHIND = 2.0  # seconds that the end of an event loop waits for threads that may hang
 
 
 class EventLoop:
@@ -63,9 +66,9 @@ class EventLoop:
 
     def cancel(self) -> None:
         """Cancel the work and give it time to tidy up; for `on_kill`, which runs in a signal handler."""
-        self._is_cancelled = True  # for work that has not begun
+        is_first, self._is_cancelled = not self._is_cancelled, True  # also for work that has not begun
         loop, work = self._loop, self._work
-        if loop and work and not self._over.is_set():
+        if is_first and loop and work and not self._over.is_set():  # once: it is tidying up
             with suppress(RuntimeError):  # it has just come to its end
                 loop.call_soon_threadsafe(work.cancel)
         self._over.wait(PATIENCE)
@@ -81,7 +84,7 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(ThreadPoolExecutor(self._threads, "compliance"))
+                self._loop.set_default_executor(_Threads(self._threads, "compliance"))
                 value = runner.run(main())
         except asyncio.CancelledError:
             self._over.set()
@@ -94,6 +97,56 @@ class EventLoop:
             result.set_result(value)
         finally:
             self._loop = self._work = None
+
+
+class _Threads(ThreadPoolExecutor):
+    """Threads that can be left behind when one hangs, as in a read of a file that never comes.
+
+    Those of the standard library hold up the end of the event loop, and then that of the process. asyncio
+    takes only executors of this class, of which nothing else is used.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        super().__init__(most, name)
+        self._most, self._name = most, name
+        self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._free = threading.Semaphore(0)
+        self._started: list[threading.Thread] = []
+
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function in one of the threads."""
+        future: Future[T] = Future()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = fn(*args, **kwargs)
+            except BaseException as error:  # for whoever asked
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._calls.put(call)
+        if not self._free.acquire(blocking=False) and len(self._started) < self._most:
+            name = f"{self._name}_{len(self._started)}"
+            self._started.append(threading.Thread(target=self._serve, name=name, daemon=True))
+            self._started[-1].start()
+        return future
+
+    def _serve(self) -> None:
+        while (call := self._calls.get()) is not None:
+            call()
+            del call  # and with it what its result holds
+            self._free.release()
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads; one that hangs is left behind."""
+        for _ in self._started:
+            self._calls.put(None)
+        until = time.monotonic() + LEFT_BEHIND
+        for thread in self._started if wait else ():
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -9,12 +9,13 @@
     ├── ComplianceAuthError              the identity provider or the service refuses these credentials
     ├── ComplianceConnectionError   *    not reached, or the connection broke, or no answer in time
     │   └── ComplianceTlsError           the server's certificate or TLS set-up is not acceptable
-    ├── ComplianceProtocolError          an answer that is not what the contract says, such as an HTML page
+    ├── ComplianceProtocolError     *    an answer that is not what the contract says, such as an HTML page
     ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
     ├── ComplianceJobError          *    a job failed, was cancelled, or is not known any more
     ├── ComplianceJobTimeoutError   *    a job did not come to its end in time
     ├── ComplianceIngestError       *    more documents failed than may; the others are written
     ├── ComplianceInterruptedError  *    the task was ended from outside before its work was done
+    ├── ComplianceSupersededError        a newer attempt of the task has taken over
     ├── ComplianceStorageError      *    a store could not be written or read
     │   └── ComplianceStorageDeniedError missing bucket, no permission, no credentials, no such place
     └── ComplianceHttpError              an error answer; `status` and `body` (cut) say more
@@ -69,6 +70,8 @@ class ComplianceTlsError(ComplianceConnectionError):
 class ComplianceProtocolError(ComplianceError):
     """The answer is not what the contract says."""
 
+    transient = True
+
 
 class ComplianceUncertainError(ComplianceError):
     """A submit broke off: the service may have taken it, so it has not been repeated."""
@@ -98,6 +101,10 @@ class ComplianceInterruptedError(ComplianceError):
     """The task was ended from outside before its work was done; nothing half-written is left."""
 
     transient = True
+
+
+class ComplianceSupersededError(ComplianceError):
+    """A newer attempt of the task has taken over, so this one must stop; a retry would disturb it."""
 
 
 class ComplianceStorageError(ComplianceError):

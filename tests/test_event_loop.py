@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from airflow_provider import event_loop
 from airflow_provider.event_loop import EventLoop, for_each, in_thread
 from airflow_provider.exceptions import ComplianceInterruptedError
 from tests.support.signals import signalled_when
@@ -161,3 +162,67 @@ def test_the_first_error_cancels_the_others_and_comes_out_alone() -> None:
         asyncio.run(for_each(work, range(10), 4))
     assert sorted(cancelled) == [0, 1, 3]
     assert time.monotonic() - begin < 30
+
+
+def test_a_thread_that_hangs_holds_up_neither_the_loop_nor_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_loop, "LEFT_BEHIND", 0.1)
+    release, threads = threading.Event(), []
+
+    def hang() -> None:
+        threads.append(threading.current_thread())
+        release.wait(30)
+
+    async def work() -> str:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await asyncio.to_thread(hang)
+        return await asyncio.to_thread(lambda: "others go on")
+
+    began = time.monotonic()
+    assert EventLoop(2).run(work()) == "others go on"
+    assert time.monotonic() - began < 10
+    assert threads[0].daemon
+    release.set()
+
+
+def test_no_more_threads_than_asked_for_and_errors_come_out() -> None:
+    names: set[str] = set()
+
+    def call(number: int) -> int:
+        names.add(threading.current_thread().name)
+        time.sleep(0.005)
+        if number == 7:
+            raise ValueError("seven")
+        return number
+
+    async def work() -> list[object]:
+        return await asyncio.gather(
+            *(asyncio.to_thread(call, number) for number in range(20)), return_exceptions=True
+        )
+
+    results = EventLoop(3).run(work())
+    assert [each for each in results if isinstance(each, int)] == [*range(7), *range(8, 20)]
+    assert str(results[7]) == "seven"
+    assert len(names) <= 3
+
+
+def test_who_is_killed_twice_tidies_up_all_the_same(tidied: list[str]) -> None:
+    begun = threading.Event()
+    loop = EventLoop(1)
+
+    def kill() -> None:
+        begun.wait(30)
+        first = threading.Thread(target=loop.cancel)
+        first.start()
+        time.sleep(0.02)  # so that it is tidying up
+        loop.cancel()
+        first.join()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    with pytest.raises(ComplianceInterruptedError):
+        loop.run(long_work(tidied, begun))
+    killer.join()
+    assert tidied == ["tidied"]

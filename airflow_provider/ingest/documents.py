@@ -14,14 +14,16 @@ REASON = 500  # characters of an error that are kept
 
 @dataclass(slots=True)
 class Document:
-    """One document on its way; the fields up to `attempts` are the row of the manifest.
+    """One document on its way; the fields up to `source_version` are the row of the manifest.
 
     :param status: empty while it is under way, then COMPLETED, FAILED or SKIPPED
-    :param attempts: how often the service was asked to process it
-    :param fingerprint: tells whether the source has changed since
+    :param attempts: how often the service was asked to process it, also where it may not have heard
+    :param source_version: fingerprint of the file that was submitted, to see whether it has changed since
     :param is_hopeless: it has failed, and no retry can mend that
-    :param is_inherited: the job was submitted by an earlier attempt of the task
     :param refreshed: how often this attempt has had its job processed again
+    :param refreshed_from: what told the state of the job before that from a newer one
+    :param is_inherited: the job was submitted by an earlier attempt of the task
+    :param refreshed_at: monotonic time at which the job was seen in that state first
     """
 
     source: str
@@ -34,10 +36,12 @@ class Document:
     submitted_at: str | None = None
     completed_at: str | None = None
     attempts: int = 0
-    fingerprint: str = ""
+    source_version: str = ""
     is_hopeless: bool = False
+    refreshed: int = 0
+    refreshed_from: str = ""
     is_inherited: bool = field(default=False, compare=False)
-    refreshed: int = field(default=0, compare=False)
+    refreshed_at: float | None = field(default=None, compare=False)
 
     @property
     def is_page(self) -> bool:
@@ -50,28 +54,35 @@ class Document:
         return {name: None if value == "" else value for name, value in values.items()}
 
     def record(self) -> dict[str, Any]:
-        """Return what the journal keeps: all that is not empty."""
+        """Return what the journal keeps: all that is not as it is at first."""
         values = {name: getattr(self, name) for name in KEPT}
-        return {
-            name: value for name, value in values.items() if value is not False and value not in ("", None)
-        }
+        return {name: value for name, value in values.items() if value != FIRST[name]}
+
+    def anew(self) -> Document:
+        """Return the same document with all still to do; only its attempts are remembered."""
+        return Document(self.source, attempts=self.attempts)
 
     @classmethod
     def of(cls, record: dict[str, Any]) -> Document:
         """Read a record of the journal or a row of the manifest; what is not understood is left out."""
         known = {name: record[name] for name in KEPT if record.get(name) is not None}
+        if version := record.get("fingerprint"):  # as older versions called it
+            known.setdefault("source_version", version)
         return cls(**known)
 
     def fail(self, error: object) -> None:
         """Give it up."""
         self.status, self.error = FAILED, str(error)[:REASON]
+        self.path, self.bytes, self.sha256 = "", None, None
         self.is_hopeless = isinstance(error, ComplianceError) and not error.transient
 
 
 ROW = (
-    "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at", "attempts"
+    "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
+    "attempts", "source_version",
 )  # fmt: skip
-KEPT = tuple(each.name for each in fields(Document) if each.compare)
+FIRST = {each.name: each.default for each in fields(Document) if each.compare}
+KEPT = tuple(FIRST)
 
 
 def now() -> str:

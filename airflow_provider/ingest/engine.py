@@ -5,26 +5,29 @@ from __future__ import annotations
 import asyncio
 import itertools
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
     ComplianceError,
-    ComplianceNotFoundError,
+    ComplianceHttpError,
     ComplianceStorageDeniedError,
+    ComplianceSupersededError,
     ComplianceTlsError,
+    ComplianceUncertainError,
 )
 from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document, now
 from airflow_provider.ingest.gate import Gate
 from airflow_provider.ingest.jobs import JobsUnderWay
 from airflow_provider.ingest.journal import Journal
 from airflow_provider.ingest.known import Known
+from airflow_provider.ingest.lease import Lease
 from airflow_provider.ingest.progress import Counts, Progress
-from airflow_provider.ingest.sources import SourceFile
+from airflow_provider.ingest.reading import SubmittedFile
 from airflow_provider.ingest.troubles import Troubles
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import store_text
@@ -35,19 +38,29 @@ if TYPE_CHECKING:
     from airflow_provider.triggers.work import JobNews
 
 LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
-FETCH, REFRESH, SUBMIT = range(3)  # what is nearer to its end goes first
+GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the texts of what is completed
+SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits that are under way: else nobody would know their jobs
+STALE_SECONDS = 300.0  # in which the state of before a refresh is not taken for its result
+LATE = "Not finished in time."
 
-# Not the fault of one document: all others would end the same way.
-ALWAYS_SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
-SYSTEMIC = {
-    "_submit": (*ALWAYS_SYSTEMIC, ComplianceNotFoundError),
-    "_fetch": (*ALWAYS_SYSTEMIC, ComplianceStorageDeniedError),
-}
+
+class Step(IntEnum):
+    """What can be done with a document; what is nearer to its end goes first."""
+
+    FETCH = 0
+    REFRESH = 1
+    SUBMIT = 2
+
+
+# All documents would meet the same, also those that come later.
+SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
+# What the service says of one document; other refusals may come from something before the service, and pass.
+OF_THE_DOCUMENT = frozenset({400, 413, 415, 422})
 
 
 @dataclass
 class Habits:
-    """How to ingest; see the parameters of the operator."""
+    """How to ingest; see the parameters of the operator. The deadline is of the monotonic clock."""
 
     concurrency: int
     retry_failed: int
@@ -57,9 +70,6 @@ class Habits:
     may_leave: bool
 
 
-Step = Callable[[Document], Awaitable[None]]
-
-
 class Ingest:
     """One ingest in progress.
 
@@ -67,7 +77,9 @@ class Ingest:
     :param documents: all documents; those with a status are done
     :param target_of: where the text of a document goes
     :param journal: where to write down what is done
+    :param lease: tells whether the task instance is still ours
     :param known: documents of earlier runs, where unchanged ones are skipped
+    :param superseded: jobs under way that nobody waits for any more
     """
 
     def __init__(
@@ -76,19 +88,23 @@ class Ingest:
         documents: Iterable[Document],
         target_of: Callable[[Document], Location],
         journal: Journal,
+        lease: Lease,
         habits: Habits,
         log: Any,
         known: Known | None = None,
+        superseded: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._target_of = target_of
         self._journal = journal
+        self._lease = lease
         self._habits = habits
         self._log = log
         self._known = known
+        self._superseded = list(superseded)
         self._documents = list(documents)
         self._gate = Gate(habits.concurrency, lambda: client.throttlings)
-        self._queue: asyncio.PriorityQueue[tuple[int, int, Step, Document]] = asyncio.PriorityQueue()
+        self._queue: asyncio.PriorityQueue[tuple[Step, int, Document]] = asyncio.PriorityQueue()
         self._order = itertools.count()
         self._jobs = JobsUnderWay(client, self._gate, habits.poll_interval, self._hear, log)
         # A submit that is not in the journal would be made again after a crash.
@@ -96,6 +112,12 @@ class Ingest:
         self._troubles = Troubles(habits.concurrency)
         self._active_at = time.monotonic()
         self._over = asyncio.Event()
+        self._is_late = False  # from then on nothing is begun but fetching texts
+        self._submitting = 0  # documents that are being submitted
+        self._fetching: set[str] = set()  # sources whose jobs are completed and whose texts are not here yet
+        self._settled = asyncio.Event()  # one of these has become less
+        self._stale: set[str] = set()  # sources whose jobs show the state of before their refresh
+        self._has_logged_traceback = False
         self.counts = Counts()
 
     @property
@@ -108,72 +130,156 @@ class Ingest:
         for document in self._documents:
             self._enter(document)
         self._look_for_end()
+        self._look_at_clock()
         progress = Progress(self.counts, len(self._documents), self._log)
-        keepers = (self._journal.keep(), progress.keep(), self._jobs.keep(), self._watch_time())
+        keepers = (
+            self._journal.keep(), progress.keep(), self._jobs.keep(), self._watch_time(), self._supersede()
+        )  # fmt: skip
         workers = (self._work() for _ in range(self._habits.concurrency))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(each) for each in (*keepers, *workers)]
-                await self._over.wait()
+                try:
+                    await self._over.wait()
+                    if self._is_late:
+                        await self._finish_late()
+                except asyncio.CancelledError:
+                    if not any(_has_failed(task) for task in tasks):  # else the group ends its own work
+                        self._is_late = True
+                        for task in tasks[1:]:
+                            task.cancel()
+                        await _to_its_end(self._stop_killed())
+                    raise
                 for task in tasks:
                     task.cancel()
-        except asyncio.CancelledError:  # the task is killed
-            await self._journal.flush()
-            await self._cancel()
-            raise
         except BaseExceptionGroup as errors:
-            await self._journal.flush()
-            raise errors.exceptions[0] from None
-        if time.time() >= self._habits.deadline:
-            await self._give_up()
+            raise await self._failed(errors.exceptions[0]) from None
+        for document in self._documents:
+            if self._is_late and not document.status:
+                self._end(document, LATE)
+        if self._is_late:
+            self._jobs.clear()
         await self._journal.flush()
+        await self._lease.check()
         self._log.info("%s", progress.line())
 
+    async def _failed(self, error: BaseException) -> BaseException:
+        """Write down what is done before an error ends the attempt, and say whether a retry may help."""
+        if isinstance(error, SYSTEMIC) and (self._troubles.any_went_well or self._jobs.has_worked):
+            error.transient = True
+        if not isinstance(error, ComplianceSupersededError):
+            try:
+                await self._journal.flush()
+            except ComplianceError as other:
+                self._log.warning("Not all that is done could be written down: %s", other)
+        return error
+
+    async def _stop_killed(self) -> None:
+        """Do what matters most first: Airflow gives a killed task a few seconds."""
+        try:
+            await self._journal.flush()
+            await self._lease.check()
+        except ComplianceSupersededError as error:
+            self._log.warning("Nothing is cancelled: %s", error)
+            return
+        except ComplianceError as error:
+            # Without knowing whose the jobs are, none is cancelled.
+            self._log.warning("Jobs are not cancelled, and not all is written down: %s", error)
+            return
+        if self._habits.cancel_on_kill and self._jobs.uuids:
+            await self._jobs.cancel(self._jobs.uuids)
+
     def _enter(self, document: Document) -> None:
+        if document.uuid and document.status != SKIPPED:
+            self._troubles.worked_before(Step.SUBMIT)
         if document.status:
             self.counts.add(document.status)
         elif document.uuid:
             self._jobs.add(document)
         else:
-            self._put(SUBMIT, self._submit, document)
+            self._put(Step.SUBMIT, document)
 
-    def _put(self, priority: int, step: Step, document: Document) -> None:
-        self._queue.put_nowait((priority, next(self._order), step, document))
+    def _put(self, step: Step, document: Document) -> None:
+        self._queue.put_nowait((step, next(self._order), document))
+
+    def _put_later(self, delay: float, step: Step, document: Document) -> None:
+        asyncio.get_running_loop().call_later(delay, self._put, step, document)
 
     async def _work(self) -> None:
         while True:
-            _, _, step, document = await self._queue.get()
-            began = time.monotonic()
+            step, _, document = await self._queue.get()
+            if self._is_late and step is not Step.FETCH:
+                continue
+            if not self._is_late and (delay := self._troubles.held(step)):
+                self._put_later(delay, step, document)
+                continue
+            self._submitting += step is Step.SUBMIT
             try:
-                await step(document)
-            except ComplianceError as error:
-                if isinstance(error, SYSTEMIC.get(step.__name__, ALWAYS_SYSTEMIC)):
-                    raise
-                self._meet(error, step, document)
-            else:
-                if document.status != SKIPPED:  # which nobody was asked for
-                    self._troubles.over(step.__name__, document.source, began)
+                await self._do(step, document)
             finally:
+                self._submitting -= step is Step.SUBMIT
                 self._active_at = time.monotonic()
+                self._settled.set()
             self._look_for_end()
+
+    async def _do(self, step: Step, document: Document) -> None:
+        began = time.monotonic()
+        try:
+            match step:
+                case Step.FETCH:
+                    await self._fetch(document)
+                case Step.REFRESH:
+                    await self._refresh(document)
+                case Step.SUBMIT:
+                    await self._submit(document)
+        except ComplianceError as error:
+            if self._is_systemic(step, error):
+                raise
+            self._meet(error, step, document)
+        except Exception as error:
+            self._end(document, self._unexpected(error, document))
+        else:
+            if document.status != SKIPPED:  # which nobody was asked for
+                self._troubles.over(step, document.source, began)
+
+    def _is_systemic(self, step: Step, error: ComplianceError) -> bool:
+        """Tell whether an error is not the fault of one document: all others would end the same way."""
+        if isinstance(error, ComplianceStorageDeniedError):
+            return step is Step.FETCH and not self._troubles.has_worked(step)
+        return isinstance(error, SYSTEMIC) and not error.transient
 
     def _meet(self, error: ComplianceError, step: Step, document: Document) -> None:
         """Try again, after a pause, what a passing fault was in the way of."""
-        pause = self._troubles.pause(step.__name__, document.source, error) if error.transient else None
+        pause = self._troubles.pause(step, document.source, error) if _may_pass(step, error) else None
         if pause is None:
+            if step is Step.FETCH:
+                document.completed_at = None  # so that a retry does not rely on this job
             self._end(document, error)
             return
         self._log.warning("'%s' is tried again in %.0f s: %s", document.source, pause, error)
-        asyncio.get_running_loop().call_later(pause, self._put, SUBMIT, step, document)
+        self._put_later(pause, step, document)
+
+    def _unexpected(self, error: Exception, document: Document) -> str:
+        """Name an error that nobody has thought of, which must not end the work on all others."""
+        self._log.warning(
+            "'%s' has failed for an unexpected reason.", document.source,
+            exc_info=None if self._has_logged_traceback else error,
+        )  # fmt: skip
+        self._has_logged_traceback = True
+        return f"Unexpected {type(error).__name__}: {error}"
 
     async def _submit(self, document: Document) -> None:
-        if self._known is not None and await in_thread(self._known.skip, document):
+        if self._known is not None and await self._known.skip(document):
             self._end(document)
             return
         await self._unwritten.acquire()
         try:
             async with self._gate.passage():
                 job = await self._send(document)
+        except ComplianceUncertainError:
+            document.attempts += 1
+            self._journal.note(document).add_done_callback(lambda _: self._unwritten.release())
+            raise
         except BaseException:
             self._unwritten.release()
             raise
@@ -185,13 +291,25 @@ class Ingest:
     async def _send(self, document: Document) -> ContentJob:
         if document.is_page:
             return await self._client.submit_url(document.source)
-        return await self._client.submit_file(SourceFile(document.source))
+        file = SubmittedFile(document.source)
+        try:
+            return await self._client.submit_file(file)
+        finally:
+            document.source_version = file.version or document.source_version
 
     async def _refresh(self, document: Document) -> None:
-        async with self._gate.passage():
-            job = await self._client.refresh(document.uuid)
-        document.refreshed += 1
         document.attempts += 1
+        try:
+            async with self._gate.passage():
+                job = await self._client.refresh(document.uuid)
+        except ComplianceUncertainError:
+            self._journal.note(document)
+            raise
+        except ComplianceError:
+            document.attempts -= 1  # it was not taken
+            raise
+        document.refreshed += 1
+        document.refreshed_at = time.monotonic()
         self._journal.note(document)
         if job.status == FAILED:  # as it was before: the service has not begun yet
             self._jobs.add(document)
@@ -203,29 +321,39 @@ class Ingest:
         async with self._gate.passage():
             written = await store_text(self._client, document.uuid, target)
         document.path, document.bytes, document.sha256 = target.uri, written.bytes, written.sha256
-        document.status = COMPLETED
         if self._known:
             await self._known.remember(document)
+        document.status = COMPLETED
         self._end(document)
 
     def _hear(self, document: Document, news: JobNews) -> None:
         """Take what the look at a job has brought."""
-        if isinstance(news, ComplianceError):
-            self._end(document, news)
-        else:
-            self._active_at = time.monotonic()
-            self._see(document, news)
+        try:
+            if isinstance(news, ComplianceError):
+                self._end(document, news)
+            else:
+                self._active_at = time.monotonic()
+                self._see(document, news)
+        except Exception as error:
+            self._end(document, self._unexpected(error, document))
         self._look_for_end()
 
     def _see(self, document: Document, job: ContentJob | None) -> None:
         """Go on with a document as the state of its job says."""
+        if job and job.status.is_final and self._is_stale(document, job):
+            self._stale.add(document.source)
+            self._jobs.add(document)
+            return
+        self._stale.discard(document.source)
         state = job.status.value if job else "UNKNOWN"
         if job and state == COMPLETED:
             document.completed_at = job.completed_at.isoformat() if job.completed_at else now()
-            self._put(FETCH, self._fetch, document)
+            self._fetching.add(document.source)
+            self._put(Step.FETCH, document)
         elif job and state == FAILED:
-            if document.refreshed < self._habits.retry_failed:
-                self._put(REFRESH, self._refresh, document)
+            if document.refreshed < self._habits.retry_failed and not self._is_late:
+                document.refreshed_from, document.refreshed_at = _stamp(job), None
+                self._put(Step.REFRESH, document)
             else:
                 self._end(document, job.error or "The service gave no reason.")
         elif job and not job.status.is_final:
@@ -233,13 +361,22 @@ class Ingest:
         elif document.is_inherited:
             self._log.info("Job %s of an earlier attempt is gone: submitting anew.", document.uuid)
             document.uuid = ""
-            self._put(SUBMIT, self._submit, document)
+            self._put(Step.SUBMIT, document)
         else:
             self._end(document, f"The job was cancelled, or is gone ({state}).")
+
+    def _is_stale(self, document: Document, job: ContentJob) -> bool:
+        """Tell whether a job still shows how it ended before it was refreshed."""
+        if not document.refreshed or not document.refreshed_from or _stamp(job) != document.refreshed_from:
+            return False
+        if document.refreshed_at is None:  # refreshed before the task deferred
+            document.refreshed_at = time.monotonic()
+        return time.monotonic() - document.refreshed_at < STALE_SECONDS
 
     def _end(self, document: Document, error: object = None) -> None:
         if error is not None:
             document.fail(error)
+        self._fetching.discard(document.source)
         self.counts.add(document.status)
         self._journal.note(document)
 
@@ -247,22 +384,72 @@ class Ingest:
         if self.counts.done == len(self._documents):
             self._over.set()
 
+    def _look_at_clock(self) -> None:
+        if time.monotonic() >= self._habits.deadline and not self._over.is_set():
+            self._is_late = True
+            self._over.set()
+
     async def _watch_time(self) -> None:
         while not self._over.is_set():
-            await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.time())))
-            only_waits = self.counts.done + self._jobs.documents == len(self._documents)
-            may_leave = self._habits.may_leave and only_waits and time.monotonic() - self._active_at > LINGER
-            if time.time() >= self._habits.deadline or may_leave:
+            await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.monotonic())))
+            self._look_at_clock()
+            only_waits = self.counts.done + self._jobs.documents == len(self._documents) and not self._stale
+            if self._habits.may_leave and only_waits and time.monotonic() - self._active_at > LINGER:
                 self._over.set()
 
-    async def _give_up(self) -> None:
-        """End what has not ended in time."""
-        for document in self._documents:
-            if not document.status:
-                self._end(document, "Not finished in time.")
-        await self._cancel()
-        self._jobs.clear()
+    async def _finish_late(self) -> None:
+        """Look once more when the time is up: fetch what is completed, then cancel what is not."""
+        await self._lease.check()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                await self._jobs.poll_now()
+                await self._until(lambda: not self._fetching)
+                try:
+                    async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
+                        await self._until(lambda: not self._submitting)
+                except TimeoutError:
+                    self._log.warning("%s submits are given up, answered or not.", self._submitting)
+                if self._habits.cancel_on_kill and self._jobs.uuids:
+                    await self._lease.check()
+                    for uuid, job in (await self._jobs.cancel(self._jobs.uuids)).items():
+                        self._jobs.end(uuid, job)
+                    await self._until(lambda: not self._fetching)
+        except TimeoutError:
+            self._log.warning("Not all could be brought to an end within %.0f s.", GRACE_SECONDS)
 
-    async def _cancel(self) -> None:
-        if self._habits.cancel_on_kill:
-            await self._jobs.cancel()
+    async def _until(self, is_settled: Callable[[], bool]) -> None:
+        while not is_settled():
+            self._settled.clear()
+            await self._settled.wait()
+
+    async def _supersede(self) -> None:
+        if self._superseded and self._habits.cancel_on_kill:
+            await self._jobs.cancel(self._superseded)
+
+
+def _may_pass(step: Step, error: ComplianceError) -> bool:
+    """Tell whether to try again: also a refusal may come from something before the service, and pass."""
+    if isinstance(error, ComplianceHttpError):
+        return error.transient or error.status not in OF_THE_DOCUMENT
+    return error.transient or (step is Step.FETCH and isinstance(error, ComplianceStorageDeniedError))
+
+
+def _stamp(job: ContentJob) -> str:
+    """Tell one end of a job from another; empty where the service gives no times."""
+    times = [each.isoformat() for each in (job.completed_at, job.fetched_at) if each]
+    return " ".join(times)
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
+
+
+async def _to_its_end(work: Any) -> None:
+    """Do something in a task of its own, to its end, however often that is cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            continue
+    task.result()

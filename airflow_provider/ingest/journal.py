@@ -12,10 +12,12 @@ import logging
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.layout import MANIFEST
+from airflow_provider.ingest.lease import Lease
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
@@ -23,6 +25,7 @@ from airflow_provider.storage.locations import Location
 log = logging.getLogger(__name__)
 
 SEGMENT = "journal-"
+READ_AGAIN = 3  # times, if segments vanish while they are read
 
 
 class Journal:
@@ -30,11 +33,14 @@ class Journal:
 
     :param folder: where it is
     :param after: the time of the last record of an earlier attempt, whose clock may be ahead of ours
+    :param lease: tells whether the task instance is still ours
     """
 
-    def __init__(self, folder: Location, after: float = 0.0) -> None:
+    def __init__(self, folder: Location, after: float = 0.0, lease: Lease | None = None) -> None:
         self.folder = folder
         self._at = after
+        self._lease = lease
+        self._flushing = asyncio.Lock()
         self._writer = secrets.token_hex(6)
         self._number = 0
         self._records: list[dict[str, Any]] = []
@@ -57,7 +63,11 @@ class Journal:
             await self.flush()
 
     async def flush(self) -> None:
-        """Write what has been noted."""
+        """Write what has been noted; what is being written already is in the store after that, too."""
+        async with self._flushing:
+            await self._flush()
+
+    async def _flush(self) -> None:
         self._news.clear()
         records, waiting = self._records, self._waiting
         self._records, self._waiting = [], []
@@ -65,6 +75,9 @@ class Journal:
             return
         try:
             await self._write(records)
+            if self._lease:
+                # After the write: if the lease is ours now, whoever takes it later reads what was written.
+                await self._lease.check()
         except BaseException:
             self._records, self._waiting = records + self._records, waiting + self._waiting
             raise
@@ -83,12 +96,12 @@ def read(folder: Location) -> tuple[dict[str, Document], float]:
 
     It is the manifest if there is one, then the journal, which is always younger.
     """
-    fs = folder.fs
-    with storage_errors(folder, "read"):
-        fs.invalidate_cache()
-        found = sorted(fs.find(folder.path)) if fs.exists(folder.path.rstrip("/")) else []
-        wanted = [path for path in found if path.rpartition("/")[2].startswith((SEGMENT, MANIFEST))]
-        contents = {path: fs.cat_file(path) for path in wanted}
+    contents, are_all = _contents(folder)
+    for _ in range(READ_AGAIN):
+        if are_all:
+            break
+        # Another attempt has just put the manifest in place of the journal.
+        contents, are_all = _contents(folder)
     records: list[tuple[float, Document]] = []
     for path, content in contents.items():
         for line in content.splitlines():
@@ -101,14 +114,33 @@ def read(folder: Location) -> tuple[dict[str, Document], float]:
     return {document.source: document for _, document in records}, records[-1][0] if records else 0.0
 
 
+def _contents(folder: Location) -> tuple[dict[str, bytes], bool]:
+    """Return what is in manifest and journal, and whether nothing vanished meanwhile."""
+    fs = folder.fs
+    contents: dict[str, bytes] = {}
+    with storage_errors(folder, "read"):
+        fs.invalidate_cache()
+        found = sorted(fs.find(folder.path)) if fs.exists(folder.path.rstrip("/")) else []
+        wanted = [path for path in found if path.rpartition("/")[2].startswith((SEGMENT, MANIFEST))]
+        for path in wanted:
+            with suppress(FileNotFoundError):
+                contents[path] = fs.cat_file(path)
+    return contents, len(contents) == len(wanted)
+
+
 def remove(folder: Location) -> None:
-    """Remove the segments: the manifest has all that was in them."""
+    """Remove the segments: the manifest has all that was in them. One that is gone is gone."""
     fs = folder.fs
     with storage_errors(folder, "tidied up"):
         fs.invalidate_cache()
         segments = [path for path in fs.find(folder.path) if path.rpartition("/")[2].startswith(SEGMENT)]
-        if segments:
-            fs.rm(segments)
+        try:
+            if segments:
+                fs.rm(segments)  # one request for many, where a store can do that
+        except FileNotFoundError:
+            for path in segments:
+                with suppress(FileNotFoundError):
+                    fs.rm_file(path)
 
 
 async def write_manifest(folder: Location, documents: Iterable[Document]) -> Location:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 from datetime import UTC, datetime
@@ -27,37 +28,47 @@ class Known:
         self.folder = root / OWN / "known"
         self.max_age = max_age
 
-    def skip(self, document: Document) -> bool:
-        """Tell whether a document is as it was, and let its row point to the text of then; for threads."""
-        if not document.is_page:
-            try:
-                document.fingerprint = fingerprint(document.source)
-            except ComplianceError:
-                return False  # whoever submits it will say what is wrong
-        known = self._look_up(document.source)
-        if not known or not self._is_unchanged(document, known):
+    async def skip(self, document: Document) -> bool:
+        """Tell whether a document is as it was, and let its row point to the text of then."""
+        # Not `in_thread`: a source that hangs is left behind when the task ends.
+        document.source_version, known = await asyncio.to_thread(self._compare, document)
+        if not known:
             return False
-        path = str(known.get("path"))
-        if Location(path).size() != known.get("bytes"):
-            return False
-        document.status, document.path, document.uuid = SKIPPED, path, str(known.get("uuid") or "")
+        document.status, document.path = SKIPPED, str(known["path"])
+        document.uuid = str(known.get("uuid") or "")
         document.bytes, document.sha256 = known.get("bytes"), known.get("sha256")
         document.completed_at = known.get("completed_at")
         return True
+
+    def _compare(self, document: Document) -> tuple[str, dict[str, Any] | None]:
+        """Return the source's fingerprint, and what is known of it if that is still so."""
+        version = ""
+        if not document.is_page:
+            try:
+                version = fingerprint(document.source)
+            except ComplianceError:
+                return version, None  # whoever submits it will say what is wrong
+        known = self._look_up(document.source)
+        if not known or not known.get("path") or not self._is_unchanged(document, version, known):
+            return version, None
+        return version, known if Location(str(known["path"])).size() == known.get("bytes") else None
 
     async def remember(self, document: Document) -> None:
         """Write down what the next run compares with."""
         await put(self._place(document.source), json.dumps(document.record()).encode())
 
-    def _is_unchanged(self, document: Document, known: dict[str, Any]) -> bool:
+    def _is_unchanged(self, document: Document, version: str, known: dict[str, Any]) -> bool:
         if not document.is_page:
-            return document.fingerprint == known.get("fingerprint")
+            # Older versions called it `fingerprint`.
+            return version == (known.get("source_version") or known.get("fingerprint"))
         if self.max_age is None:
             return False
         try:
             then = datetime.fromisoformat(str(known.get("completed_at")))
         except ValueError:
             return False
+        if then.tzinfo is None:
+            then = then.replace(tzinfo=UTC)  # as a service in Java may write it
         return (datetime.now(UTC) - then).total_seconds() < self.max_age
 
     def _look_up(self, source: str) -> dict[str, Any] | None:

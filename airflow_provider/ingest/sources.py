@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
 from typing import IO, Any
 
@@ -21,6 +21,9 @@ DOCUMENTS = (".pdf", ".docx")
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 PATTERN = frozenset("*?[")
 READ_AHEAD = 1 << 20
+VERSION_KEYS = (
+    "ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"
+)  # fmt: skip
 
 
 def resolve(given: Any) -> list[str]:
@@ -138,20 +141,15 @@ def fingerprint(source: str) -> str:
     location = Location(source)
     with storage_errors(location, "looked at"):
         info = location.fs.info(location.path)
-        for key in (
-            "ETag",
-            "etag",
-            "content_md5",
-            "md5Hash",
-            "LastModified",
-            "last_modified",
-            "updated",
-            "mtime",
-        ):
-            if info.get(key):
-                return f"{info['size']}-{info[key]}"
+        if version := version_in(info):
+            return version
         digest = hashlib.sha256()
         with location.fs.open(location.path, "rb", block_size=READ_AHEAD) as file:
             while piece := file.read(READ_AHEAD):
                 digest.update(piece)
     return f"{info['size']}-{digest.hexdigest()}"
+
+
+def version_in(info: Mapping[str, Any]) -> str:
+    """Tell a version of a file from others by what its store says of it; empty where that can't be told."""
+    return next((f"{info['size']}-{info[key]}" for key in VERSION_KEYS if info.get(key)), "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
 from airflow_provider.storage import names
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
-from airflow_provider.templates import items_of
+from airflow_provider.templates import as_seconds, items_of
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.triggers.waiting import Ending, Limit, error_of
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.engine import Habits
+    from airflow_provider.ingest.journal import Journal
+    from airflow_provider.ingest.lease import Lease
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
@@ -55,14 +58,15 @@ class ComplianceIngestOperator(BaseOperator):
     :param retry_failed: how often a failed job is processed again
     :param skip_unchanged: do not send again what has not changed since a run below the same root: files by
         size and ETag or time, pages by `max_age`
-    :param max_age: for how long a web page counts as unchanged
+    :param max_age: for how long a web page counts as unchanged: a timedelta, or seconds
     :param root: what runs have in common that compare for `skip_unchanged`; by default the destination up to
         its first part with a `=` in it, such as `dt=2026-01-01`
     :param report_base_url: where a person finds the destination in a browser, for the link to the report
     :param conn_id: the Airflow connection of the service
     :param deferrable: wait in the triggerer when only waiting is left
-    :param poll_interval: longest time in seconds between two looks at a job; young ones are looked at sooner
-    :param timeout: seconds after which what is not finished counts as failed
+    :param poll_interval: longest time between two looks at a job, a timedelta or seconds; young ones are
+        looked at sooner
+    :param timeout: after that time, a timedelta or seconds, what is not finished counts as failed
     :param cancel_on_kill: cancel jobs that are under way when the task is killed or the time is up
     """
 
@@ -87,18 +91,18 @@ class ComplianceIngestOperator(BaseOperator):
         report_base_url: str | None = None,
         conn_id: str = ComplianceHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float = 30.0,
-        timeout: float = 24 * 3600.0,
+        poll_interval: timedelta | float = 30.0,
+        timeout: timedelta | float = 24 * 3600.0,
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
         kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.title }}"
         super().__init__(**kwargs)
-        if concurrency < 1:
+        if not _is_whole(concurrency) or concurrency < 1:
             raise ValueError(f"concurrency is at least 1, not {concurrency!r}.")
-        if max_failed < 0 or (max_failed >= 1 and max_failed != int(max_failed)):
+        if not _is_number(max_failed) or max_failed < 0 or (max_failed >= 1 and not _is_whole(max_failed)):
             raise ValueError(f"max_failed is a number of documents, or a share below 1, not {max_failed!r}.")
-        if retry_failed < 0:
+        if not _is_whole(retry_failed) or retry_failed < 0:
             raise ValueError(f"retry_failed is at least 0, not {retry_failed!r}.")
         self.sources = sources
         self.destination = destination
@@ -107,13 +111,13 @@ class ComplianceIngestOperator(BaseOperator):
         self.max_failed = max_failed
         self.retry_failed = retry_failed
         self.skip_unchanged = skip_unchanged
-        self.max_age = max_age
+        self.max_age = None if max_age is None else as_seconds(max_age, "max_age")
         self.root = root
         self.report_base_url = report_base_url
         self.conn_id = conn_id
         self.deferrable = deferrable
-        self.poll_interval = poll_interval
-        self.timeout = timeout
+        self.poll_interval = as_seconds(poll_interval, "poll_interval")
+        self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
         self._loop: EventLoop | None = None
         self._transfers: list[lineage.Transfer] = []
@@ -131,10 +135,17 @@ class ComplianceIngestOperator(BaseOperator):
 
     @ends_task
     def execute_complete(
-        self, context: Context, event: Any = None, deadline: float = 0.0, started: str = "", **older: Any
+        self,
+        context: Context,
+        event: Any = None,
+        deadline: float = 0.0,
+        started: str = "",
+        left: float = 0.0,
+        **older: Any,
     ) -> dict[str, Any]:
         """Go on after the trigger's event.
 
+        :param left: seconds that were left when the task deferred
         :param older: what another version of this operator wrote down when the task deferred
         """
         ending = Ending.of(event)
@@ -143,6 +154,9 @@ class ComplianceIngestOperator(BaseOperator):
             raise error if ending.transient else without_retries(error)
         # `dag.test()` hands on the event alone.
         limit = Limit("timeout", deadline) if deadline else self._limit(context)
+        if ending.kind == "done" and limit.deadline < time.time():
+            # The trigger has not seen the end of the time: this clock may be wrong, so what it waited counts.
+            limit = Limit(limit.name, time.time() + max(0.0, left - ending.seconds))
         return self._go_on(context, limit, started or _now(), retries=False)
 
     def _limit(self, context: Context) -> Limit:
@@ -163,10 +177,14 @@ class ComplianceIngestOperator(BaseOperator):
         :param retries: documents that have failed before are tried again, as at the begin of an attempt
         """
         from airflow_provider.ingest.engine import Habits
-        from airflow_provider.ingest.journal import read
-        from airflow_provider.ingest.resuming import documents_of, look_for_texts
+        from airflow_provider.ingest.journal import Journal, read
+        from airflow_provider.ingest.lease import Lease
+        from airflow_provider.ingest.publishing import check_whole
+        from airflow_provider.ingest.resuming import documents_of, find_outdated
         from airflow_provider.ingest.sources import resolve
 
+        # Here the monotonic clock decides: the other one may jump.
+        deadline = time.monotonic() + limit.deadline - time.time()
         name_mapped_task(self, context)
         names.check_template(self.file_name_template, layout.NAME_FIELDS)
         destination = Location(str(self.destination))
@@ -174,6 +192,8 @@ class ComplianceIngestOperator(BaseOperator):
             _ = destination.fs  # asks Airflow for the connection: here, not in another thread
         folder = destination / layout.own_folder(context["ti"])
         sources = resolve(self.sources)
+        lease = Lease(folder, getattr(context["ti"], "try_number", 0))
+        lease.acquire()
         earlier, after = read(folder)
         documents = documents_of(sources, earlier, retries=retries, log=self.log)
         if not documents:
@@ -182,41 +202,49 @@ class ComplianceIngestOperator(BaseOperator):
             concurrency=self.concurrency,
             retry_failed=self.retry_failed,
             poll_interval=self.poll_interval,
-            deadline=limit.deadline,
+            deadline=deadline,
             cancel_on_kill=self.cancel_on_kill,
             may_leave=self.deferrable,
         )
         hook = ComplianceHook(self.conn_id)
         hook.get_conn()  # asks Airflow for the connection, too
         self._loop = EventLoop(threads=2 * self.concurrency + 2)
+        superseded: list[str] = []
         if retries:
             destination.fs.invalidate_cache()
-            self._loop.run(look_for_texts(documents, 2 * self.concurrency))
-        waiting = self._loop.run(self._ingest(hook, documents, destination, folder, after, habits))
+            superseded = self._loop.run(find_outdated(documents, 2 * self.concurrency, self.log))
+        waiting = self._loop.run(
+            self._ingest(
+                hook, documents, destination, Journal(folder, after, lease), lease, habits, superseded
+            )
+        )
         if waiting:
             self.log.info("Waiting for %s jobs in the triggerer.", len(waiting))
             enough = max(1, math.ceil(len(waiting) * USEFUL))
+            left = deadline - time.monotonic()
+            limit = Limit(limit.name, time.time() + left)
             self.defer(
                 trigger=ComplianceIngestTrigger(
                     self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
                 ),
                 method_name="execute_complete",
-                kwargs={"deadline": limit.deadline, "started": started},
+                kwargs={"deadline": limit.deadline, "started": started, "left": left},
                 timeout=limit.for_airflow,
             )
-        return self._conclude(context, hook, documents, folder, started)
+        check_whole(documents, sources)
+        return self._conclude(context, hook, documents, folder, lease, started)
 
     async def _ingest(
         self,
         hook: ComplianceHook,
         documents: list[Document],
         destination: Location,
-        folder: Location,
-        after: float,
+        journal: Journal,
+        lease: Lease,
         habits: Habits,
+        superseded: list[str],
     ) -> list[str]:
         from airflow_provider.ingest.engine import Ingest
-        from airflow_provider.ingest.journal import Journal
         from airflow_provider.ingest.known import Known
 
         def target_of(document: Document) -> Location:
@@ -224,10 +252,11 @@ class ComplianceIngestOperator(BaseOperator):
 
         known = None
         if self.skip_unchanged:
-            age = self.max_age.total_seconds() if isinstance(self.max_age, timedelta) else self.max_age
-            known = Known(Location(str(self.root or layout.root_of(destination.uri))), age)
+            known = Known(Location(str(self.root or layout.root_of(destination.uri))), self.max_age)
         async with await hook.get_async_conn() as client:
-            ingest = Ingest(client, documents, target_of, Journal(folder, after), habits, self.log, known)
+            ingest = Ingest(
+                client, documents, target_of, journal, lease, habits, self.log, known, superseded
+            )  # fmt: skip
             await ingest.run()
             return ingest.waiting
 
@@ -237,15 +266,16 @@ class ComplianceIngestOperator(BaseOperator):
         hook: ComplianceHook,
         documents: list[Document],
         folder: Location,
+        lease: Lease,
         started: str,
     ) -> dict[str, Any]:
-        from airflow_provider.ingest.journal import remove
         from airflow_provider.ingest.publishing import check_failures, publish, result_of
 
         destination = str(self.destination)
         self._loop = EventLoop(threads=2)
-        manifest, report = self._loop.run(publish(context["ti"], documents, folder, destination, started))
-        remove(folder)
+        manifest, report = self._loop.run(
+            publish(context["ti"], documents, folder, lease, destination, started)
+        )
         result = result_of(documents, manifest)
         link = layout.link_to(report, destination, self.report_base_url)
         context["ti"].xcom_push(key=REPORT_URL, value=link)
@@ -266,6 +296,14 @@ class ComplianceIngestOperator(BaseOperator):
             if each.status == COMPLETED
         ]
         lineage.report(hook, self._transfers)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_whole(value: Any) -> bool:
+    return _is_number(value) and value == int(value)
 
 
 def _now() -> str:

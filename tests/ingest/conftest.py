@@ -89,8 +89,8 @@ class Outcome:
 
     @property
     def files(self) -> set[str]:
-        """All files at the destination, except manifest and report."""
-        own = {"manifest.jsonl", "report.html"}
+        """All files at the destination, except manifest, report and lease."""
+        own = {"manifest.jsonl", "report.html", "lease.json"}
         return {
             str(path.relative_to(self.destination))
             for path in self.destination.rglob("*")

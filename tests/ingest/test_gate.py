@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
+from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.gate import Gate
+from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.test_operator import counts, ingest
+from tests.support.attempts import Attempts
 
 
 class Service:
@@ -70,3 +76,24 @@ def test_an_error_inside_lets_the_next_one_through() -> None:
         assert gate.inside == 0
 
     asyncio.run(story())
+
+
+def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(
+    compliance_service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    limits: list[float] = []
+    adapt = Gate._adapt
+
+    def kept(self: Gate) -> None:
+        adapt(self)
+        limits.append(self.limit)
+
+    monkeypatch.setattr(Gate, "_adapt", kept)
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
+    compliance_service.fail("submit_*", status=429, retry_after=0, times=1)
+    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=8))) == (15, 0, 0)
+    assert min(limits) == 4

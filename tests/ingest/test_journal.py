@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.ingest import journal as module
 from airflow_provider.ingest.documents import ROW, Document
 from airflow_provider.ingest.journal import Journal, read, remove, write_manifest
+from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 
 
@@ -111,3 +114,46 @@ def test_the_manifest_takes_the_place_of_the_journal(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in Path(manifest.path).read_text().splitlines()]
     assert tuple(rows[0]) == ROW
     assert rows[1]["uuid"] is None
+
+
+def test_records_follow_those_of_an_attempt_whose_clock_was_ahead(tmp_path: Path) -> None:
+    folder = Location(str(tmp_path / "j"))
+    ahead = time.time() + 24 * 3600
+
+    async def story() -> None:
+        (tmp_path / "j").mkdir()
+        record = document(1, uuid="u1").record() | {"at": ahead}
+        (tmp_path / "j/journal-x-1.jsonl").write_text(json.dumps(record))
+        _, after = read(folder)
+        await written(Journal(folder, after), document(1, uuid="u2"), document(1, uuid="u3"))
+
+    asyncio.run(story())
+    found, after = read(folder)
+    assert found["s1"].uuid == "u3"
+    assert after > ahead
+
+
+def test_a_flush_also_waits_for_what_is_being_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def slow(location: Location, data: bytes) -> None:
+        await asyncio.sleep(0.05)
+        await put(location, data)
+
+    async def story() -> None:
+        journal = Journal(Location(str(tmp_path / "j")))
+        noted = journal.note(document(1))
+        writing = asyncio.create_task(journal.flush())
+        await asyncio.sleep(0.01)
+        await journal.flush()
+        assert noted.done()
+        await writing
+
+    monkeypatch.setattr(module, "put", slow)
+    asyncio.run(story())
+
+
+def test_the_journal_keeps_what_is_not_as_it_is_at_first() -> None:
+    assert document(1).record() == {"source": "s1"}
+    full = document(1, uuid="u", bytes=0, attempts=2, refreshed=1, refreshed_from="t", is_hopeless=True)
+    assert Document.of(full.record()) == full

@@ -8,7 +8,7 @@ import json
 import os
 import threading
 import time
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -150,11 +150,33 @@ def test_so_many_or_such_a_share_may_fail(
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_failed": -1}, {"max_failed": 1.5}, {"concurrency": 0}, {"retry_failed": -1}]
-)
+    "wrong",
+    [
+        {"max_failed": -1}, {"max_failed": 1.5}, {"max_failed": True}, {"max_failed": float("nan")},
+        {"max_failed": "5"}, {"concurrency": 0}, {"concurrency": 1.5}, {"concurrency": True},
+        {"retry_failed": -1}, {"retry_failed": "1"}, {"timeout": -1}, {"timeout": "60"}, {"timeout": None},
+        {"timeout": timedelta(seconds=-1)}, {"poll_interval": -1}, {"poll_interval": True},
+        {"max_age": "1 day"}, {"max_age": -1},
+    ],
+    ids=str,
+)  # fmt: skip
 def test_wrong_parameters_are_refused_when_the_dag_is_read(outcome: Outcome, wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         ingest([], outcome, **wrong)
+
+
+def test_durations_are_seconds_or_timedeltas(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    task = ingest(
+        corpus.sources[:2],
+        outcome,
+        timeout=timedelta(minutes=1),
+        poll_interval=timedelta(seconds=0.1),
+        max_age=timedelta(days=1),
+    )
+    assert (task.timeout, task.poll_interval, task.max_age) == (60.0, 0.1, 86400.0)
+    assert counts(attempts.run(task)) == (2, 0, 0)
 
 
 def test_nothing_to_ingest_is_said(
@@ -235,6 +257,20 @@ def test_unchanged_documents_of_an_earlier_run_are_skipped(
     Path(row["path"]).unlink()
     third = Outcome(tmp_path / "texts/dt=3")
     assert counts(attempts.run(ingest(corpus.sources, third, **{**options, "max_age": 0.0}))) == (6, 0, 9)
+
+
+@pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
+def test_the_age_of_a_page_is_known_also_without_a_zone(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path, zone: str
+) -> None:
+    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
+    page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
+    attempts.run(ingest([page], first, **options))
+    (known,) = (tmp_path / "texts/_ingest/known").rglob("*.json")
+    record = json.loads(known.read_text())
+    at = datetime.now(UTC) - timedelta(minutes=59)
+    known.write_text(json.dumps(record | {"completed_at": at.replace(tzinfo=None).isoformat() + zone}))
+    assert counts(attempts.run(ingest([page], second, **options))) == (0, 0, 1)
 
 
 def test_one_429_slows_all_down_and_nothing_is_lost(

@@ -1,0 +1,225 @@
+"""Answers that do not come from the service, or only for a moment: no document is lost to them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.ingest import engine, jobs, journal, layout, sources, troubles
+from airflow_provider.ingest.documents import Document
+from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.test_operator import counts, ingest
+from tests.support.attempts import Attempts, heard
+
+
+@pytest.fixture
+def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody is tried again before all were tried once."""
+    monkeypatch.setattr(troubles, "FIRST_PAUSE", 1.0)
+    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 1.0)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+
+
+@pytest.mark.usefixtures("_paced")
+@pytest.mark.parametrize(
+    ("operation", "fault"),
+    [
+        ("submit_*", {"status": 404}),
+        ("submit_*", {"status": 403}),
+        ("submit_*", {"status": 405}),
+        ("submit_*", {"html": True}),
+        ("submit_*", {"status": 302, "location": "/maintenance.html"}),
+        ("get_statuses", {"status": 404}),
+        ("get_statuses", {"status": 403}),
+        ("get_content", {"status": 404}),
+        ("get_content", {"status": 403}),
+        ("get_content", {"html": True}),
+        ("get_content", {"status": 302}),
+    ],
+    ids=str,
+)
+def test_a_blip_fails_no_document_and_ends_no_attempt(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    operation: str,
+    fault: dict[str, Any],
+) -> None:
+    service.configure(jobs="seconds:0.2")
+    service.fail(operation, times=len(corpus.sources), **fault)
+    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=15))) == (15, 0, 0)
+
+
+@pytest.mark.parametrize("operation", ["submit_*", "get_statuses", "get_content"])
+def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_retries(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    operation: str,
+) -> None:
+    monkeypatch.setattr(jobs, "OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    service.configure(jobs="seconds:0.2")
+    fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
+    with pytest.raises(exc.ComplianceAuthError) as error:
+        attempts.run(ingest(corpus.sources, outcome, concurrency=2))
+    assert error.value.transient
+    assert not isinstance(error.value, AirflowFailException)
+    service.clear_faults(fault)
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+
+
+def test_one_document_that_the_service_knows_no_place_for_is_a_row(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.fail("submit_url", status=404, times=None)
+    page = corpus.sources[-1]
+    result = attempts.run(ingest([page, *corpus.sources[:10]], outcome, max_failed=1, concurrency=2))
+    assert counts(result) == (10, 1, 0)
+    assert "404" in outcome.rows[page]["error"]
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    status: int,
+) -> None:
+    monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    service.fail("submit_*", status=status, times=None)
+    with pytest.raises(AirflowFailException, match=str(status)):
+        attempts.run(ingest(corpus.sources, outcome, max_failed=15))
+    service.clear_faults()
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+
+
+def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retries(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    service.fail("submit_*", status=404, times=None, skip=1)
+    with pytest.raises(exc.ComplianceNotFoundError) as error:
+        attempts.run(ingest(corpus.sources, outcome, max_failed=15, concurrency=4))
+    assert not isinstance(error.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("status", [400, 413, 415, 422])
+def test_what_the_service_says_of_one_document_is_final_at_once(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, status: int
+) -> None:
+    service.fail("submit_url", status=status, times=None)
+    page = corpus.sources[-1]
+    assert counts(attempts.run(ingest([*corpus.sources[:3], page], outcome, max_failed=1))) == (3, 1, 0)
+    assert service.count("submit_url") == 1
+
+
+def test_every_submit_that_may_have_been_taken_is_counted(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, noted: list[dict[str, Any]]
+) -> None:
+    service.fail("submit_url", reset="after", times=2)
+    page = corpus.sources[-1]
+    assert counts(attempts.run(ingest([page], outcome))) == (1, 0, 0)
+    assert outcome.rows[page]["attempts"] == 3 == len(service.jobs())
+    assert [each["attempts"] for each in noted] == [1, 2, 3, 3]
+
+
+@pytest.fixture
+def noted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """All records of the journal."""
+    records: list[dict[str, Any]] = []
+    note = journal.Journal.note
+
+    def kept(self: journal.Journal, document: Document) -> Any:
+        records.append(document.record())
+        return note(self, document)
+
+    monkeypatch.setattr(journal.Journal, "note", kept)
+    return records
+
+
+def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    name_of = layout.name_of
+
+    def odd(document: Document, template: str) -> str:
+        if document.source in corpus.sources[:2]:
+            raise KeyError("nobody has thought of that")
+        return name_of(document, template)
+
+    monkeypatch.setattr(layout, "name_of", odd)
+    task = heard(ingest(corpus.sources, outcome, max_failed=2))
+    assert counts(attempts.run(task)) == (13, 2, 0)
+    assert "KeyError: 'nobody has thought of that'" in outcome.rows[corpus.sources[0]]["error"]
+    assert caplog.text.count("Traceback") == 1
+
+
+def test_an_unexpected_error_about_a_job_is_a_row(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    see = engine.Ingest._see
+
+    def odd(self: Any, document: Document, job: Any) -> None:
+        if document.source == corpus.sources[0] and job.status.is_final:
+            raise TypeError("can't subtract offset-naive and offset-aware datetimes")
+        see(self, document, job)
+
+    service.configure(jobs="seconds:0.2")
+    monkeypatch.setattr(engine.Ingest, "_see", odd)
+    assert counts(attempts.run(ingest(corpus.sources[:5], outcome, max_failed=1))) == (4, 1, 0)
+
+
+def test_sources_that_can_t_be_read_are_rows(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = sources.SourceFile.open
+
+    class Bad:
+        def __init__(self, file: Any) -> None:
+            self.file = file
+
+        def read(self, size: int = -1) -> bytes:
+            raise OSError(5, "Input/output error")
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.file, name)
+
+    def opened(self: Any, mode: str) -> Any:
+        return Bad(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
+
+    monkeypatch.setattr(sources.SourceFile, "open", opened)
+    bad = [corpus.sources[0], "ftp://example.com/a.pdf", "htps://typo", "s3:///a.pdf"]
+    task = ingest([*bad, *corpus.sources[1:6]], outcome, max_failed=4)
+    assert counts(attempts.run(task)) == (5, 4, 0)
+    assert all(outcome.rows[source]["error"] for source in bad)
+    assert Path(outcome.rows[corpus.sources[1]]["path"]).is_file()

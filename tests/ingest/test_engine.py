@@ -1,0 +1,236 @@
+"""The ingest alone, with a service whose every answer is told: refreshes, ends, errors."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.models import ContentJob
+from airflow_provider.event_loop import in_thread
+from airflow_provider.ingest import engine, journal
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.engine import Habits, Ingest
+from airflow_provider.ingest.journal import Journal
+from airflow_provider.ingest.lease import Lease
+from airflow_provider.storage.files import put
+from airflow_provider.storage.locations import Location
+from tests.support.attempts import until
+
+BEFORE, AFTER = "2026-01-01T00:00:00", "2026-01-01T00:01:00"
+
+
+def job(status: str, completed_at: str | None = None, uuid: str = "u", **more: Any) -> ContentJob:
+    return ContentJob.model_validate({"uuid": uuid, "status": status, "completedAt": completed_at, **more})
+
+
+class Service:
+    """Gives its answers in turn; the last one again and again."""
+
+    def __init__(self, submit: ContentJob, refresh: list[ContentJob], polls: list[ContentJob]) -> None:
+        self.submit, self.refreshes, self.polls = submit, refresh, polls
+        self.settings, self.throttlings = SimpleNamespace(batch_size=100), 0
+        self.calls: list[str] = []
+        self.submits = 0
+
+    async def submit_url(self, url: str) -> ContentJob:
+        self.calls.append("submit")
+        self.submits += 1
+        return self.submit
+
+    async def refresh(self, uuid: str) -> ContentJob:
+        self.calls.append("refresh")
+        return self.refreshes.pop(0) if len(self.refreshes) > 1 else self.refreshes[0]
+
+    async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
+        self.calls.append("poll")
+        found = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
+        return dict.fromkeys(uuids, found)
+
+    async def cancel(self, uuid: str) -> None:
+        self.calls.append("cancel")
+
+    @asynccontextmanager
+    async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        async def pieces() -> AsyncIterator[bytes]:
+            yield b"text"
+
+        self.calls.append("fetch")
+        yield pieces()
+
+
+def make(service: Any, folder: Path, *documents: Document, **changes: Any) -> Ingest:
+    place = Location(str(folder))
+    lease = Lease(place / "own", 1)
+    lease.acquire()
+    values = {
+        "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": time.monotonic() + 60,
+        "cancel_on_kill": True, "may_leave": False,
+    }  # fmt: skip
+    return Ingest(
+        service,
+        documents or [Document("https://example.com/a")],
+        lambda document: place / "text.txt",
+        Journal(place / "own", lease=lease),
+        lease,
+        Habits(**{**values, **changes}),
+        logging.getLogger(),
+    )
+
+
+def run(service: Any, folder: Path, **changes: Any) -> Document:
+    document = Document("https://example.com/a")
+    asyncio.run(make(service, folder, document, **changes).run())
+    return document
+
+
+@pytest.mark.parametrize(
+    "old", [job("FAILED", BEFORE), job("COMPLETED", BEFORE)], ids=["failed", "completed"]
+)
+def test_the_state_of_before_a_refresh_is_not_its_result(tmp_path: Path, old: ContentJob) -> None:
+    service = Service(job("FAILED", BEFORE), [old], [old, old, job("COMPLETED", AFTER)])
+    document = run(service, tmp_path)
+    assert document.status == "COMPLETED"
+    assert document.completed_at == job("COMPLETED", AFTER).completed_at.isoformat()  # type: ignore[union-attr] # it has one
+    assert service.calls == ["submit", "refresh", "poll", "poll", "poll", "fetch"]
+    assert document.attempts == 2
+
+
+def test_a_page_that_was_read_again_is_the_result_of_a_refresh(tmp_path: Path) -> None:
+    before = job("FAILED", fetchedAt=BEFORE)
+    service = Service(before, [before], [before, job("COMPLETED", fetchedAt=AFTER)])
+    assert run(service, tmp_path).status == "COMPLETED"
+    assert service.calls == ["submit", "refresh", "poll", "poll", "fetch"]
+
+
+def test_a_state_that_does_not_change_after_a_refresh_is_believed_in_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "STALE_SECONDS", 0.5)
+    old = job("FAILED", BEFORE, error="damaged")
+    service = Service(old, [old], [old])
+    document = run(service, tmp_path)
+    assert (document.status, document.error) == ("FAILED", "damaged")
+    assert service.calls.count("refresh") == 1
+
+
+def test_a_failure_that_is_new_is_believed_at_once(tmp_path: Path) -> None:
+    service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
+    assert run(service, tmp_path).error == "damaged"
+    assert service.calls == ["submit", "refresh", "poll"]
+
+
+def test_a_refresh_is_counted_over_a_deferral(tmp_path: Path) -> None:
+    """Else a job that always fails would be refreshed again each time the task comes back."""
+    service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
+    document = Document("https://example.com/a", "u", refreshed=1, refreshed_from=BEFORE)
+    asyncio.run(make(service, tmp_path, document).run())
+    assert document.error == "damaged"
+    assert service.calls == ["poll"]
+
+
+def test_a_task_does_not_defer_while_a_refresh_shows_the_old_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A trigger would take that for the end."""
+    monkeypatch.setattr(engine, "LINGER", 0.0)
+    old = job("FAILED", BEFORE)
+    service = Service(old, [old], [old, old, job("COMPLETED", AFTER)])
+    assert run(service, tmp_path, may_leave=True).status == "COMPLETED"
+
+
+class Wrong(Service):
+    """Takes three documents, then the connection turns out to be wrong."""
+
+    async def submit_url(self, url: str) -> ContentJob:
+        self.submits += 1
+        if self.submits > 3:
+            await asyncio.sleep(0.05)
+            raise exc.ComplianceConfigError("wrong")
+        return job("PENDING", uuid=url)
+
+
+@pytest.mark.parametrize("is_store_away", [False, True])
+def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_store_away: bool
+) -> None:
+    async def slow(location: Location, data: bytes) -> None:
+        await asyncio.sleep(0.3)
+        if is_store_away:
+            raise exc.ComplianceStorageError("away")
+        await put(location, data)
+
+    monkeypatch.setattr(journal, "put", slow)
+    documents = [Document(f"https://example.com/{number}") for number in range(4)]
+    ingest = make(Wrong(job("PENDING"), [], [job("PENDING")]), tmp_path, *documents)
+    with pytest.raises(exc.ComplianceConfigError) as error:
+        asyncio.run(ingest.run())
+    assert error.value.transient  # for three submits have worked
+    found, _ = journal.read(Location(str(tmp_path / "own")))
+    if is_store_away:
+        assert "could be written down: away" in caplog.text
+    else:
+        assert set(found) == {document.source for document in documents[:3]}
+
+
+def test_a_connection_that_was_never_right_ends_the_task_without_retries(tmp_path: Path) -> None:
+    service = Wrong(job("PENDING"), [], [job("PENDING")])
+    service.submits = 3
+    with pytest.raises(exc.ComplianceConfigError) as error:
+        run(service, tmp_path)
+    assert not error.value.transient
+
+
+def test_a_killed_ingest_does_first_what_matters_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow may end the process a few seconds later, and a thread may be busy for longer."""
+    done: list[str] = []
+
+    async def stuck(*_: Any) -> Any:
+        done.append("fetching")
+        await in_thread(time.sleep, 1.0)
+        done.append("fetched")
+
+    async def written(location: Location, data: bytes) -> None:
+        if done:
+            await asyncio.sleep(0.05)
+            done.append("journal")
+        await put(location, data)
+
+    class Mixed(Service):
+        async def submit_url(self, url: str) -> ContentJob:
+            return job("COMPLETED" if url.endswith("/0") else "PENDING", uuid=url)
+
+        async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
+            return {uuid: job("COMPLETED" if uuid.endswith("/0") else "PENDING", uuid=uuid) for uuid in uuids}
+
+        async def cancel(self, uuid: str) -> None:
+            done.append(f"cancel {uuid[-1]}")
+
+    async def story() -> None:
+        working = asyncio.create_task(ingest.run())
+        await until(lambda: "fetching" in done)
+        ingest._journal.note(documents[0])  # what is not written yet
+        working.cancel()
+        await asyncio.sleep(0.02)
+        working.cancel()  # once more
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    monkeypatch.setattr(engine, "store_text", stuck)
+    monkeypatch.setattr(journal, "put", written)
+    documents = [Document(f"https://example.com/{number}") for number in range(2)]
+    ingest = make(Mixed(job("PENDING"), [], []), tmp_path, *documents)
+    asyncio.run(story())
+    order = list(dict.fromkeys(done))
+    assert order[0] == "fetching"
+    assert order[1:] == ["journal", "cancel 1"]

@@ -1,0 +1,244 @@
+"""Two attempts of one task instance at once: the newer one does the work, the older one stops."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import write_samples
+from airflow_provider.ingest import journal
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.lease import LEASE, Lease
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.locations import Location
+from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.test_operator import counts, ingest
+from tests.support.attempts import Attempts, TaskInstance
+from tests.support.signals import until
+
+DOCUMENTS, CONCURRENCY = 20, 4
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    write_samples(tmp_path / "twenty", pdfs=DOCUMENTS, docx=0, pages=0)
+    return tmp_path / "twenty"
+
+
+class Process:
+    """An attempt in a thread, as another worker would make it."""
+
+    def __init__(self, folder: Path, outcome: Outcome, try_number: int, **kwargs: Any) -> None:
+        self.task = ingest(f"{folder}/", outcome, concurrency=CONCURRENCY, **kwargs)
+        self.context: Any = {"ti": TaskInstance(try_number=try_number)}
+        self.result: Future[dict[str, Any]] = Future()
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        try:
+            self.result.set_result(self.task.execute(self.context))
+        except BaseException as error:
+            self.result.set_exception(error)
+
+
+@pytest.mark.parametrize("lead", [1, 9, DOCUMENTS])
+def test_of_two_attempts_at_once_the_older_one_stops_and_the_newer_one_is_right(
+    service: Emulator, outcome: Outcome, folder: Path, lead: int
+) -> None:
+    service.configure(jobs="manual", latency=0.05)
+    older = Process(folder, outcome, 1)
+    until(lambda: service.count("submit_file") >= lead)
+    newer = Process(folder, outcome, 2)
+    until(lambda: len({job["name"] for job in service.jobs()}) == DOCUMENTS)
+    service.configure(jobs="instant")
+    service.finish_jobs()
+    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over") as error:
+        older.result.result(60)
+    assert isinstance(error.value, AirflowFailException)  # a retry would only disturb
+    assert len(service.jobs()) <= DOCUMENTS + CONCURRENCY
+    assert len(outcome.texts) == DOCUMENTS
+    assert {row["status"] for row in outcome.rows.values()} == {"COMPLETED"}
+    assert service.count("cancel") == 0
+
+
+def test_an_older_attempt_that_is_killed_cancels_nothing_of_the_newer_one(
+    service: Emulator, outcome: Outcome, folder: Path
+) -> None:
+    service.configure(jobs="manual")
+    older = Process(folder, outcome, 1)
+    until(lambda: len(service.jobs()) == DOCUMENTS and not _unwritten(outcome, DOCUMENTS))
+    newer = Process(folder, outcome, 2)
+    until(lambda: _owner(outcome) == 2)
+    older.task.on_kill()
+    with pytest.raises(exc.ComplianceInterruptedError):
+        older.result.result(60)
+    assert service.count("cancel") == 0
+    service.finish_jobs()
+    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+    assert len(service.jobs()) == DOCUMENTS
+
+
+def test_an_older_attempt_whose_time_is_up_cancels_nothing_of_the_newer_one(
+    service: Emulator, outcome: Outcome, folder: Path
+) -> None:
+    service.configure(jobs="manual")
+    older = Process(folder, outcome, 1, timeout=3)
+    until(lambda: len(service.jobs()) == DOCUMENTS and not _unwritten(outcome, DOCUMENTS))
+    newer = Process(folder, outcome, 2)
+    with pytest.raises(exc.ComplianceSupersededError):
+        older.result.result(60)
+    assert service.count("cancel") == 0
+    service.finish_jobs()
+    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+
+
+def _unwritten(outcome: Outcome, most: int) -> int:
+    lines = [
+        line for path in outcome.destination.rglob("journal-*") for line in path.read_text().splitlines()
+    ]
+    return most - len(lines)
+
+
+def _owner(outcome: Outcome) -> int:
+    (place,) = outcome.destination.rglob(LEASE)
+    return int(json.loads(place.read_text())["try_number"])
+
+
+def test_the_end_of_both_attempts_at_once_fails_neither_by_the_journal(
+    service: Emulator, outcome: Outcome, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Segments that another attempt has removed between the list and the removal are gone."""
+    place = Location(str(outcome.destination / "j"))
+    asyncio.run(_write(place, 3))
+    find = type(place.fs).find
+
+    def then_gone(self: Any, path: str, **kwargs: Any) -> Any:
+        found = find(self, path, **kwargs)
+        next(outcome.destination.rglob("journal-*")).unlink()
+        return found
+
+    monkeypatch.setattr(type(place.fs), "find", then_gone)
+    journal.remove(place)
+    assert not list(outcome.destination.rglob("journal-*"))
+
+
+def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
+    outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Location(str(outcome.destination / "j"))
+    asyncio.run(_write(place, 3))
+    done = [Document(f"s{number}", f"u{number}", "COMPLETED") for number in range(3)]
+    find = type(place.fs).find
+    finds: list[int] = []
+
+    def then_published(self: Any, path: str, **kwargs: Any) -> Any:
+        found = find(self, path, **kwargs)
+        if not finds:
+            finds.append(1)
+            asyncio.run(journal.write_manifest(place, done))
+            for segment in outcome.destination.rglob("journal-*"):
+                segment.unlink()
+        return found
+
+    monkeypatch.setattr(type(place.fs), "find", then_published)
+    found, _ = journal.read(place)
+    assert {each.status for each in found.values()} == {"COMPLETED"}
+    assert len(found) == 3
+
+
+async def _write(place: Location, segments: int) -> None:
+    written = journal.Journal(place)
+    for number in range(segments):
+        written.note(Document(f"s{number}", f"u{number}"))
+        await written.flush()
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
+def test_a_lease_that_is_gone_or_odd_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
+    lease = Lease(Location(str(tmp_path)), 1)
+    lease.acquire()
+    if content is None:
+        (tmp_path / LEASE).unlink()
+    else:
+        (tmp_path / LEASE).write_bytes(content)
+    asyncio.run(lease.check())
+
+
+def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:
+    """The number begins again at 1 where a run was deleted and made again with the same id."""
+    first, second = Lease(Location(str(tmp_path)), 5), Lease(Location(str(tmp_path)), 1)
+    first.acquire()
+    asyncio.run(first.check())
+    second.acquire()
+    asyncio.run(second.check())
+    with pytest.raises(exc.ComplianceSupersededError):
+        asyncio.run(first.check())
+
+
+def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(tmp_path: Path) -> None:
+    lease = Lease(Location(str(tmp_path)), 1)
+    (tmp_path / LEASE).mkdir()
+    with pytest.raises(exc.ComplianceStorageError):
+        asyncio.run(lease.check())
+
+
+def test_a_deferred_task_goes_on_under_a_lease_of_its_own(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="seconds:1")
+    tokens: set[str] = set()
+
+    def look(_: int) -> None:
+        (place,) = outcome.destination.rglob(LEASE)
+        tokens.add(json.loads(place.read_text())["token"])
+
+    attempts.while_deferred = look
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True))) == (3, 0, 0)
+    look(0)
+    assert len(tokens) > 1
+
+
+def test_a_task_instance_without_a_try_number_works(
+    service: Emulator, corpus: Corpus, outcome: Outcome
+) -> None:
+    class Bare:
+        dag_id, task_id, run_id, map_index, start_date = "d", "t", "r", -1, None
+
+        def xcom_push(self, key: str, value: Any) -> None:
+            pass
+
+    context: Any = {"ti": Bare()}
+    assert counts(ingest(corpus.sources[:2], outcome).execute(context)) == (2, 0, 0)
+
+
+def test_five_attempts_at_once_leave_one_right_manifest(
+    service: Emulator, outcome: Outcome, folder: Path
+) -> None:
+    service.configure(jobs="seconds:0.5", latency=0.02)
+
+    def attempt(number: int) -> str:
+        task = ComplianceIngestOperator(
+            task_id="t", sources=f"{folder}/", destination=f"{outcome.destination}/", concurrency=2
+        )
+        context: Any = {"ti": TaskInstance(try_number=number)}
+        try:
+            return str(counts(task.execute(context)))
+        except exc.ComplianceSupersededError:
+            return "superseded"
+
+    with ThreadPoolExecutor(5) as pool:
+        ends = list(pool.map(attempt, range(5)))
+    assert set(ends) <= {"(20, 0, 0)", "superseded"}
+    assert "(20, 0, 0)" in ends
+    assert len(outcome.texts) == DOCUMENTS

@@ -1,0 +1,171 @@
+"""What a retry or a clear does again: what is missing or has changed, and nothing else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.ingest import resuming
+from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document
+from airflow_provider.ingest.publishing import check_failures, check_whole
+from airflow_provider.ingest.reading import SubmittedFile
+from airflow_provider.ingest.sources import fingerprint
+from airflow_provider.storage.locations import Location
+from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.test_operator import counts, ingest
+from tests.support.attempts import Attempts
+from tests.support.signals import signalled_when
+
+
+def correct(corpus: Corpus, number: int) -> None:
+    """Put another document in the place of one."""
+    corpus.samples[number].path.write_bytes(corpus.samples[number + 1].path.read_bytes())
+    os.utime(corpus.samples[number].path, (1, 1))
+
+
+def test_a_clear_does_documents_again_that_were_corrected_and_no_others(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources, outcome))
+    versions = {source: row["source_version"] for source, row in outcome.rows.items()}
+    pages = {source for source, version in versions.items() if not version}
+    assert pages == {source for source in corpus.sources if source.startswith("http")}
+    correct(corpus, 0)
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert service.count("submit_file") == 10 + 1
+    assert service.count("submit_url") == 5
+    assert outcome.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
+    assert outcome.rows[corpus.sources[0]]["attempts"] == 2
+    assert outcome.rows[corpus.sources[0]]["source_version"] != versions[corpus.sources[0]]
+    attempts.run(ingest(corpus.sources, outcome))
+    assert service.count("submit_file") == 10 + 1
+
+
+def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_under_way(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources[:3], outcome, cancel_on_kill=False)
+    with (
+        signalled_when(lambda: len(service.jobs()) == 3, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    before = {job["uuid"] for job in service.jobs()}
+    correct(corpus, 0)
+    service.configure(jobs="seconds:1")
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert service.count("submit_file") == 3 + 1
+    assert service.count("cancel") == 1  # of the job that would have processed the document as it was
+    assert len(before & {job["uuid"] for job in service.jobs()}) == 2
+    assert outcome.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
+
+
+def test_a_source_that_is_gone_after_its_text_was_written_changes_nothing(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources[:3], outcome))
+    corpus.samples[0].path.unlink()
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert service.count("submit_file") == 3
+
+
+def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: Corpus) -> None:
+    file = SubmittedFile(corpus.sources[0])
+    opened = file.open("rb")
+    assert opened.read(4) == b"%PDF"
+    opened.close()
+    assert opened.closed
+    assert file.version == fingerprint(corpus.sources[0])
+
+
+def test_a_source_that_can_t_be_looked_at_is_done_again(
+    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(source: str) -> str:
+        raise exc.ComplianceStorageError("out of reach")
+
+    monkeypatch.setattr(resuming, "fingerprint", fail)
+    documents = [Document(corpus.sources[0], "u", COMPLETED, source_version="1-1", attempts=2)]
+    asyncio.run(resuming.find_outdated(documents, 2, logging.getLogger()))
+    assert documents == [Document(corpus.sources[0], attempts=2)]
+
+
+def test_rows_of_older_versions_are_kept_as_they_are(tmp_path: Path) -> None:
+    (tmp_path / "t.txt").write_text("abc")
+    row = {"source": "a.pdf", "uuid": "u", "status": COMPLETED, "path": str(tmp_path / "t.txt"), "bytes": 3}
+    documents = [Document.of(row)]
+    asyncio.run(resuming.find_outdated(documents, 2, logging.getLogger()))
+    assert documents == [Document.of(row)]
+    assert Document.of({**row, "fingerprint": "3-1"}).source_version == "3-1"
+
+
+@pytest.mark.parametrize(("number", "fails"), [(29, False), (30, True)])
+def test_a_share_is_what_was_written(number: int, fails: bool) -> None:
+    documents = [Document(str(each), status=FAILED if each < number else COMPLETED) for each in range(100)]
+    manifest = Location("/manifest.jsonl")
+    if fails:
+        with pytest.raises(exc.ComplianceIngestError, match=f"{number} of 100 documents failed"):
+            check_failures(documents, 0.29, manifest)
+    else:
+        check_failures(documents, 0.29, manifest)
+
+
+@pytest.mark.parametrize("percent", range(100))
+def test_every_whole_percentage_is_exact(percent: int) -> None:
+    documents = [Document(str(each), status=FAILED if each < percent else COMPLETED) for each in range(100)]
+    check_failures(documents, percent / 100, Location("/manifest.jsonl"))
+
+
+GOOD = [
+    Document("a", "1", COMPLETED, path="/a.txt"),
+    Document("b", "2", FAILED),
+    Document("c", "3", SKIPPED, path="/a.txt"),
+]
+
+
+@pytest.mark.parametrize(
+    ("documents", "problem"),
+    [
+        (GOOD[:2], "2 rows for 3 documents"),
+        ([*GOOD, GOOD[0]], "4 rows for 3 documents"),
+        ([GOOD[0], GOOD[0], GOOD[1]], "or others than these"),
+        ([*GOOD[:2], Document("c", "3")], "1 have not come to an end, such as 'c'"),
+        ([*GOOD[:2], Document("c", "3", "ODD")], "1 have not come to an end, such as 'c'"),
+        ([*GOOD[:2], Document("c", "3", COMPLETED, path="/a.txt")], "such as '/a.txt'"),
+        ([*GOOD[:2], Document("c", "3", COMPLETED)], "more than one document or none"),
+    ],
+)
+def test_rows_that_are_not_right_are_never_a_success(documents: list[Document], problem: str) -> None:
+    check_whole(GOOD, ["a", "b", "c"])
+    with pytest.raises(exc.ComplianceIngestError, match=problem):
+        check_whole(documents, ["a", "b", "c"])
+
+
+def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow_provider.ingest.engine import Ingest
+
+    end = Ingest._end
+
+    def forgetful(self: Any, document: Document, error: object = None) -> None:
+        end(self, document, error)
+        if document.source == corpus.sources[0]:
+            document.status = ""
+
+    monkeypatch.setattr(Ingest, "_end", forgetful)
+    with pytest.raises(exc.ComplianceIngestError, match="1 have not come to an end"):
+        attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))
+    assert not list(outcome.destination.rglob("manifest.jsonl"))
