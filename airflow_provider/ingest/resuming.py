@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.ingest.documents import COMPLETED, FAILED, Document
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import printable
 
 
 def documents_of(
@@ -26,9 +28,21 @@ def documents_of(
         if document.status == FAILED and retries:
             document = Document(source, attempts=document.attempts)
         documents.append(document)
-        if not document.is_page:
-            _ = Location(source).fs  # asks Airflow for the connection, once for each
+        try:
+            _check(source, is_page=document.is_page)
+        except ComplianceError as error:
+            if not document.uuid and not document.status:
+                document.fail(error)
     return documents
+
+
+def _check(source: str, *, is_page: bool) -> None:
+    if not source.strip():
+        raise ComplianceInputError("The source is blank: the list has an entry that names nothing.")
+    if is_page and printable(source) != source:
+        raise ComplianceInputError(f"'{printable(source)}' is not a valid URL: it is not UTF-8.")
+    if not is_page:
+        _ = Location(source).fs  # asks Airflow for the connection, once for each
 
 
 async def look_for_texts(documents: Sequence[Document], concurrency: int) -> None:
