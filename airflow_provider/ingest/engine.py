@@ -163,7 +163,7 @@ class Ingest:
         if pause is None:
             self._end(document, error)
             return
-        self._log.warning("'%s' is tried again in %.0f s: %s", document.source, pause, error)
+        self._log.warning("'%s' is tried again in %.0f s: %s", document.label, pause, error)
         asyncio.get_running_loop().call_later(pause, self._put, SUBMIT, step, document)
 
     async def _submit(self, document: Document) -> None:
