@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import to_bytes
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
@@ -38,11 +40,11 @@ class Origin:
     @classmethod
     def at(cls, source: str) -> Origin:
         """Tell a web page or a file by its address, without the Airflow connection or a login in it."""
-        if "://" not in source:
-            return cls("file://", source)
-        parts = urlsplit(source)
-        rest = parts._replace(scheme="", netloc="").geturl()
-        return cls(f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}", rest or "/")
+        scheme, separator, rest = _encoded(source).partition("://")
+        if not separator:
+            return cls("file://", scheme)
+        authority = re.split("[/?#]", rest, maxsplit=1)[0]
+        return cls(f"{scheme.lower()}://{authority.rpartition('@')[2]}", rest.removeprefix(authority) or "/")
 
     @property
     def uri(self) -> str:
@@ -94,6 +96,11 @@ def openlineage(transfers: Iterable[Transfer]) -> Any:
             for each in many
         ],
     )
+
+
+def _encoded(source: str) -> str:
+    """Percent-encode what is not UTF-8: neither Airflow nor OpenLineage could write it down."""
+    return re.sub("[\ud800-\udfff]+", lambda odd: quote(to_bytes(odd[0])), source)
 
 
 def _dataset(location: Location) -> Dataset:

@@ -2,25 +2,70 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 
 # What to install where Airflow does not know a kind of address.
 _EXTRAS = {
     "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
 }  # fmt: skip
+STORES = frozenset({"file", "local", *_EXTRAS})
+
+_SECRETS = re.compile(
+    r"""(?ix) (
+        \b (?: sig | signature | sharedaccesssignature | x-(?:amz|goog)-[a-z-]+ | awsaccesskeyid | accountkey
+            | (?:access|api|account)_key | [a-z_-]*(?:token|password|passwd|secret|credential)[a-z_-]* )
+        (?: \s*=\s*["']? | %3d | ["']\s*:\s*["'] )
+        | \b authorization ["']? \s* [:=] \s* ["']? (?: (?:bearer|basic|sharedkey|aws4-hmac-sha256) \s+ )?
+    )
+    [^&\s'",;<>]+"""
+)
+_LOGINS = re.compile(r"(?<=://)([^/\s?#@:'\"]*):[^/\s?#@'\"]+@")
+
+
+def mask_secrets(text: str) -> str:
+    """Blank out signatures, keys, tokens and passwords that a store's error or an address may contain."""
+    return _LOGINS.sub(r"\1:***@", _SECRETS.sub(r"\1***", text))
 
 
 def object_path(uri: str) -> Any:
     """Return Airflow's path of an address; where a library is missing, say what to install."""
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-    try:
+    with _usable(uri):
         path = ObjectStoragePath(uri)
         path.fs  # noqa: B018 only this fails where a store's library is missing
-    except (ValueError, ImportError) as error:
+    return path
+
+
+def file_system(protocol: str, conn_id: str | None, uri: str) -> Any:
+    """Return the file system behind an address, whatever characters the rest of the address has.
+
+    :param uri: the whole address, for the error
+    """
+    from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+    with _usable(uri):
+        return ObjectStoragePath(f"{protocol}://{f'{conn_id}@' if conn_id else ''}any/").fs
+
+
+@contextmanager
+def _usable(uri: str) -> Iterator[None]:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException
+
+    try:
+        yield
+    except (ValueError, ImportError, AirflowNotFoundException) as error:
         extra = _EXTRAS.get(uri.partition("://")[0].lower())
         hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
-        raise ComplianceInputError(f"'{uri}' can't be used: {error}.{hint}") from None
-    return path
+        if isinstance(error, AirflowNotFoundException):
+            hint = " Create the Airflow connection, or correct the address."
+        raise ComplianceInputError(mask_secrets(f"'{uri}' can't be used: {error}.{hint}")) from None
+    except Exception as error:  # such as a secrets backend that does not answer
+        raise ComplianceStorageError(
+            mask_secrets(f"'{uri}' can't be used: {type(error).__name__}: {error}.")
+        ) from None

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.storage.names import printable
 
 COMPLETED, FAILED, SKIPPED = "COMPLETED", "FAILED", "SKIPPED"
 REASON = 500  # characters of an error that are kept
@@ -44,6 +45,11 @@ class Document:
     refreshed_at: float | None = field(default=None, compare=False)
 
     @property
+    def label(self) -> str:
+        """Its source as logs and errors show it."""
+        return printable(self.source)
+
+    @property
     def is_page(self) -> bool:
         """Whether it is a web page, not a file."""
         return self.source.lower().startswith(("http://", "https://"))
@@ -51,7 +57,7 @@ class Document:
     def row(self) -> dict[str, Any]:
         """Return its row of the manifest."""
         values = {name: getattr(self, name) for name in ROW}
-        return {name: None if value == "" else value for name, value in values.items()}
+        return {name: None if value == "" and name != "source" else value for name, value in values.items()}
 
     def record(self) -> dict[str, Any]:
         """Return what the journal keeps: all that is not as it is at first."""
@@ -72,7 +78,7 @@ class Document:
 
     def fail(self, error: object) -> None:
         """Give it up."""
-        self.status, self.error = FAILED, str(error)[:REASON]
+        self.status, self.error = FAILED, printable(str(error))[:REASON]
         self.path, self.bytes, self.sha256 = "", None, None
         self.is_hopeless = isinstance(error, ComplianceError) and not error.transient
 

@@ -256,13 +256,13 @@ class Ingest:
                 document.completed_at = None  # so that a retry does not rely on this job
             self._end(document, error)
             return
-        self._log.warning("'%s' is tried again in %.0f s: %s", document.source, pause, error)
+        self._log.warning("'%s' is tried again in %.0f s: %s", document.label, pause, error)
         self._put_later(pause, step, document)
 
     def _unexpected(self, error: Exception, document: Document) -> str:
         """Name an error that nobody has thought of, which must not end the work on all others."""
         self._log.warning(
-            "'%s' has failed for an unexpected reason.", document.source,
+            "'%s' has failed for an unexpected reason.", document.label,
             exc_info=None if self._has_logged_traceback else error,
         )  # fmt: skip
         self._has_logged_traceback = True

@@ -151,6 +151,5 @@ async def write_manifest(folder: Location, documents: Iterable[Document]) -> Loc
 
 
 def _lines(records: Iterable[dict[str, Any]]) -> bytes:
-    return b"".join(
-        json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n" for record in records
-    )
+    # In ASCII: names of files that are not UTF-8 have no other form that reads back to the same name.
+    return b"".join(json.dumps(record).encode() + b"\n" for record in records)

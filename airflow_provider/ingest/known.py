@@ -15,6 +15,7 @@ from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import to_bytes
 
 
 class Known:
@@ -81,5 +82,5 @@ class Known:
         return found if isinstance(found, dict) else None
 
     def _place(self, source: str) -> Location:
-        name = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()
+        name = hashlib.sha256(to_bytes(source)).hexdigest()
         return self.folder / name[:2] / f"{name}.json"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import json
+from string import Formatter
 from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
 
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.storage import names
 
 if TYPE_CHECKING:
@@ -15,22 +18,48 @@ OWN = "_ingest"  # the folder for all that is no text
 MANIFEST = "manifest.jsonl"
 REPORT = "report.html"
 NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
+DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
 def own_folder(ti: Any) -> str:
-    """Name a folder that no other task instance has; all attempts of this one have the same."""
+    """Name a folder that no other task instance has; all attempts of this one have the same.
+
+    The digest tells apart what is only readable in the rest, such as the runs `load:1` and `load_1`.
+    """
     shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
-    return "/".join((OWN, names.safe(ti.dag_id), names.safe(ti.run_id), names.safe(ti.task_id) + shard))
+    digest = names.digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
+    task = f"{names.safe(ti.task_id)}{shard}-{digest}"
+    return "/".join((OWN, names.safe(ti.dag_id), names.safe(ti.run_id), task))
+
+
+def check_template(template: str) -> None:
+    """Refuse a template of names that two documents could share, of this task, of another shard or run.
+
+    To mark only names that are equal would not do: what a text is called would depend on which documents the
+    task has besides, so a retry with another list, or another shard, would call it otherwise.
+    """
+    names.check_template(template, NAME_FIELDS)
+    if DISTINCT_FIELDS.isdisjoint(name for _, name, *_ in Formatter().parse(template)):
+        raise ComplianceInputError(
+            f"file_name_template {template!r} has neither {{source_hash}} nor {{uuid}}, so the texts of two "
+            "documents with the same file name would overwrite each other. Add one of them, as in "
+            "'{source_stem}-{source_hash}.txt'."
+        )
 
 
 def name_of(document: Document, template: str) -> str:
     """Name the text of a document."""
     values = {
         **names.source_fields(names.name_in(document.source), otherwise="document"),
-        "source_hash": hashlib.sha256(document.source.encode("utf-8", "replace")).hexdigest()[:12],
-        "uuid": document.uuid,
+        "source_hash": names.digest(document.source),
+        "uuid": _identifier(document.uuid),
     }
     return names.fill_in(template, values)
+
+
+def _identifier(uuid: str) -> str:
+    """Keep ids apart that are no uuids, and would be made equal to be fit for a name."""
+    return uuid if names.safe(uuid) == uuid else f"{names.safe(uuid)}~{names.digest(uuid)}"
 
 
 def root_of(destination: str) -> str:
@@ -50,4 +79,5 @@ def link_to(report: Location, destination: str, base_url: str | None) -> str:
     """
     if not base_url:
         return report.uri
-    return base_url.rstrip("/") + "/" + report.uri.removeprefix(destination).lstrip("/")
+    # A plus sign in the name of a run would be read as a blank.
+    return base_url.rstrip("/") + quote(report.uri.removeprefix(destination.rstrip("/")))

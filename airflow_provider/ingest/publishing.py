@@ -92,7 +92,7 @@ def check_failures(documents: Sequence[Document], max_failed: float, manifest: L
 
 
 def _complaint(failed: Sequence[Document], total: int, max_failed: float, manifest: Location) -> str:
-    first = "; ".join(f"'{each.source}': {each.error}" for each in failed[:FAILURES_SHOWN])
+    first = "; ".join(f"'{each.label}': {each.error}" for each in failed[:FAILURES_SHOWN])
     more = f"; and {len(failed) - FAILURES_SHOWN} more" if len(failed) > FAILURES_SHOWN else ""
     return (
         f"{len(failed)} of {total} documents failed, more than max_failed={max_failed:g} allows: "

@@ -7,12 +7,18 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
+from airflow_provider.exceptions import (
+    ComplianceInputError,
+    ComplianceStorageDeniedError,
+    ComplianceStorageError,
+)
 from airflow_provider.ingest.documents import FAILED, SKIPPED, Document
 from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import printable
 
 SOURCE_SECONDS = 60.0  # for a store to say which version of a source it has
+MAX_UNKNOWN = 4  # sources that their store says nothing of; more than that are an outage
 
 
 def documents_of(
@@ -32,7 +38,8 @@ def documents_of(
             document = _for_retry(document)
         document.is_inherited = bool(document.uuid)
         documents.append(document)
-        if not document.is_page and (error := _store_error(source, stores)) and not document.status:
+        error = _source_error(document, stores)
+        if error and not (document.uuid or document.status):
             document.fail(error)
     return documents
 
@@ -48,8 +55,16 @@ def _for_retry(document: Document) -> Document:
     return again
 
 
-def _store_error(source: str, stores: dict[tuple[str, str | None], Exception | None]) -> Exception | None:
-    """Ask Airflow for the connection of a source, once for each store; return what is wrong with it."""
+def _source_error(
+    document: Document, stores: dict[tuple[str, str | None], Exception | None]
+) -> Exception | None:
+    """Say what is wrong with a source before anything is sent; Airflow is asked once for each store."""
+    source = document.source
+    if not source.strip():
+        return ComplianceInputError("The source is blank: the list has an entry that names nothing.")
+    if document.is_page:
+        is_text = printable(source) == source
+        return None if is_text else ComplianceInputError(f"'{document.label}' is not a valid URL.")
     try:
         location = Location(source)
     except ComplianceInputError as error:
@@ -67,14 +82,24 @@ def _store_error(source: str, stores: dict[tuple[str, str | None], Exception | N
 async def find_outdated(documents: list[Document], concurrency: int, log: Any) -> list[str]:
     """Let documents be done again whose text was removed or whose source has changed; return jobs to cancel.
 
-    The latter are jobs under way that would process the source as it was.
+    The latter are jobs under way that would process the source as it was. A few sources that can't be looked
+    at are done again, and submitting them shows what is wrong; many of them are an outage of their store.
     """
     superseded: list[str] = []
+    unknown: list[Exception] = []
 
     async def look(number: int) -> None:
         document = documents[number]
-        if document.source_version and await _has_changed(document):
-            log.info("'%s' has changed since it was submitted: it is submitted anew.", document.source)
+        try:
+            has_changed = bool(document.source_version) and await _has_changed(document)
+        except Exception as error:
+            unknown.append(error)
+            if len(unknown) > MAX_UNKNOWN:
+                raise
+            documents[number] = document.anew()
+            return
+        if has_changed:
+            log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
             if not document.status:
                 superseded.append(document.uuid)
             documents[number] = document.anew()
@@ -100,5 +125,7 @@ async def _has_changed(document: Document) -> bool:
             return await asyncio.to_thread(fingerprint, document.source) != document.source_version
     except (ComplianceStorageDeniedError, FileNotFoundError):
         return False
-    except Exception:
-        return True  # whoever submits it will say what is wrong
+    except TimeoutError:
+        raise ComplianceStorageError(
+            f"'{document.label}' can't be looked at: its store did not answer within {SOURCE_SECONDS:.0f} s."
+        ) from None

@@ -7,6 +7,8 @@ import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 
+from airflow_provider.storage.names import printable
+
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # Half characters, which no encoding writes, and those that turn the direction of what follows.
 UNFIT = re.compile(
@@ -23,7 +25,7 @@ def tidy(value: object, limit: int = 500) -> str:
     except ValueError:  # an integer of thousands of digits
         text = "(too long)"
     # Cut first, so that a huge value costs no more than a large one.
-    line = UNFIT.sub("\ufffd", " ".join(text[: 2 * limit].split()))
+    line = UNFIT.sub("\ufffd", " ".join(printable(text[: 2 * limit]).split()))
     line = LOGIN.sub("***@", line)
     return line if len(line) <= limit and len(text) <= 2 * limit else line[: limit - 1] + "…"
 

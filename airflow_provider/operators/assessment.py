@@ -133,7 +133,7 @@ class ComplianceGetAssessmentResultsOperator(BaseOperator):
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import safe
 
-        location = Location(str(self.destination))
+        location = Location.to_write(self.destination)
         if location.is_prefix:
             location = location / f"{safe(identifier)}.json"
         put_now(location, data)

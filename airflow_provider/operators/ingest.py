@@ -125,7 +125,8 @@ class ComplianceIngestOperator(BaseOperator):
     @property
     def title(self) -> str:
         """What a mapped task is called: its first source, and how many more there are."""
-        first, *others = [str(source) for source in items_of(self.sources, "source")] or ["nothing"]
+        given = items_of(self.sources, "source")
+        first, *others = [names.printable(str(source)) for source in given] or ["nothing"]
         return f"{first[:TITLE]} and {len(others)} more" if others else first[:TITLE]
 
     @ends_task
@@ -186,8 +187,8 @@ class ComplianceIngestOperator(BaseOperator):
         # Here the monotonic clock decides: the other one may jump.
         deadline = time.monotonic() + limit.deadline - time.time()
         name_mapped_task(self, context)
-        names.check_template(self.file_name_template, layout.NAME_FIELDS)
-        destination = Location(str(self.destination))
+        layout.check_template(self.file_name_template)
+        destination = Location.to_write(self.destination)
         with storage_errors(destination):
             _ = destination.fs  # asks Airflow for the connection: here, not in another thread
         folder = destination / layout.own_folder(context["ti"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal
@@ -12,6 +11,8 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
+from airflow_provider.hooks.objects import mask_secrets
+from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
@@ -27,7 +28,10 @@ _RIGHTS: dict[Doing, str] = {
     "tidied up": "delete there",
 }
 _SHOWN = 300
-_SIGNATURES = re.compile(r"(?i)\b(sig|signature|x-amz-[a-z-]+|token|access_token)=[^&\s'\"]+")
+
+
+class StoreError(Exception):
+    """What a store's library raised, without secrets; only ever the cause of an error of ours."""
 
 
 @contextmanager
@@ -41,12 +45,39 @@ def storage_errors(location: Location, doing: Doing = "written") -> Iterator[Non
     except ComplianceError:
         raise
     except Exception as error:
-        raise _explained(error, location, doing) from error
+        explained = _explained(error, location, doing)
+        try:
+            raise explained from _presentable(error)
+        except ComplianceError:
+            explained.__context__ = None  # else it would still lead to what was just masked
+            raise
+
+
+def _presentable(error: BaseException) -> BaseException:
+    """Return an error as it is, or a stand-in for it if it or what led to it would show a secret."""
+    chain = list(_causes(error))
+    if all(_shown(text) == text for each in chain for text in (str(each), repr(each))):
+        return error
+    stand_in: StoreError | None = None
+    for each in reversed(chain):
+        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {_shown(str(each))}")
+        stand_in.__traceback__, stand_in.__cause__ = each.__traceback__, cause
+    return stand_in or error
+
+
+def said_by(error: BaseException) -> str:
+    """Return what a store's error says, in one line, without secrets."""
+    return _shown(" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
+
+
+def _shown(text: str) -> str:
+    return printable(mask_secrets(text))
 
 
 def _explained(error: Exception, location: Location, doing: Doing) -> ComplianceError:
-    said = _said(error)
-    problem = f"'{location}' can't be {doing}: {said}"
+    said = said_by(error)
+    said = said if said.endswith(".") else f"{said}."
+    problem = mask_secrets(f"'{location}' can't be {doing}: ") + said
     for cause in _causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
         kind = type(cause).__name__
@@ -79,9 +110,3 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
-
-
-def _said(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    text = _SIGNATURES.sub(r"\1=***", text)[:_SHOWN]
-    return text if text.endswith(".") else f"{text}."

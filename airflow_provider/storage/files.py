@@ -11,18 +11,21 @@ import logging
 import os
 import secrets
 from contextlib import suppress
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.failing import said_by, storage_errors
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
 
 BLOCK = 5 << 20  # the least that S3 takes as a part of an upload; the default of s3fs is ten times that
-_OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
+OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
 _OPEN_FILES = Path("/proc/self/fd")
+ABANDONED_SECONDS = 24 * 3600.0  # age of an unfinished upload that nobody completes any more
 
 
 class WholeFile(Protocol):
@@ -45,7 +48,7 @@ def create(location: Location) -> WholeFile:
     """Begin a file in any store."""
     if location.protocol in ("file", "local"):
         return _LocalFile(Path(location.path))
-    if location.protocol in _OBJECT_STORES:
+    if location.protocol in OBJECT_STORES:
         return _Upload(location.fs, location.path)
     return _RenamedFile(location.fs, location.path)
 
@@ -53,7 +56,7 @@ def create(location: Location) -> WholeFile:
 async def put(location: Location, data: bytes) -> None:
     """Write a whole small file."""
     with storage_errors(location):
-        if location.protocol in _OBJECT_STORES and location.fs.async_impl:
+        if location.protocol in OBJECT_STORES and location.fs.async_impl:
             # One request, on the event loop of the store's own library.
             call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's names of coroutines
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
@@ -78,7 +81,7 @@ class _LocalFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         # With a short name of its own: one as long as the file's plus something could be too long.
         self._name = path.parent / f".{secrets.token_hex(8)}.part"
         try:
@@ -103,9 +106,11 @@ class _LocalFile:
                 self._link(self._name)  # only a rename takes the place of another file
             else:
                 self._file.close()
+                _sync_folder(self._path.parent)
                 return
         self._file.close()
         self._name.replace(self._path)
+        _sync_folder(self._path.parent)
 
     def _link(self, name: Path) -> None:
         folder = os.open(_OPEN_FILES, os.O_RDONLY)
@@ -122,6 +127,25 @@ class _LocalFile:
         self._name.unlink(missing_ok=True)
 
 
+def _make_folder(folder: Path) -> None:
+    """Make a folder and those above it; each survives a power cut like what is written into it."""
+    if folder.is_dir():
+        return
+    _make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    _sync_folder(folder.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the names in a folder written to the disk, too; not all file systems can, and some need not."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 class _Upload:
     """An upload to an object store: one request for a small object, parts for a large one."""
 
@@ -134,7 +158,7 @@ class _Upload:
     def write(self, data: bytes | memoryview) -> None:
         """Add bytes."""
         if self._size < BLOCK <= self._size + len(data):
-            self._abort_older()
+            self._abort_abandoned()
         self._size += len(data)
         self._file.write(data)
 
@@ -145,21 +169,27 @@ class _Upload:
     def discard(self) -> None:
         """Abort the upload."""
         self._file.closed = True  # else the garbage collector would close, and so publish it
-        self._file.discard()
+        with suppress(FileNotFoundError):  # aborted by somebody else, such as a rule of the bucket
+            self._file.discard()
 
-    def _abort_older(self) -> None:
-        """Abort what a killed process has left in S3: its parts would cost money for ever."""
+    def _abort_abandoned(self) -> None:
+        """Abort what a killed process has left in S3 long ago: its parts would cost money for ever.
+
+        A young one may be of a process that is alive. The store's clock says how old one is, not ours.
+        """
         if not hasattr(self._fs, "call_s3"):
             return
         bucket, key, _ = self._fs.split_path(self._path)
         try:
             found = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
+            now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
             for upload in found.get("Uploads", []):
-                if upload["Key"] == key:
+                begun: datetime = upload["Initiated"]
+                if upload["Key"] == key and (now - begun).total_seconds() >= ABANDONED_SECONDS:
                     self._fs.abort_mpu(bucket, key, upload["UploadId"])
-                    log.info("Aborted an unfinished upload of '%s' by an earlier attempt.", self._path)
+                    log.info("Aborted an upload of '%s' that was left unfinished at %s.", self._path, begun)
         except Exception as error:  # a service to the next bill, not to this task
-            log.debug("Unfinished uploads of '%s' can't be listed: %s", self._path, error)
+            log.debug("Unfinished uploads of '%s' can't be listed: %s", self._path, said_by(error))
 
 
 class _RenamedFile:

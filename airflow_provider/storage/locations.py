@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.objects import object_path
+from airflow_provider.hooks.objects import file_system
 from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.names import printable
 
 
 class Location:
@@ -28,8 +30,18 @@ class Location:
         self.container = bucket
         self.key = path
         self._bare = f"{bucket}{slash}{path}"
-        if not self._bare.strip("/") or (self.protocol != "file" and not bucket):
-            raise ComplianceInputError(f"'{uri}' is no place in a store: write s3://conn_id@bucket/prefix/.")
+        if not self._bare.replace("/", "").strip() or (self.protocol != "file" and not bucket.strip()):
+            raise ComplianceInputError(f"'{self}' is no place in a store: write s3://conn_id@bucket/prefix/.")
+        if self.protocol in ("file", "local") and self._bare.startswith("~/"):
+            self._bare = str(Path.home()) + self._bare[1:]  # as fsspec has it, so that both mean one place
+
+    @classmethod
+    def to_write(cls, uri: Any) -> Location:
+        """Take the address of a destination, which goes into XComs and lineage."""
+        location = cls(str(uri))
+        if location.uri != printable(location.uri):
+            raise ComplianceInputError(f"The destination '{location}' is not UTF-8: choose another one.")
+        return location
 
     @property
     def is_prefix(self) -> bool:
@@ -49,7 +61,7 @@ class Location:
     @cached_property
     def fs(self) -> Any:
         """The file system; it asks Airflow for the connection, so use it in the task's own thread first."""
-        return object_path(self.uri).fs
+        return file_system(self.protocol, self.conn_id, str(self))
 
     def size(self) -> int | None:
         """Return how large the object is, or None where there is none."""
@@ -66,4 +78,4 @@ class Location:
         return inner
 
     def __str__(self) -> str:
-        return self.uri
+        return printable(self.uri)

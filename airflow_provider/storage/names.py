@@ -23,6 +23,29 @@ _LONGEST_VALUE = 120  # bytes; so that a name of several values stays below the 
 _LONGEST_NAME = 255  # bytes of one part of a path, on most file systems
 _LONGEST_KEY = 900  # bytes; S3 and Azure take 1,024, together with the prefix
 _SUFFIX = 20  # of a name that ends in something longer, that is no suffix
+_DIGEST = 12  # hexadecimal digits that tell names apart
+
+
+def to_bytes(text: str) -> bytes:
+    """Encode a text; different texts stay different, also names of files that are not UTF-8."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")
+
+
+def digest(text: str) -> str:
+    """Return a short hash of a text, to tell names apart."""
+    return hashlib.sha256(to_bytes(text)).hexdigest()[:_DIGEST]
+
+
+def printable(text: str) -> str:
+    r"""Return a text that logs and databases take: bytes of a file name that are not UTF-8 become `\xe4`."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return to_bytes(text).decode("utf-8", "backslashreplace")
+    return text
 
 
 def safe(value: str, otherwise: str = "unnamed") -> str:
@@ -117,7 +140,7 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 def _marked(name: str, key: str) -> str:
     folder, slash, last = name.rpartition("/")
     stem, suffixes = _split(last)
-    mark = f"-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
+    mark = f"-{digest(key)}"
     return (
         folder
         + slash
@@ -131,7 +154,7 @@ def _shortened(name: str, limit: int, whole: str) -> str:
     if len(name.encode()) <= limit:
         return name
     stem, suffixes = _split(name)
-    mark = f"~{hashlib.sha256(whole.encode('utf-8', 'replace')).hexdigest()[:8]}"
+    mark = f"~{digest(whole)}"
     room = limit - len((mark + suffixes).encode())
     return stem.encode()[:room].decode("utf-8", "ignore") + mark + suffixes
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.failing import said_by, storage_errors
 from airflow_provider.storage.files import BLOCK, WholeFile, create, put
 from airflow_provider.storage.locations import Location
 
@@ -147,9 +147,11 @@ class _Sink:
         if self._file:
             try:
                 self._file.discard()
-            except Exception:
+            except Exception as error:
                 # The store is gone, most likely; the error that led here says more.
-                log.exception("What was written of '%s' could not be removed.", self._location)
+                log.warning(
+                    "What was written of '%s' could not be removed: %s", self._location, said_by(error)
+                )
 
     def _write(self, data: bytes | memoryview) -> None:
         with storage_errors(self._location):

@@ -179,7 +179,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     def _targets(
         self, context: Context, uuids: list[str], jobs: Mapping[str, ContentJob]
     ) -> dict[str, Location]:
-        destination = Location(str(self.destination))
+        destination = Location.to_write(self.destination)
         with storage_errors(destination):
             _ = destination.fs  # asks Airflow for the connection: here, not in another thread
         is_one = isinstance(self.uuid, str) and len(uuids) == 1 and not self.uuid.strip().startswith("[")

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.ingest.sources import fingerprint, resolve
+from airflow_provider.client.documents import Document as Upload
+from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
+from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve
 from airflow_provider.operators.ingest import chunk
+from airflow_provider.storage.locations import Location
+from tests.support.values import PDF
 
 
 @pytest.fixture
@@ -35,12 +41,152 @@ def test_a_pattern_is_what_it_matches_in_order(folder: Path, start: str) -> None
 
 def test_a_folder_is_all_documents_below_it(folder: Path) -> None:
     found = [Path(source).name for source in resolve(f"{folder}/")]
-    assert found == ["a.pdf", "b.pdf", "d.pdf", "c.docx"]
+    assert found == ["a.pdf", "b.pdf", "c.docx", "d.pdf"]
 
 
-def test_a_pattern_that_matches_nothing_is_nothing(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    assert resolve([f"{folder}/*.xyz"]) == []
-    assert f"Nothing matches '{folder}/*.xyz'" in caplog.text
+def test_documents_are_told_by_their_suffix_in_upper_or_lower_case(tmp_path: Path) -> None:
+    for name in ("SCAN.PDF", "B.Pdf", "c.DocX", "d.pdf", "e.doc", "pdf"):
+        (tmp_path / name).touch()
+    assert [Path(source).name for source in resolve(f"{tmp_path}/")] == [
+        "B.Pdf",
+        "SCAN.PDF",
+        "c.DocX",
+        "d.pdf",
+    ]
+
+
+@pytest.mark.parametrize("search", ["", "**/*"])
+def test_what_word_and_macos_keep_for_themselves_is_left_out_and_counted(
+    tmp_path: Path, search: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    for name in ("a.docx", "~$a.docx", "._a.pdf", "__MACOSX/._b.pdf", "__MACOSX/c.pdf"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert resolve(f"{tmp_path}/{search}") == [f"{tmp_path}/a.docx"]
+    assert "4 that Word or macOS keep for themselves" in caplog.text
+    assert resolve(f"{tmp_path}/~$a.docx") == [f"{tmp_path}/~$a.docx"]  # who names it means it
+
+
+def test_a_pattern_or_a_folder_that_matches_nothing_is_nothing(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (folder / "empty").mkdir()
+    for source in (f"{folder}/*.xyz", f"{folder}/empty/", f"{folder}/[0-9]/x.pdf"):
+        assert resolve([source]) == []
+        assert caplog.text.count(f"Nothing matches '{source}'") == 1
+
+
+@pytest.mark.parametrize("source", ["nope/", "nope/*.pdf", "nope/**/*.pdf", "a.pdf/", "a.pdf/*", "nope.txt"])
+def test_a_folder_or_a_list_that_is_missing_is_an_error_that_may_pass(folder: Path, source: str) -> None:
+    with pytest.raises(ComplianceStorageError, match=r"no folder|no such file") as error:
+        resolve([f"{folder}/a.pdf", f"{folder}/{source}"])
+    assert error.value.transient
+
+
+def test_a_folder_that_can_t_be_listed_is_an_error_also_below_others(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Permissions mean nothing to root, who may run this."""
+    real = os.scandir
+
+    def scandir(path: Any) -> Any:
+        if str(path).endswith("deep"):
+            raise PermissionError(13, "Permission denied", path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    for source in (f"{folder}/", f"{folder}/*/*.pdf", f"{folder}/**/*.pdf"):
+        with pytest.raises(ComplianceStorageError, match="Permission denied"):
+            resolve(source)
+
+
+ODD = ("Offer [v2].pdf", "what?.pdf", "all*.pdf", "[draft].pdf", "a[", "x [1]?.docx")
+
+
+@pytest.mark.parametrize("start", ["", "file://"])
+@pytest.mark.parametrize("name", ODD)
+def test_what_exists_by_that_very_name_is_no_pattern(tmp_path: Path, start: str, name: str) -> None:
+    for each in (name, "v", "whatx.pdf", "allx.pdf", "d.pdf"):
+        (tmp_path / each).touch()
+    source = f"{start}{tmp_path}/{name}"
+    assert resolve(source if start else [source]) == [source]
+    (tmp_path / "list.txt").write_text(source)
+    (tmp_path / "list [1].jsonl").write_text(json.dumps({"source": source, "uuid": "u"}))
+    assert resolve(f"{tmp_path}/list.txt") == [source]
+    assert resolve(f"{tmp_path}/list [1].jsonl") == [source]
+
+
+def test_folders_with_odd_names_are_folders_also_before_a_pattern(tmp_path: Path) -> None:
+    for each in ("in [2026]/a.pdf", "in [2026]/deep [x]/b.pdf", "in 2/c.pdf"):
+        (tmp_path / each).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / each).touch()
+    both = [f"{tmp_path}/in [2026]/a.pdf", f"{tmp_path}/in [2026]/deep [x]/b.pdf"]
+    assert resolve(f"{tmp_path}/in [2026]/") == both
+    assert resolve(f"{tmp_path}/in [2026]/*.pdf") == both[:1]
+    assert resolve(f"{tmp_path}/in [2026]/*/*.pdf") == both[1:]
+    assert resolve(f"{tmp_path}//in [2026]/**/*.pdf") == both
+    assert resolve(f"{tmp_path}/in [2]/*.pdf") == [f"{tmp_path}/in 2/c.pdf"]
+    assert resolve(f"{tmp_path}/in*/") == [f"{tmp_path}/in 2/c.pdf", *both]
+
+
+def test_an_ordinary_source_costs_no_look_at_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Location, "fs", property(lambda _: pytest.fail("The store was asked.")))
+    assert resolve(["/in/a.pdf", "s3://c@b/k.docx", "https://example.com/?a[]=*"]) == [
+        "/in/a.pdf",
+        "s3://c@b/k.docx",
+        "https://example.com/?a[]=*",
+    ]
+
+
+ONE_BAD = [
+    "ftp://host/a.pdf",
+    "ftp://host/in/",
+    "htps://example.com/page?id=1",
+    "htps://example.com/",
+    "nope://x/*.pdf",
+    "C:\\docs\\a.pdf",
+    "C:\\docs\\*.pdf",
+    "\\\\server\\share\\[a].pdf",
+    "s3://",
+    "s3:///*",
+    "/",
+]
+
+
+@pytest.mark.parametrize("source", ONE_BAD)
+def test_one_bad_source_stays_as_it_is_and_the_others_are_found(folder: Path, source: str) -> None:
+    assert resolve([source, f"{folder}/a*.pdf"]) == [source, f"{folder}/a.pdf"]
+
+
+def test_blank_entries_are_told_from_no_sources_at_all(folder: Path) -> None:
+    assert resolve([None, f"{folder}/a.pdf", "  ", ""]) == ["", f"{folder}/a.pdf"]
+    (folder / "list.jsonl").write_text('""\n{"source": null}\n"/x.pdf"\n')
+    assert resolve(f"{folder}/list.jsonl") == ["", "/x.pdf"]
+
+
+LATIN_1 = [b"M\xe4rz.pdf", b"M\xfcrz.pdf", b"M\xf6rz.pdf"]
+
+
+def test_names_that_are_not_utf_8_come_back_from_lists_of_all_kinds(tmp_path: Path) -> None:
+    folder = os.fsencode(tmp_path)
+    for name in LATIN_1:
+        Path(os.fsdecode(folder + b"/" + name)).touch()
+    found = resolve(f"{tmp_path}/")
+    assert sorted(os.fsencode(source) for source in found) == sorted(folder + b"/" + name for name in LATIN_1)
+    assert resolve(f"{tmp_path}/M*.pdf") == found
+    Path(f"{tmp_path}/list.txt").write_bytes(b"\n".join(os.fsencode(source) for source in found))
+    assert resolve(f"{tmp_path}/list.txt") == found
+    Path(f"{tmp_path}/list.jsonl").write_text("\n".join(json.dumps({"source": source}) for source in found))
+    assert resolve(f"{tmp_path}/list.jsonl") == found
+
+
+def test_names_with_odd_blanks_and_line_ends_come_back_from_a_list(folder: Path) -> None:
+    odd = [f"{folder}/ a.pdf ", f"{folder}/a\u2028b\x85c.pdf", f"{folder}/a\nb.pdf"]
+    (folder / "list.jsonl").write_text("\n".join(json.dumps(each, ensure_ascii=False) for each in odd))
+    assert resolve(f"{folder}/list.jsonl") == odd
+    (folder / "list.txt").write_text(odd[1])
+    assert resolve(f"{folder}/list.txt") == odd[1:2]
 
 
 def test_a_list_of_lines_may_have_comments_patterns_and_a_byte_order_mark(folder: Path) -> None:
@@ -65,7 +211,6 @@ def test_json_lines_are_texts_or_objects_such_as_the_rows_of_a_manifest(folder: 
     [
         ("{broken", "Line 1 .* is no JSON"),
         ('{"x": 1}', "names no source"),
-        ('""', "names no source"),
         ("7", "names no"),
     ],
 )
@@ -84,12 +229,13 @@ def test_a_list_in_a_list_is_refused(folder: Path) -> None:
 def test_a_list_that_is_missing_or_no_text_says_so(folder: Path) -> None:
     with pytest.raises(ComplianceStorageError, match="can't be read"):
         resolve(f"{folder}/nope.txt")
-    (folder / "list.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ComplianceInputError, match="not UTF-8"):
-        resolve(f"{folder}/list.txt")
+    for name, content in (("list.txt", "a\nb".encode("utf-16")), ("list.jsonl", b'"M\xe4rz.pdf"')):
+        (folder / name).write_bytes(content)
+        with pytest.raises(ComplianceInputError, match="not UTF-8"):
+            resolve(f"{folder}/{name}")
 
 
-@pytest.mark.parametrize("given", [None, [None], [""], ["x", "  "], "[x"])
+@pytest.mark.parametrize("given", [None, "", "  ", "[x"])
 def test_what_is_no_source_is_refused(given: Any) -> None:
     with pytest.raises(ComplianceInputError):
         resolve(given)
@@ -114,3 +260,64 @@ def test_a_list_is_split_for_mapping() -> None:
     assert chunk([], 2) == []
     with pytest.raises(ValueError, match="at least 1"):
         chunk([1], 0)
+
+
+@pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link to a pipe"])
+def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.pdf"
+    if kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "socket":
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+    else:
+        os.mkfifo(tmp_path / "pipe" if kind.startswith("link") else path)
+        if kind.startswith("link"):
+            path.symlink_to(tmp_path / "pipe")
+    assert str(path) in resolve(f"{tmp_path}/")  # nobody leaves it out in silence
+    errors: list[Exception] = []
+
+    def submit() -> None:
+        try:
+            Upload(SourceFile(str(path)))
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=submit, daemon=True)
+    thread.start()
+    thread.join(10)
+    assert [type(error) for error in errors] == [ComplianceInputError]
+    assert "not a file" in str(errors[0])
+
+
+class ForeignError(Exception):
+    """What gcsfs, adlfs or botocore raise has no common base."""
+
+
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ForeignError("HTTP 500, sig=s3cret")])
+@pytest.mark.parametrize("fails", ["open", "info", "tell", "seek", "read"])
+def test_whatever_a_source_raises_is_an_error_of_that_document(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
+) -> None:
+    path = tmp_path / "a.pdf"
+    path.write_bytes(PDF)
+    source = SourceFile(str(path))
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise error
+
+    class File:
+        def __getattr__(self, name: str) -> Any:
+            return fail if name == fails else getattr(opened, name)
+
+    opened = path.open("rb")
+    monkeypatch.setattr(
+        source.location.fs, "open", fail if fails in ("open", "info") else lambda *_, **__: File()
+    )
+    with pytest.raises(
+        (ComplianceReadError, ComplianceStorageError), match=r"can't be read: .*(output|500)"
+    ) as raised:
+        Upload(source)
+    opened.close()
+    assert raised.value.transient
+    assert "s3cret" not in str(raised.value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import fsspec
 import pytest
 
-from airflow_provider.storage.files import create
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.storage.files import create, put_now
 from airflow_provider.storage.locations import Location
 
 
@@ -99,7 +101,8 @@ def test_a_commit_that_fails_can_be_discarded(tmp_path: Path) -> None:
 def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
-from airflow_provider.storage.files import create
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.storage.files import create, put_now
 from airflow_provider.storage.locations import Location
 file = create(Location(sys.argv[1] + "/x.txt"))
 file.write(b"x" * 100_000)
@@ -107,4 +110,73 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
     killed = subprocess.run([sys.executable, "-W", "ignore", "-c", program, str(tmp_path)], check=False)
     assert killed.returncode == -9
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is done to the disk, in its order."""
+    done: list[str] = []
+    fsync, link, replace, mkdir = os.fsync, os.link, os.replace, os.mkdir
+
+    def synced(descriptor: int) -> None:
+        is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
+        name = Path(f"/proc/self/fd/{descriptor}").readlink().name
+        done.append(f"sync {name}/" if is_folder else "sync file")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "link", lambda *a, **k: (done.append("link"), link(*a, **k))[1])
+    monkeypatch.setattr(os, "replace", lambda *a, **k: (done.append("rename"), replace(*a, **k))[1])
+    monkeypatch.setattr(os, "mkdir", lambda *a, **k: (done.append("mkdir"), mkdir(*a, **k))[1])
+    return done
+
+
+@pytest.mark.parametrize("kind", ["nameless", "named"])
+def test_a_file_and_its_name_are_on_the_disk_after_a_commit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: list[str], kind: str
+) -> None:
+    if kind == "named":
+        monkeypatch.delattr(os, "O_TMPFILE")
+    (tmp_path / "top").mkdir()
+    calls.clear()
+    put_now(Location(f"{tmp_path}/top/x.txt"), b"1")
+    assert calls == ["sync file", "link" if kind == "nameless" else "rename", "sync top/"]
+    calls.clear()
+    put_now(Location(f"{tmp_path}/top/x.txt"), b"2")
+    assert calls[-2:] == ["rename", "sync top/"]
+    assert calls[0] == "sync file"
+
+
+def test_new_folders_are_on_the_disk_before_what_is_in_them(tmp_path: Path, calls: list[str]) -> None:
+    (tmp_path / "top").mkdir()
+    calls.clear()
+    put_now(Location(f"{tmp_path}/top/a/b/x.txt"), b"1")
+    assert calls == ["mkdir", "sync top/", "mkdir", "sync a/", "sync file", "link", "sync b/"]
+
+
+def test_a_file_system_that_can_t_sync_folders_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fsync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(22, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    put_now(Location(f"{tmp_path}/new/x.txt"), b"1")
+    assert (tmp_path / "new/x.txt").read_bytes() == b"1"
+
+
+def test_a_disk_that_can_t_write_the_file_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(ComplianceStorageError, match="No space left"):
+        put_now(Location(f"{tmp_path}/x.txt"), b"1")
     assert list(tmp_path.iterdir()) == []

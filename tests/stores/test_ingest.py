@@ -11,10 +11,13 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.ingest.layout import own_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.stores.stores import Store
-from tests.support.attempts import Attempts
+from tests.support.attempts import Attempts, TaskInstance
 from tests.support.jobs import in_our_hands
+
+FOLDER = own_folder(TaskInstance())
 
 
 @pytest.fixture
@@ -35,7 +38,7 @@ def ingest(store: Store, run: str, **kwargs: Any) -> ComplianceIngestOperator:
 
 
 def rows(store: Store, run: str) -> list[dict[str, Any]]:
-    manifest = store.read(f"texts/dt={run}/_ingest/d/r/t/manifest.jsonl")
+    manifest = store.read(f"texts/dt={run}/{FOLDER}/manifest.jsonl")
     return [json.loads(line) for line in manifest.splitlines()]
 
 
@@ -52,7 +55,7 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
         attempts.run(ingest(store, "1", skip_unchanged=True))
     store.put("in/missing.docx", samples[-1].path.read_bytes())
     result = attempts.run(ingest(store, "1", skip_unchanged=True))
-    assert result["manifest"] == f"{store.base}texts/dt=1/_ingest/d/r/t/manifest.jsonl"
+    assert result["manifest"] == f"{store.base}texts/dt=1/{FOLDER}/manifest.jsonl"
     assert (result["completed"], result["failed"]) == (9, 0)
     texts = {
         row["source"].rpartition("/")[2]: row["path"].removeprefix(store.base) for row in rows(store, "1")
@@ -62,9 +65,9 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
     keys = store.keys()
     below = {key.removeprefix("texts/dt=1/") for key in keys if key.startswith("texts/dt=1/")}
     assert {key for key in below if key.startswith("_ingest")} == {
-        "_ingest/d/r/t/lease.json",
-        "_ingest/d/r/t/manifest.jsonl",
-        "_ingest/d/r/t/report.html",
+        f"{FOLDER}/lease.json",
+        f"{FOLDER}/manifest.jsonl",
+        f"{FOLDER}/report.html",
     }
     assert len(below) == 9 + 3
     assert service.count("submit_file") == 9

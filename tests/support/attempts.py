@@ -47,10 +47,11 @@ class Attempts:
     deferrals: list[dict[str, Any]] = field(default_factory=list)
     while_deferred: Callable[[int], None] = lambda number: None
     ti: TaskInstance = field(default_factory=TaskInstance)
+    identity: dict[str, Any] = field(default_factory=dict)  # such as another `run_id`
 
     def run(self, task: Any, **more: Any) -> Any:
         """Make one attempt, through as many deferrals as it takes, with more in the context."""
-        self.ti = TaskInstance()
+        self.ti = TaskInstance(**self.identity)
         context: Any = {"ti": self.ti, **more}
         if self.store is not None:
             context["task_state_store"] = self.store

@@ -1,0 +1,150 @@
+"""The documents in folders and those that match patterns, in any store."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage.files import OBJECT_STORES
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import printable
+
+log = logging.getLogger(__name__)
+
+DOCUMENTS = (".pdf", ".docx")
+LITTER = ("~$", "._")  # how names begin that Word and macOS give to files of their own
+LITTER_FOLDER = "__MACOSX"
+PATTERN = frozenset("*?[")
+
+
+def exists(location: Location) -> bool:
+    """Look whether there is something of that very name."""
+    try:
+        location.fs.info(location.path)
+    except (FileNotFoundError, NotADirectoryError, PermissionError):
+        return False  # who may not look at it may not list it either, which will say so
+    return True
+
+
+def files_matching(pattern: Location) -> list[str]:
+    """Return all files that match; a pattern that ends with `/` matches folders, for the documents below."""
+    from fsspec.utils import glob_translate
+
+    root, rest = _split_pattern(pattern.fs, own_path(pattern))
+    is_folder = pattern.uri.endswith("/")
+    try:
+        wanted = re.compile(re.escape(f"{root}/") + glob_translate(f"{rest}/**" if is_folder else rest))
+    except ValueError as error:
+        raise ComplianceInputError(f"'{pattern}' can't be searched for: {error}.") from None
+    if is_folder:
+        return _chosen(pattern, root, None, wanted)
+    # Only a flat listing shows keys with an empty part, `a//b`.
+    depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
+    return _chosen(pattern, root, depth, wanted, endings=("",))
+
+
+def documents_below(folder: Location) -> list[str]:
+    """Return all documents below a folder."""
+    return _chosen(folder, own_path(folder), None)
+
+
+def _split_pattern(fs: Any, path: str) -> tuple[str, str]:
+    """Split a pattern into a folder that exists by that very name, and what is to be matched below it."""
+    parts = path.split("/")
+    for number, part in enumerate(parts[:-1]):
+        if not PATTERN.isdisjoint(part) and not fs.isdir("/".join(parts[: number + 1])):
+            break
+    else:
+        number = len(parts) - 1
+    return "/".join(parts[:number]), "/".join(parts[number:])
+
+
+def _chosen(
+    source: Location,
+    root: str,
+    depth: int | None,
+    wanted: re.Pattern[str] | None = None,
+    endings: tuple[str, ...] = DOCUMENTS,
+) -> list[str]:
+    """Choose among all files below a folder: those that match, are documents, and are people's own."""
+    found: list[str] = []
+    left_out: Counter[str] = Counter()
+    for path, info in _files(source, root, depth):
+        if wanted and not wanted.match(path):
+            continue
+        if not path.lower().endswith(endings):
+            left_out["of other kinds"] += 1
+        elif path.rpartition("/")[2].startswith(LITTER) or f"/{LITTER_FOLDER}/" in path.removeprefix(root):
+            left_out["that Word or macOS keep for themselves"] += 1
+        elif info.get("islink") and source.fs.isdir(path):
+            left_out["links to folders"] += 1
+        else:
+            found.append(path)
+    if left_out:
+        said = ", ".join(f"{number} {what}" for what, number in sorted(left_out.items()))
+        log.info("Left out of '%s': %s.", source, said)
+    if not found:
+        log.warning("Nothing matches '%s'.", source)
+    start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
+    conn = f"{source.conn_id}@" if source.conn_id else ""
+    return [f"{start}{conn}{path}" for path in sorted(found)]
+
+
+def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Go through all files below a folder, so many levels deep; what can't be listed is an error.
+
+    fsspec's own `glob` takes what it can't list for empty, and so loses documents without a word.
+    """
+    fs, has_folders = source.fs, source.protocol not in OBJECT_STORES
+    if has_folders and not fs.isdir(root := root or "/"):
+        raise _missing(source, f"There is no folder '{printable(root)}'.")
+    is_empty = True
+    for path, info in _walk(fs, root, depth) if has_folders or depth else _flat(fs, root):
+        is_empty = False
+        yield path, info
+    if is_empty and not has_folders and not fs.exists(source.container):
+        raise _missing(source, f"There is no bucket or container '{source.container}'.")
+
+
+def _flat(fs: Any, root: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """List all that begins with a prefix: fewer requests than one for each folder."""
+    try:
+        found = fs.find(root, detail=True)
+    except FileNotFoundError:
+        return
+    if isinstance(found, dict):  # not where the prefix is an object itself, on Azure
+        yield from ((path, info) for path, info in found.items() if path != root)
+
+
+def _walk(fs: Any, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
+    folders = [(root, 1)]
+    while folders:
+        folder, level = folders.pop()
+        try:
+            entries = fs.ls(folder, detail=True)
+        except FileNotFoundError:  # nothing below that prefix, or removed since
+            continue
+        for info in entries:
+            path = info["name"].rstrip("/")
+            if info["type"] != "directory":
+                yield path, info
+            elif path != folder and (depth is None or level < depth):
+                folders.append((path, level + 1))
+
+
+def _missing(source: Location, problem: str) -> ComplianceError:
+    return ComplianceStorageError(
+        f"'{source}' can't be searched: {problem} Create it, or correct the address."
+    )
+
+
+def own_path(location: Location) -> str:
+    """Return a path as the file system's listings have it."""
+    path: str = location.fs._strip_protocol(location.path)  # noqa: SLF001 - there is no public way
+    if location.protocol not in OBJECT_STORES:
+        path = re.sub("//+", "/", path)
+    return path.rstrip("/")

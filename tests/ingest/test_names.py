@@ -1,0 +1,318 @@
+"""What documents, texts and folders are called: whatever the names are, nothing is mixed up or lost."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import lineage
+from airflow_provider.emulator import Emulator
+from airflow_provider.ingest import layout
+from airflow_provider.ingest.documents import Document
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from tests.ingest.conftest import Corpus, Outcome
+from tests.support.attempts import Attempts, TaskInstance, heard
+
+
+def ingest(sources: Any, outcome: Outcome, **kwargs: Any) -> ComplianceIngestOperator:
+    values = {
+        "task_id": "t",
+        "poll_interval": 0.1,
+        "sources": sources,
+        "destination": f"{outcome.destination}/",
+    }
+    return ComplianceIngestOperator(**{**values, **kwargs})
+
+
+@pytest.fixture
+def twins(tmp_path: Path, corpus: Corpus) -> list[str]:
+    """Two documents of one name in two folders."""
+    paths = [tmp_path / folder / "report.pdf" for folder in ("a", "b")]
+    for path, sample in zip(paths, corpus.samples[:2], strict=True):
+        path.parent.mkdir()
+        path.write_bytes(sample.path.read_bytes())
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("template", ["{source_stem}.txt", "texts/{source_name}", "all.txt"])
+def test_a_template_that_two_documents_could_share_is_refused_before_anything_is_sent(
+    service: Emulator, attempts: Attempts, twins: list[str], outcome: Outcome, template: str
+) -> None:
+    for sources in (twins, twins[:1]):  # it does not matter which other documents there are
+        with pytest.raises(
+            AirflowFailException, match=r"Add one of them, as in '\{source_stem\}-\{source_hash"
+        ):
+            attempts.run(ingest(sources, outcome, file_name_template=template))
+    assert service.jobs() == []
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["{source_stem}-{source_hash}.txt", "{uuid}", "{source_hash}/{source_name}{source_name}{source_name}"],
+)
+def test_equal_names_are_two_texts_each_as_its_row_says(
+    service: Emulator, attempts: Attempts, corpus: Corpus, twins: list[str], outcome: Outcome, template: str
+) -> None:
+    result = attempts.run(ingest(twins, outcome, file_name_template=template))
+    assert result["completed"] == 2
+    assert list(outcome.texts.values()) == [sample.text for sample in corpus.samples[:2]]
+    assert len(_texts(outcome)) == 2
+
+
+def test_a_text_is_called_the_same_whatever_else_is_in_the_task(
+    service: Emulator, attempts: Attempts, twins: list[str], outcome: Outcome
+) -> None:
+    for sources in (twins[:1], twins, twins[1:]):  # as a retry with another list, and another shard
+        attempts.run(ingest(sources, outcome))
+    assert len(_texts(outcome)) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("in/M\u00fcller.pdf", "in/Mu\u0308ller.pdf"),  # composed or not
+        ("in/Scan.PDF", "in/scan.pdf"),
+        (f"in/{'x' * 300}1.pdf", f"in/{'x' * 300}2.pdf"),
+        (f"a/{'x' * 300}.pdf", f"b/{'x' * 300}.pdf"),
+        ("in/M\udce4rz.pdf", "in/M\udcfcrz.pdf"),
+        ("in/M\udce4rz.pdf", "in/M?rz.pdf"),
+        ("in/\ud800.pdf", "in/\ud801.pdf"),
+        ("in/a?b.pdf", "in/a*b.pdf"),
+    ],
+)
+def test_names_differ_on_stores_that_know_neither_case_nor_normal_forms(first: str, second: str) -> None:
+    templates = (
+        "{source_stem}-{source_hash}.txt",
+        "{source_name}{source_stem}{source_name}{source_hash}.txt",
+    )
+    for template in templates:
+        one, other = (layout.name_of(Document(source, "u"), template) for source in (first, second))
+        assert one.casefold() != other.casefold()
+        assert max(len(name.encode()) for name in (one, other)) <= 255
+
+
+def test_ids_that_are_no_uuids_are_kept_apart() -> None:
+    found = {layout.name_of(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
+    assert len(found) == 4
+    assert "a_b" in found
+
+
+LATIN_1 = (b"M\xe4rz.pdf", b"M\xfcrz.pdf", b"M\xf6rz.pdf")
+
+
+@pytest.fixture
+def old_share(tmp_path: Path, corpus: Corpus) -> Path:
+    """A folder with three names that are not UTF-8."""
+    folder = tmp_path / "share"
+    folder.mkdir()
+    for name, sample in zip(LATIN_1, corpus.samples, strict=False):
+        Path(os.fsdecode(os.fsencode(folder) + b"/" + name)).write_bytes(sample.path.read_bytes())
+    return folder
+
+
+@pytest.fixture
+def strict_log() -> Iterator[list[str]]:
+    """Everything that is logged, encoded as a log file is: what can't be is an error."""
+    lines: list[str] = []
+
+    class Strict(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            line = self.format(record)
+            line.encode()
+            lines.append(line)
+
+    handler = Strict(logging.INFO)  # what fsspec says at DEBUG is not ours
+    root = logging.getLogger()
+    root.addHandler(handler)
+    level, _ = root.level, root.setLevel(logging.INFO)
+    yield lines
+    root.removeHandler(handler)
+    root.setLevel(level)
+
+
+def test_names_that_are_not_utf_8_are_texts_of_their_own_and_found_again(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    old_share: Path,
+    outcome: Outcome,
+    strict_log: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[lineage.Transfer] = []
+    monkeypatch.setattr(lineage, "report", lambda _, transfers: told.extend(transfers))
+    task = heard(ingest(f"{old_share}/", outcome, skip_unchanged=True))
+    result = attempts.run(task)
+    assert (result["completed"], result["failed"]) == (3, 0)
+    assert len(_texts(outcome)) == 3
+    assert sorted(outcome.texts.values()) == sorted(sample.text for sample in corpus.samples[:3])
+    assert {os.fsencode(source).rpartition(b"/")[2] for source in outcome.rows} == set(LATIN_1)
+    outcome.manifest.read_bytes().decode("ascii")
+    assert all(Path(source).exists() for source in outcome.rows)
+    json.dumps([result, attempts.ti.xcoms, task.title], ensure_ascii=False).encode()
+    assert {each.origin.uri.rpartition("/")[2] for each in told} == {"M%E4rz.pdf", "M%FCrz.pdf", "M%F6rz.pdf"}
+    assert strict_log
+
+    assert attempts.run(ingest(f"{old_share}/", outcome))["completed"] == 3  # cleared
+    assert service.count("submit_file") == 3
+    listed = ingest(str(outcome.manifest), outcome, skip_unchanged=True)
+    attempts.identity = {"run_id": "another"}
+    assert attempts.run(listed)["skipped"] == 3
+    assert service.count("submit_file") == 3
+
+
+def test_a_document_whose_name_is_not_utf_8_fails_with_a_name_that_people_can_read(
+    service: Emulator, attempts: Attempts, old_share: Path, outcome: Outcome, strict_log: list[str]
+) -> None:
+    service.fail("submit_file", status=500, times=None)
+    Path(os.fsdecode(os.fsencode(old_share) + b"/" + LATIN_1[0])).write_bytes(b"")
+    with pytest.raises(Exception, match=r"M\\xe4rz\.pdf") as error:
+        attempts.run(heard(ingest(f"{old_share}/", outcome, timeout=20)))
+    str(error.value).encode()
+    assert any(r"M\xfcrz.pdf' is tried again" in line for line in strict_log)
+    report = outcome.manifest.with_name("report.html").read_text("utf-8")
+    assert r"M\xe4rz.pdf" in report
+
+
+def test_a_mapped_task_has_a_title_that_a_database_takes(outcome: Outcome) -> None:
+    assert ingest(["/in/M\udce4rz.pdf"], outcome).title == r"/in/M\xe4rz.pdf"
+
+
+BAD = {
+    "ftp://host/a.pdf": "can't be used",
+    "htps://example.com/page?id=1": "can't be used",
+    "C:\\docs\\a.pdf": "There is no file",
+    "nope://x/*.pdf": "can't be used",
+    "": "blank",
+    "https://example.com/m\udce4rz": "not a valid URL",
+    "/in/nul\0.pdf": "no usable path",
+}
+
+
+def test_each_bad_source_is_a_row_with_a_reason_and_the_good_ones_are_written(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
+) -> None:
+    os.mkfifo(tmp_path / "pipe.pdf")
+    sources = [*BAD, None, str(tmp_path / "pipe.pdf"), *corpus.sources[:3]]
+    task = ingest(sources, outcome, max_failed=len(BAD) + 1, deferrable=True)
+    result = attempts.run(task)
+    assert (result["completed"], result["failed"]) == (3, len(BAD) + 1)
+    for source, reason in BAD.items():
+        assert outcome.rows[source]["status"] == "FAILED"
+        assert reason in outcome.rows[source]["error"]
+    with pytest.raises(AirflowFailException, match=f"{len(BAD) + 1} of {len(BAD) + 4} documents failed"):
+        attempts.run(ingest(sources, outcome))
+    assert service.count("submit_file") + service.count("submit_url") == 3
+
+
+def test_a_source_with_an_unknown_connection_is_a_row(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, ObjectStoragePath
+
+    real = ObjectStoragePath.fs.fget
+
+    def fs(path: Any) -> Any:
+        if path.conn_id == "nope":
+            raise AirflowNotFoundException("The conn_id `nope` isn't defined")
+        if path.conn_id == "down":
+            raise RuntimeError("The secrets backend does not answer, token=s3cret")
+        return real(path)
+
+    monkeypatch.setattr(ObjectStoragePath, "fs", property(fs))
+    bad = ["file://nope@x/a.pdf", "file://down@x/b.pdf"]
+    result = attempts.run(ingest([*bad, *corpus.sources[:2]], outcome, max_failed=2))
+    assert (result["completed"], result["failed"]) == (2, 2)
+    assert "Create the Airflow connection" in outcome.rows[bad[0]]["error"]
+    assert "does not answer, token=***" in outcome.rows[bad[1]]["error"]
+
+
+def test_a_source_that_can_t_be_read_is_a_row_after_some_patience(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fsspec.implementations.local import LocalFileOpener
+
+    real, bad = LocalFileOpener.__getattribute__, corpus.sources[0]
+
+    def broken(*_: Any) -> None:
+        raise OSError(5, "Input/output error")
+
+    def attribute(self: Any, name: str) -> Any:
+        return broken if name == "read" and real(self, "path") == bad else real(self, name)
+
+    monkeypatch.setattr(LocalFileOpener, "__getattribute__", attribute)
+    result = attempts.run(ingest(corpus.sources[:6], outcome, max_failed=3))
+    assert (result["completed"], result["failed"]) == (5, 1)
+    assert "Input/output error" in outcome.rows[bad]["error"]
+
+
+@pytest.mark.parametrize("destination", ["", "  ", "   /", " / /", "s3:// /x"])
+def test_a_blank_destination_is_refused(attempts: Attempts, outcome: Outcome, destination: str) -> None:
+    with pytest.raises(AirflowFailException, match="no place in a store"):
+        attempts.run(ingest("/in/a.pdf", outcome, destination=destination))
+
+
+def test_a_destination_that_no_xcom_could_name_is_refused(attempts: Attempts, outcome: Outcome) -> None:
+    with pytest.raises(AirflowFailException, match=r"'/out/M\\xe4rz/' is not UTF-8"):
+        attempts.run(ingest("/in/a.pdf", outcome, destination="/out/M\udce4rz/"))
+
+
+def test_a_destination_in_the_home_folder_is_one_place(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        attempts.run(ComplianceIngestOperator(task_id="t", sources=corpus.sources[:1], destination="~/out/"))
+    assert service.count("submit_file") == 1
+    assert len(_texts(Outcome(tmp_path / "home/out"))) == 1
+    assert not (tmp_path / "~").exists()
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"run_id": "load:2026-01"}, {"run_id": "load_2026-01"}),
+        ({"task_id": "t", "map_index": 0}, {"task_id": "t-0"}),
+        ({"dag_id": "D"}, {"dag_id": "d"}),
+        ({"run_id": "x" * 200 + "1"}, {"run_id": "x" * 200 + "2"}),
+    ],
+)
+def test_each_task_instance_has_a_folder_of_its_own(one: dict[str, Any], other: dict[str, Any]) -> None:
+    folders = [layout.own_folder(TaskInstance(**fields)) for fields in (one, other)]
+    assert folders[0].casefold() != folders[1].casefold()
+    assert folders[0] == layout.own_folder(TaskInstance(**one, try_number=2))
+    assert all(folder.count("/") == 3 for folder in folders)
+
+
+def test_two_runs_with_similar_ids_do_not_mix(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    for run_id in ("load:2026-01", "load_2026-01"):
+        attempts.identity = {"run_id": run_id}
+        attempts.run(ingest(corpus.sources[:2], outcome))
+    assert service.count("submit_file") == 4
+
+
+def test_the_link_to_a_report_leads_there_whatever_the_run_is_called() -> None:
+    from airflow_provider.storage.locations import Location
+
+    report = Location("s3://c@b/texts//") / "_ingest/d/manual__2026-01-01T00_00_00+00_00/t/report.html"
+    assert layout.link_to(report, "s3://c@b/texts//", "https://files.example.com/") == (
+        "https://files.example.com/_ingest/d/manual__2026-01-01T00_00_00%2B00_00/t/report.html"
+    )
+
+
+def _texts(outcome: Outcome) -> list[str]:
+    return [name for name in outcome.files if not name.startswith("_ingest")]
