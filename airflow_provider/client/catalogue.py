@@ -1,34 +1,39 @@
-"""The catalogue of frameworks and their criteria as a value, and what differs between two of them."""
+"""The catalogue of frameworks and their criteria as a value, which can be made small to be remembered."""
 
 from __future__ import annotations
 
 import json
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # DAG files import what imports this
     from airflow_provider.client.models import Criterion, Framework
 
 FIELDS = ("name", "code_name", "description")
 PACKED_LIMIT = 48_000  # characters; Airflow warns of values of more than 64 KB
+UNPACKED_LIMIT = 1 << 20  # characters of JSON; more is neither packed nor unpacked
+LEAST_ENTRY = 8  # characters of JSON that an entry takes at least
 SHORT = 60  # characters that are kept of a text where whole texts are too much
-NAMED = 5  # names of each kind in a summary
-
-Kind = Literal["added", "removed", "changed"]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A framework or a criterion: what identifies it, its texts, and the criteria of a framework."""
+    """A framework or a criterion: what identifies it, its texts, and the criteria of a framework.
+
+    :param digest: in place of the criteria, where they are too many to remember
+    :param count: how many criteria that stands for
+    """
 
     key: str
     texts: Mapping[str, str]
     criteria: Mapping[str, Entry] = field(default_factory=dict)
+    digest: str = ""
+    count: int = 0
 
     @property
     def title(self) -> str:
@@ -40,22 +45,40 @@ class Entry:
         criteria = {key: each.plain() for key, each in self.criteria.items()}
         return {**self.texts, "criteria": criteria} if criteria else dict(self.texts)
 
+    def outline(self) -> dict[str, Any]:
+        """Return its name, the number of its criteria, and whether it is still the same."""
+        names = {name: short(text) for name, text in self.texts.items() if name != "description"}
+        return {**names, "digest": self.fingerprint, "count": self.criteria_count}
+
     @classmethod
     def of_plain(cls, key: str, plain: Mapping[str, Any]) -> Entry:
-        """Read what `plain` wrote."""
+        """Read what `plain` or `outline` wrote."""
         criteria = {each: cls.of_plain(each, texts) for each, texts in plain.get("criteria", {}).items()}
-        return cls(key, {name: plain[name] for name in FIELDS if name in plain}, criteria)
+        texts = {name: plain[name] for name in FIELDS if name in plain}
+        return cls(key, texts, criteria, str(plain.get("digest", "")), int(plain.get("count", 0)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal for equal entries, also where one of them is an outline."""
+        return self.digest or _hash(self.plain())[:16]
+
+    @property
+    def criteria_count(self) -> int:
+        """How many criteria it has."""
+        return self.count or len(self.criteria)
 
 
 @dataclass(frozen=True)
 class Catalogue:
     """All frameworks at one moment; their order, and fields that we do not know, make no difference.
 
-    :param digest: equal for equal catalogues, also where one of them has its texts shortened
+    :param digest: equal for equal catalogues, also where not all is known of one of them
+    :param counts: the numbers of frameworks and criteria, where nothing else is known
     """
 
     frameworks: Mapping[str, Entry]
     digest: str
+    counts: tuple[int, int] | None = None
 
     @classmethod
     def of(cls, frameworks: Iterable[Framework]) -> Catalogue:
@@ -66,125 +89,57 @@ class Catalogue:
             )
             for each in frameworks
         )
-        return cls(entries, _hash(_plain(entries)))
+        return cls(entries, _digest(entries))
+
+    @property
+    def framework_count(self) -> int:
+        """How many frameworks there are."""
+        return self.counts[0] if self.counts else len(self.frameworks)
 
     @cached_property
     def criteria_count(self) -> int:
         """How many criteria all frameworks have together."""
-        return sum(len(each.criteria) for each in self.frameworks.values())
+        return (
+            self.counts[1] if self.counts else sum(each.criteria_count for each in self.frameworks.values())
+        )
 
-    def pack(self) -> str:
-        """Return it as a short text; where that is not short enough, long texts are cut in it."""
-        packed = _pack(_plain(self.frameworks))
-        return packed if len(packed) <= PACKED_LIMIT else _pack(_shortened(_plain(self.frameworks)))
+    def counted(self) -> Catalogue:
+        """Return what is known of it where it can't be packed."""
+        return Catalogue({}, self.digest, (self.framework_count, self.criteria_count))
+
+    def pack(self) -> str | None:
+        """Return it as a short text: whole, long texts cut, or outlines; None if all are too long."""
+        if self.counts or (self.framework_count + self.criteria_count) * LEAST_ENTRY > UNPACKED_LIMIT:
+            return None
+        ways: list[Callable[[], dict[str, Any]]] = [
+            lambda: _plain(self.frameworks),
+            lambda: _shortened(_plain(self.frameworks)),
+            lambda: {key: each.outline() for key, each in self.frameworks.items()},
+        ]
+        for way in ways:
+            text = _json(way())
+            if len(text) <= UNPACKED_LIMIT and len(packed := _pack(text)) <= PACKED_LIMIT:
+                return packed
+        return None
 
     @classmethod
-    def unpack(cls, packed: str, digest: str) -> Catalogue:
-        """Read what `pack` wrote; anything else is a ValueError."""
+    def unpack(cls, packed: str, digest: str, counts: tuple[int, int] = (0, 0)) -> Catalogue:
+        """Read what `pack` wrote, or nothing but the counts if it is too long; all else is a ValueError."""
         try:
-            plain = json.loads(zlib.decompress(b64decode(packed, validate=True)))
+            if len(packed) > PACKED_LIMIT:
+                return cls({}, digest, counts)
+            unpacking = zlib.decompressobj()
+            text = unpacking.decompress(b64decode(packed, validate=True), UNPACKED_LIMIT)
+            if unpacking.unconsumed_tail:
+                return cls({}, digest, counts)
+            plain = json.loads(text)
             return cls({key: Entry.of_plain(key, each) for key, each in plain.items()}, digest)
-        except (zlib.error, TypeError, AttributeError) as error:
+        except (zlib.error, TypeError, AttributeError, RecursionError) as error:
             raise ValueError(f"That is no packed catalogue: {error}") from None
 
 
 NOTHING = Catalogue({}, "")
 """What was known before the first look."""
-
-
-@dataclass(frozen=True)
-class Change:
-    """A framework, or a criterion of it, that is new, gone or different.
-
-    :param texts: what was and what is, by the name of the field; None is absent
-    """
-
-    kind: Kind
-    framework: Entry
-    criterion: Entry | None = None
-    texts: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
-
-    @property
-    def title(self) -> str:
-        """What it is about, in few words."""
-        name = _cut(self.framework.title, SHORT)
-        if self.criterion:
-            name = f"{_cut(self.criterion.title, SHORT)} of {name}"
-        return f"{name}: {', '.join(self.texts)}" if self.texts else name
-
-
-@dataclass(frozen=True)
-class Difference:
-    """What differs between two catalogues."""
-
-    changes: tuple[Change, ...]
-
-    @property
-    def takes_away(self) -> bool:
-        """Something is gone; a service in trouble looks like that, too."""
-        return any(
-            each.kind == "removed" or any(after is None for _, after in each.texts.values())
-            for each in self.changes
-        )
-
-    @property
-    def framework_ids(self) -> list[str]:
-        """The frameworks that are there and are new or different, in them or in their criteria."""
-        gone = {each.framework.key for each in self.of_frameworks("removed")}
-        return list(
-            dict.fromkeys(each.framework.key for each in self.changes if each.framework.key not in gone)
-        )
-
-    def of_frameworks(self, kind: Kind) -> list[Change]:
-        """Return the changes of frameworks themselves."""
-        return [each for each in self.changes if each.kind == kind and each.criterion is None]
-
-    def of_criteria(self, kind: Kind) -> list[Change]:
-        """Return the changes of criteria of frameworks that were there before and still are."""
-        return [each for each in self.changes if each.kind == kind and each.criterion is not None]
-
-    @property
-    def summary(self) -> str:
-        """All of it in one line for people."""
-        kinds: tuple[Kind, ...] = ("added", "removed", "changed")
-        parts = [_count("framework", "frameworks", kind, self.of_frameworks(kind)) for kind in kinds]
-        parts += [_count("criterion", "criteria", kind, self.of_criteria(kind)) for kind in kinds]
-        return "; ".join(filter(None, parts)) or "nothing"
-
-
-def compare(before: Catalogue, after: Catalogue) -> Difference:
-    """Say what differs; a criterion of a framework that is new or gone is not told of by itself."""
-    if before.digest == after.digest:
-        return Difference(())
-    return Difference(tuple(_changes(before.frameworks, after.frameworks)))
-
-
-def _changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[Change]:
-    for kind, old, new in _pairs(before, after):
-        texts = _changed_texts(old, new) if kind == "changed" else {}
-        if kind != "changed" or texts:
-            yield Change(kind, new, None, texts)
-        if kind == "changed":
-            for inner, was, now in _pairs(old.criteria, new.criteria):
-                texts = _changed_texts(was, now) if inner == "changed" else {}
-                if inner != "changed" or texts:
-                    yield Change(inner, new, now, texts)
-
-
-def _pairs(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[tuple[Kind, Entry, Entry]]:
-    """Go through both; what is only on one side is given twice, what is on both may still be the same."""
-    for key in sorted({*before, *after}):
-        if key not in before:
-            yield "added", after[key], after[key]
-        elif key not in after:
-            yield "removed", before[key], before[key]
-        else:
-            yield "changed", before[key], after[key]
-
-
-def _changed_texts(before: Entry, after: Entry) -> dict[str, tuple[str | None, str | None]]:
-    texts = {name: (before.texts.get(name), after.texts.get(name)) for name in FIELDS}
-    return {name: (was, now) for name, (was, now) in texts.items() if was != now and was != _short(now)}
 
 
 def _criteria_of(criteria: Iterable[Criterion]) -> dict[str, Entry]:
@@ -194,11 +149,12 @@ def _criteria_of(criteria: Iterable[Criterion]) -> dict[str, Entry]:
 def _by_key(entries: Iterable[Entry]) -> dict[str, Entry]:
     """Sort entries by key; those that have the same one are told apart by a number."""
     found: dict[str, Entry] = {}
+    numbers: dict[str, int] = {}  # the last one of each key: not tried again, however many have it
     for entry in sorted(entries, key=lambda each: (each.key, _json(each.plain()))):
-        key, number = _text(entry.key), 1
+        key = name = _text(entry.key)
         while key in found:
-            number += 1
-            key = f"{_text(entry.key)} ({number})"
+            numbers[name] = numbers.get(name, 1) + 1
+            key = f"{name} ({numbers[name]})"
         found[key] = Entry(key, entry.texts, entry.criteria)
     return found
 
@@ -219,15 +175,16 @@ def _plain(entries: Mapping[str, Entry]) -> dict[str, Any]:
 
 def _shortened(plain: Mapping[str, Any]) -> dict[str, Any]:
     """Keep the beginning of each text, and by its hash whether it is still the same."""
-    return {key: _shortened(each) if isinstance(each, dict) else _short(each) for key, each in plain.items()}
+    return {key: _shortened(each) if isinstance(each, dict) else short(each) for key, each in plain.items()}
 
 
-def _short(text: str | None) -> str | None:
+def short(text: str | None) -> str | None:
+    """Return the beginning of a text, and by its hash whether it is still the same."""
     return text if text is None or len(text) <= SHORT else f"{text[:SHORT]}… #{_hash(text)[:16]}"
 
 
-def _pack(plain: Mapping[str, Any]) -> str:
-    return b64encode(zlib.compress(_json(plain).encode(), 9)).decode()
+def _pack(text: str) -> str:
+    return b64encode(zlib.compress(text.encode(), 9)).decode()
 
 
 def _json(value: Any) -> str:
@@ -238,13 +195,10 @@ def _hash(value: Any) -> str:
     return sha256(_json(value).encode()).hexdigest()
 
 
-def _cut(text: str, length: int) -> str:
-    return text if len(text) <= length else f"{text[: length - 1]}…"
-
-
-def _count(one: str, many: str, kind: str, changes: list[Change]) -> str:
-    if not changes:
-        return ""
-    names = ", ".join(each.title for each in changes[:NAMED])
-    more = f" and {len(changes) - NAMED} more" if len(changes) > NAMED else ""
-    return f"{len(changes)} {one if len(changes) == 1 else many} {kind} ({names}{more})"
+def _digest(entries: Mapping[str, Entry]) -> str:
+    """Return the hash of all, piece by piece: as one text it may be many megabytes."""
+    digest = sha256(b"{")
+    for number, key in enumerate(sorted(entries)):
+        digest.update(f"{',' if number else ''}{_json(key)}:{_json(entries[key].plain())}".encode())
+    digest.update(b"}")
+    return digest.hexdigest()

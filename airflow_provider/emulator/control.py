@@ -96,6 +96,7 @@ class Control(ABC):
         reset: str | None = None,
         delay: float = 0.0,
         stall: float = 0.0,
+        drip: float = 0.0,
         html: bool = False,
         body: Any = None,
         content_type: str | None = None,
@@ -113,9 +114,10 @@ class Control(ABC):
             `middle` of the answer's body
         :param delay: wait so many seconds before anything else
         :param stall: pause so many seconds in the middle of the answer's body
+        :param drip: send the answer's body one byte at a time, and pause so many seconds after each
         :param html: answer with an HTML page, as proxies do
         :param body: answer with this text or JSON value
-        :param location: put this into the Location header of the real answer
+        :param location: put this into the Location header of the answer; with `status=302` it is a redirect
         :param done: carry the operation out before answering with `status`, `html` or `body`
         :param times: so many calls; None is until the fault is lifted
         :param skip: let so many calls pass first
@@ -128,6 +130,7 @@ class Control(ABC):
             reset=reset,
             delay=delay,
             stall=stall,
+            drip=drip,
             html=html,
             body=body,
             content_type=content_type,

@@ -132,6 +132,18 @@ class Inventory(Control):
         """Add another partner; return its subject. Without the scope `compliance` it may do nothing."""
         return self._state.identity.add_account(username, password, scope).subject
 
+    @on_loop
+    def change_password(self, password: str, *, username: str | None = None) -> None:
+        """Give a user another password and end all sessions; the connection has the new password then."""
+        state = self._state
+        name = username or state.settings.username
+        if name not in state.identity.accounts:
+            raise KeyError(f"There is no user {name}.")
+        state.identity.accounts[name].password = password
+        state.identity.revoke()
+        if name == state.settings.username:
+            state.settings = state.settings.change(password=password)
+
     # -- catalogue
 
     @on_loop

@@ -19,6 +19,9 @@ class Settings:
     :param jobs: how jobs and assessments advance: `instant`, `polls:N`, `seconds:N` or `manual`
     :param seed: decides which odd but legal forms the answers take
     :param quirks: whether answers take odd but legal forms at all
+    :param naive_times: write times without a zone, as Java's LocalDateTime does
+    :param visible: when a submitted job can be found, 404 before: `instant`, `polls:N` or `seconds:N`
+    :param refresh_lag: so many looks after a refresh still show the state before it
     :param latency: added to every answer
     :param concurrency: with more requests than this in flight, the others get 429
     :param max_batch: with more uuids than this, a batch status request gets 413
@@ -38,6 +41,9 @@ class Settings:
     jobs: str = "instant"
     seed: int = 0
     quirks: bool = True
+    naive_times: bool = False
+    visible: str = "instant"
+    refresh_lag: int = 0
     username: str = "partner"
     password: str = "partner-password"  # noqa: S105 a demo account of a loopback tool, printed at the start
     client_id: str = "airflow"
@@ -65,6 +71,8 @@ class Settings:
         if self.base_path and (not self.base_path.startswith("/") or self.base_path.endswith("/")):
             raise ValueError(f"base_path must look like '/prefix', not {self.base_path!r}.")
         Progress.parse(self.jobs)
+        if Progress.parse(self.visible, "visible").kind == "manual":
+            raise ValueError("visible must be instant, polls:N or seconds:N.")
         for entry, path in self.endpoints.items():
             if entry not in ENDPOINTS:
                 raise ValueError(f"endpoints has no entry {entry!r}. There are: {', '.join(ENDPOINTS)}.")

@@ -259,7 +259,8 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             raise without_retries(ComplianceError(problem)) from error
 
 
+@ends_task
 def _ledger(context: Context) -> Ledger:
     from airflow_provider.review.ledger import Ledger
 
-    return Ledger(context.get("task_state_store"))
+    return Ledger(context.get("task_state_store"), context["ti"].try_number)

@@ -12,7 +12,7 @@ from airflow_provider.exceptions import (
     ComplianceRefusedError,
     ComplianceUncertainError,
 )
-from airflow_provider.review.ledger import SENDING, Ledger
+from airflow_provider.review.ledger import Ledger
 
 # These say something about one feedback; every other error would meet the next one, too.
 ABOUT_ONE = (ComplianceInputError, ComplianceNotFoundError, ComplianceRefusedError)
@@ -23,11 +23,10 @@ def send(submit: Callable[..., None], ledger: Ledger, log: Any) -> list[dict[str
     refused: list[str] = []
     for feedback in ledger.feedback:
         number = feedback["assessment_response_id"]
-        if outcome := ledger.outcome(feedback):
+        if outcome := ledger.begin(feedback):
             if outcome == "uncertain":
                 log.warning("Feedback on response %s may have been taken before: not sent again.", number)
             continue
-        ledger.note(feedback, SENDING)
         try:
             submit(**feedback)
         except ComplianceUncertainError as error:

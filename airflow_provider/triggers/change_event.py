@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from hashlib import sha256
 from os.path import commonprefix
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from airflow_provider.client.catalogue import Catalogue, Change, Difference, Entry, Kind
+    from airflow_provider.client.catalogue import Catalogue, Entry
+    from airflow_provider.client.comparison import Change, Difference, Kind
 
 TEXT_SHOWN = 200  # characters of each text
 LEAD = 40  # characters of a long text to show before the first difference
 DETAILS_SHOWN = 16_000  # characters of JSON for all details together
 IDS_SHOWN = 500
+IDS_LENGTH = 10_000  # characters of JSON for all ids together
 
+T = TypeVar("T")
 KINDS: tuple[Kind, ...] = ("added", "removed", "changed")
 
 
@@ -29,6 +33,7 @@ def payload(
 ) -> dict[str, Any]:
     """Return the payload of the event: ids, names, and excerpts of texts that have changed."""
     ids = difference.framework_ids
+    shown = _fitting(ids[:IDS_SHOWN], IDS_LENGTH)
     event: dict[str, Any] = {
         "id": change_id(before, after),
         "conn_id": conn_id,
@@ -36,27 +41,37 @@ def payload(
         "noticed_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "first_sight": not before.digest,
         "possible_repeat": may_be_known,
-        "framework_ids": [_cut(each) for each in ids[:IDS_SHOWN]],
+        "details_known": not difference.overview,
+        "framework_ids": shown,
         "frameworks": {kind: [] for kind in KINDS},
         "criteria": {kind: [] for kind in KINDS},
-        "left_out": len(ids[IDS_SHOWN:]),
+        "left_out": len(ids) - len(shown),
     }
-    room = DETAILS_SHOWN
-    for change in difference.changes:
-        place, detail = (
-            ("criteria", _criterion(change)) if change.criterion else ("frameworks", _framework(change))
-        )
-        room -= len(json.dumps(detail))
-        if room < 0:
-            event["left_out"] += 1
-        else:
-            event[place][change.kind].append(detail)
+    details = _fitting((_detail(each) for each in difference.changes), DETAILS_SHOWN)
+    for change, (place, detail) in zip(difference.changes, details, strict=False):
+        event[place][change.kind].append(detail)
+    event["left_out"] += len(difference.changes) - len(details)
     return event
+
+
+def _fitting(values: Iterable[T], room: int) -> list[T]:
+    """Return the first values, as many as have room as JSON."""
+    fitting = []
+    for value in values:
+        room -= len(json.dumps(value))
+        if room < 0:
+            break
+        fitting.append(value)
+    return fitting
+
+
+def _detail(change: Change) -> tuple[str, dict[str, Any]]:
+    return ("criteria", _criterion(change)) if change.criterion else ("frameworks", _framework(change))
 
 
 def _framework(change: Change) -> dict[str, Any]:
     told = {"id": _cut(change.framework.key), **_names(change.framework)}
-    return {**told, **(_texts(change) if change.texts else {"criteria": len(change.framework.criteria)})}
+    return {**told, **(_texts(change) if change.texts else {"criteria": change.framework.criteria_count})}
 
 
 def _criterion(change: Change) -> dict[str, Any]:

@@ -111,7 +111,9 @@ class Looks:
         while True:
             pause = self.poll_interval
             try:
-                look = self._last = self._seen(Catalogue.of(await self._frameworks()))
+                frameworks = await self._frameworks()
+                # A large catalogue takes seconds, in which the triggerer has others to serve.
+                look = self._last = self._seen(await asyncio.to_thread(Catalogue.of, frameworks))
             except Exception as error:
                 # Whatever it is: a watcher that ends is started again by Airflow at once, without any pause.
                 self._trouble.goes_on(error)

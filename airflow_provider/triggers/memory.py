@@ -38,12 +38,13 @@ class Note:
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON can hold it; a person may want to look at it, too."""
+        packed = self.catalogue.pack()
         return {
             "at": self.at,
-            "frameworks": len(self.catalogue.frameworks),
+            "frameworks": self.catalogue.framework_count,
             "criteria": self.catalogue.criteria_count,
             "digest": self.catalogue.digest,
-            "packed": self.catalogue.pack(),
+            **({"packed": packed} if packed is not None else {}),
             **({"claim": asdict(self.claim)} if self.claim else {}),
         }
 
@@ -51,7 +52,12 @@ class Note:
     def of_plain(cls, plain: dict[str, Any]) -> Note:
         """Read what `plain` wrote; anything else is a ValueError."""
         try:
-            catalogue = Catalogue.unpack(plain["packed"], str(plain["digest"]))
+            digest, counts = str(plain["digest"]), (int(plain["frameworks"]), int(plain["criteria"]))
+            catalogue = (
+                Catalogue.unpack(plain["packed"], digest, counts)
+                if "packed" in plain
+                else Catalogue({}, digest, counts)
+            )
             claim = plain.get("claim")
             known = Claim(str(claim["change"]), str(claim["by"]), float(claim["at"])) if claim else None
             return cls(catalogue, float(plain["at"]), known)

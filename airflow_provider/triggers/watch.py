@@ -8,7 +8,8 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from airflow_provider.client.catalogue import NOTHING, Catalogue, compare
+from airflow_provider.client.catalogue import NOTHING, Catalogue
+from airflow_provider.client.comparison import compare
 from airflow_provider.triggers.change_event import change_id, payload
 from airflow_provider.triggers.looks import Look, Trouble
 from airflow_provider.triggers.memory import Memory, Note
@@ -88,15 +89,15 @@ class Watch:
         if claim and claim.by != self._me and time.time() - claim.at < CLAIM_LIFE:
             return None  # somebody else is about to tell, or has just died
         before, now = note.catalogue, look.catalogue
-        difference = compare(before, now)
-        if not difference.changes:
+        difference = await asyncio.to_thread(compare, before, now)
+        if not difference:
             if claim or before.digest != now.digest:
                 await self._remember(now)
             return None
         if before.digest and not look.is_sure(self._poll_interval, difference.takes_away):
             return None
         change = change_id(before, now)
-        await self._memory.write(note.claimed(change, self._me).plain())
+        await self._write(note.claimed(change, self._me))
         await asyncio.sleep(CLAIM_SECONDS)
         note_now = await self._note()
         if not note_now or not note_now.claim or note_now.claim.by != self._me:
@@ -104,7 +105,7 @@ class Watch:
         self._sent, self._is_stored = now, False
         may_be_known = claim is not None and claim.change == change
         log.info("The frameworks of '%s' have changed: %s.", self._conn_id, difference.summary)
-        return payload(difference, before, now, self._conn_id, may_be_known)
+        return await asyncio.to_thread(payload, difference, before, now, self._conn_id, may_be_known)
 
     async def _settle(self) -> None:
         if self._sent:
@@ -112,7 +113,11 @@ class Watch:
             self._sent, self._is_stored = None, False
 
     async def _remember(self, catalogue: Catalogue) -> None:
-        await self._memory.write(Note(catalogue).plain())
+        await self._write(Note(catalogue))
+
+    async def _write(self, note: Note) -> None:
+        # A large catalogue takes seconds, in which the triggerer has others to serve.
+        await self._memory.write(await asyncio.to_thread(note.plain))
 
     async def _note(self) -> Note | None:
         plain = await self._memory.read()

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import random
+import tracemalloc
+import zlib
+from base64 import b64encode
 from typing import Any
 
 import pytest
@@ -11,9 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client import catalogue as module
-from airflow_provider.client.catalogue import NOTHING, Catalogue, Difference, compare
+from airflow_provider.client.catalogue import NOTHING, Catalogue
+from airflow_provider.client.comparison import Difference, compare
 from airflow_provider.client.models import Framework
 from airflow_provider.triggers.change_event import DETAILS_SHOWN, IDS_SHOWN, TEXT_SHOWN, change_id, payload
+from tests.support.effort import growth
 
 
 def catalogue(*frameworks: dict[str, Any]) -> Catalogue:
@@ -131,7 +136,7 @@ def test_what_no_database_takes_is_replaced() -> None:
 
 def test_a_packed_catalogue_is_the_same_when_it_is_unpacked() -> None:
     one = catalogue(dora(), GDPR)
-    assert Catalogue.unpack(one.pack(), one.digest) == one
+    assert Catalogue.unpack(str(one.pack()), one.digest) == one
 
 
 @pytest.mark.parametrize("packed", ["", "%", "YWJj", "eJyLjgUAARUAuQ==", "eJyrVkpUslJQSlaqBQAQXALs", None])
@@ -148,13 +153,132 @@ def test_a_large_catalogue_is_remembered_short_and_still_compared_exactly(
     criteria = [{"codeName": f"C{number}", "description": text} for number, text in enumerate(texts)]
     one = catalogue(dora(criteria=criteria))
     monkeypatch.setattr(module, "PACKED_LIMIT", 40_000)
-    assert len(one.pack()) < 40_000
-    remembered = Catalogue.unpack(one.pack(), one.digest)
+    packed = str(one.pack())
+    assert len(packed) < 40_000
+    remembered = Catalogue.unpack(packed, one.digest)
     assert remembered != one
     assert not compare(remembered, one).changes
     criteria[7]["description"] += "!"
     (change,) = compare(remembered, catalogue(dora(criteria=criteria))).changes
     assert change.title == "C7 of DORA: description"
+
+
+def many(count: int) -> list[dict[str, Any]]:
+    """Return frameworks with texts that no compression makes small."""
+    dice = random.Random(1)
+    texts = [f"{dice.getrandbits(800):x}" for _ in range(count)]
+    criteria = [{"codeName": f"C{number}", "description": text} for number, text in enumerate(texts)]
+    return [{"id": each, "name": f"Name {each}", "criteria": criteria[each::9]} for each in range(9)]
+
+
+def test_where_there_are_many_criteria_it_is_still_known_which_frameworks_are_different() -> None:
+    frameworks = many(9_000)
+    one = catalogue(*frameworks)
+    packed = one.pack()
+    assert packed is not None
+    assert len(packed) <= module.PACKED_LIMIT
+    remembered = Catalogue.unpack(packed, one.digest)
+    assert not compare(remembered, one)
+    assert remembered.criteria_count == one.criteria_count == 9_000
+    frameworks[4]["criteria"][7]["description"] += "!"
+    del frameworks[8]
+    event = told(remembered, catalogue(*frameworks, {**GDPR, "id": 77}))
+    assert (
+        event["summary"]
+        == "1 framework added (GDPR); 1 framework removed (Name 8); 1 framework changed (Name 4)"
+    )
+    assert event["framework_ids"] == ["4", "77"]
+    assert event["frameworks"]["changed"][0] == {
+        "id": "4",
+        "code_name": None,
+        "name": "Name 4",
+        "criteria": 1_000,
+    }
+    assert event["frameworks"]["removed"][0]["criteria"] == 1_000
+
+
+def test_a_change_without_details_may_take_something_away() -> None:
+    frameworks = many(9_000)
+    remembered = remembered_of(catalogue(*frameworks))
+    frameworks[4]["criteria"].append({"name": "New"})
+    assert compare(remembered, catalogue(*frameworks)).takes_away
+
+
+def remembered_of(one: Catalogue) -> Catalogue:
+    packed = one.pack()
+    return one.counted() if packed is None else Catalogue.unpack(packed, one.digest)
+
+
+def test_of_any_number_of_frameworks_a_change_is_noticed_and_all_that_may_be_different_are_named() -> None:
+    dice = random.Random(1)
+    frameworks = [{"id": number, "name": f"{dice.getrandbits(80):x}"} for number in range(5_000)]
+    one = catalogue(*frameworks)
+    assert one.pack() is None
+    remembered = one.counted()
+    assert not compare(remembered, one)
+    difference = compare(remembered, catalogue(*frameworks[1:], GDPR))
+    assert difference
+    assert difference.takes_away
+    event = told(remembered, catalogue(*frameworks[3:], dora()))
+    assert event["summary"] == (
+        "5,000 frameworks before, 4,998 now; 0 criteria before, 2 now (too many to know which are different)"
+    )
+    assert not event["details_known"]
+    assert event["framework_ids"][:3] == ["1", "10", "100"]
+    assert len(event["framework_ids"]) + event["left_out"] == 4_998
+    assert len(json.dumps(event)) < DETAILS_SHOWN
+
+
+def test_too_much_is_not_even_tried_to_be_packed(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = catalogue(*[{"id": number} for number in range(200)])
+    monkeypatch.setattr(module, "UNPACKED_LIMIT", 199)
+    monkeypatch.setattr(module, "_plain", lambda _: pytest.fail("not even as JSON"))
+    assert one.pack() is None
+
+
+@pytest.mark.parametrize("size", [1 << 21, 1 << 27])
+def test_a_bomb_is_unpacked_only_so_far(size: int) -> None:
+    packed = b64encode(zlib.compress(b" " * size)).decode()
+    tracemalloc.start()
+    try:
+        known = Catalogue.unpack(packed, "d", (7, 8))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
+    assert (known.digest, known.criteria_count, known.framework_count) == ("d", 8, 7)  # but no details
+
+
+def test_a_memory_that_an_earlier_version_made_too_long_is_of_use_still() -> None:
+    known = Catalogue.unpack("A" * (module.PACKED_LIMIT + 4), "d", (7, 8))
+    assert compare(known, catalogue(GDPR)).takes_away
+
+
+def test_deep_nesting_is_no_packed_catalogue() -> None:
+    with pytest.raises(ValueError, match="no packed catalogue"):
+        Catalogue.unpack(b64encode(zlib.compress(b'{"a":' * 50_000)).decode(), "")
+
+
+def test_frameworks_of_one_name_are_told_apart_in_linear_time() -> None:
+    def tell_apart(count: int) -> None:
+        catalogue(*[{"name": "x", "description": str(number)} for number in range(count)])
+
+    assert growth(tell_apart, 1_000, 4_000) < 8  # 16 where it is quadratic
+
+
+def test_names_that_look_like_numbered_ones_are_told_apart_too() -> None:
+    found = catalogue({"name": "x"}, {"name": "x"}, {"name": "x (2)"}).frameworks
+    assert [(key, each.title) for key, each in found.items()] == [
+        ("x", "x"),
+        ("x (2)", "x"),
+        ("x (2) (2)", "x (2)"),
+    ]
+
+
+def test_ids_of_an_event_are_whole_and_bounded() -> None:
+    event = told(NOTHING, catalogue(*[{"id": f"{number}" + "\N{SNOWMAN}" * 500} for number in range(100)]))
+    assert len(json.dumps(event)) < 2 * DETAILS_SHOWN + 5_000
+    assert all(each.endswith("\N{SNOWMAN}" * 500) for each in event["framework_ids"])
 
 
 def test_long_texts_are_shown_from_where_they_differ() -> None:
@@ -226,9 +350,8 @@ def test_what_is_remembered_in_short_is_compared_as_if_it_were_whole(
     first: list[Any], second: list[Any]
 ) -> None:
     before, after = catalogue(*first), catalogue(*second)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "PACKED_LIMIT", 0)
-        remembered = Catalogue.unpack(before.pack(), before.digest)
+    short = module._pack(module._json(module._shortened(module._plain(before.frameworks))))
+    remembered = Catalogue.unpack(short, before.digest)
     assert [each.title for each in compare(remembered, after).changes] == [
         each.title for each in compare(before, after).changes
     ]

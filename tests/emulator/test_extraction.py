@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from airflow_provider.emulator import extraction
 from airflow_provider.emulator.extraction import ExtractionError, extract_docx, extract_html, extract_pdf
 from tests.emulator.documents import W, make_docx, make_pdf
 from tests.emulator.raw import CONTENT, Raw
+from tests.support.effort import growth
 
 if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator
@@ -81,6 +83,139 @@ def test_a_docx_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(extraction, "MAX_XML", 2**20)
     with pytest.raises(ExtractionError, match="unpacks to more than 1 MiB"):
         extract_docx(io.BytesIO(make_docx("a" * 2**21)))
+
+
+def docx_of(xml: str) -> io.BytesIO:
+    return io.BytesIO(make_docx(xml=f"<w:document {W}><w:body>{xml}</w:body></w:document>"))
+
+
+@pytest.mark.parametrize(
+    ("xml", "size"),
+    [
+        ("<w:p><w:r><w:t>x{}x</w:t></w:r></w:p>", 8_000),
+        ("<w:p><w:r>{}</w:r></w:p>", 16_000),
+    ],
+    ids=["blanks", "empty elements"],
+)
+def test_the_work_for_a_docx_grows_as_the_document_does(xml: str, size: int) -> None:
+    piece = "<w:x/>" if "<w:t>" not in xml else " "
+
+    assert growth(lambda number: extract_docx(docx_of(xml.format(piece * number))), size, 4 * size) < 8
+
+
+def test_a_docx_is_read_without_keeping_what_was_read() -> None:
+    def peak(count: int) -> int:
+        source = docx_of("<w:p/>" * count)
+        tracemalloc.start()
+        try:
+            extract_docx(source)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(80_000) < peak(8_000) + 5_000_000  # elements kept would be 100 bytes and more each
+
+
+def test_a_docx_of_too_many_elements_is_refused_and_the_job_says_why(
+    monkeypatch: pytest.MonkeyPatch, raw: Raw
+) -> None:
+    monkeypatch.setattr(extraction, "MAX_ELEMENTS", 1_000)
+    uuid = raw.submit(docx_of("<w:p/>" * 1_000).getvalue(), "a.docx")
+    [record] = raw.batch(uuid)
+
+    assert (record["status"], record["error"]) == (
+        "FAILED",
+        "The DOCX document has more than 1,000 elements.",
+    )
+
+
+def test_one_long_piece_of_a_docx_is_not_read_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Expat before 2.6 begins a comment or a tag from its start with each piece that it is given."""
+    source = docx_of(f"<!--{'x' * 3_000_000}-->")
+    reads: list[int] = []
+    read = extraction._Limited.read
+
+    def counted(self: extraction._Limited, size: int = -1) -> bytes:
+        reads.append(size)
+        return read(self, size)
+
+    monkeypatch.setattr(extraction._Limited, "read", counted)
+    extract_docx(source)
+
+    assert len(reads) <= 3
+
+
+def test_an_archive_with_a_huge_directory_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for number in range(100):
+            archive.writestr(f"{number}.xml", "")
+    monkeypatch.setattr(extraction, "MAX_DIRECTORY", 1_000)
+    monkeypatch.setattr(zipfile, "ZipFile", lambda _: pytest.fail("it was read"))
+
+    with pytest.raises(ExtractionError, match="directory of the ZIP archive is larger than 1,000 bytes"):
+        extract_docx(data)
+
+
+def test_a_zip64_archive_is_refused() -> None:
+    data = make_docx("x")
+    end = data.rindex(b"PK\5\6")
+
+    with pytest.raises(ExtractionError, match="ZIP64"):
+        extract_docx(io.BytesIO(data[:end] + b"PK\6\7" + bytes(16) + data[end:]))
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_docx_is_not_packed_in_ways_that_word_does_not_know(method: int) -> None:
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w", method) as archive:
+        archive.writestr("word/document.xml", "<x/>")
+
+    with pytest.raises(ExtractionError, match=r"damaged: .*packed in an unknown way"):
+        extract_docx(data)
+
+
+def test_damaged_compression_says_so() -> None:
+    data = bytearray(make_docx("word " * 5_000))
+    data[data.index(b"word/document.xml") + 60] ^= 0xFF
+
+    with pytest.raises(ExtractionError, match="damaged"):
+        extract_docx(io.BytesIO(bytes(data)))
+
+
+def test_the_work_for_blanks_in_a_pdf_grows_as_the_text_does() -> None:
+    assert growth(lambda number: extraction.tidy_page("x" + " " * number + "x"), 10_000, 40_000) < 8
+
+
+def test_a_pdf_with_too_much_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "MAX_TEXT", 20)
+    assert extract_pdf(io.BytesIO(make_pdf("0123456789"))) == "0123456789"
+    with pytest.raises(ExtractionError, match="more than 20 characters"):
+        extract_pdf(io.BytesIO(make_pdf("0123456789", "0123456789", "0123456789")))
+
+
+@pytest.mark.parametrize("page", ["<div>", "<b></p>", "<div></b>", "<i><b></i>"])
+def test_a_page_nested_too_deep_is_refused(page: str) -> None:
+    with pytest.raises(ExtractionError, match="nested more than 5,000 elements deep"):
+        extract_html(page.encode() * 10_001)
+
+
+def test_a_page_with_an_element_of_too_many_attributes_is_refused() -> None:
+    attributes = " ".join(f"a{number}" for number in range(5_001))
+    with pytest.raises(ExtractionError, match="more than 5,000 attributes"):
+        extract_html(f"<p {attributes}>".encode())
+
+
+def test_a_page_of_too_many_elements_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "MAX_ELEMENTS", 1_000)
+    with pytest.raises(ExtractionError, match="more than 1,000 elements"):
+        extract_html(b"<br>" * 1_001)
+
+
+def test_long_but_honest_pages_are_read() -> None:
+    rows = b"<tr><td>a<td>b" * 6_000
+    items = b"<p>one<br><img src='x'>" * 6_000 + b"<ul>" + b"<li>x" * 6_000 + b"</ul>"
+    assert len(extract_html(b"<table>" + rows + b"</table>" + items).split("\n")) == 3 * 6_000
 
 
 def test_a_page_gives_its_title_and_its_visible_text_block_by_block() -> None:

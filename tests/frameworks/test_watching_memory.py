@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.client import catalogue as catalogue_module
 from airflow_provider.compat import THERE_ARE_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import framework as trigger_module
@@ -262,6 +263,31 @@ def test_an_event_that_could_not_be_remembered_is_not_told_again(
 
     assert len(asyncio.run(scenario())) == 1
     assert store.note["frameworks"] == 3
+
+
+def test_of_a_catalogue_too_large_to_remember_every_change_is_told_once(
+    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_module, "PACKED_LIMIT", 10)
+
+    async def scenario() -> list[dict[str, Any]]:
+        fired: list[dict[str, Any]] = []
+        for change in ("A", "B", ""):
+            async with running(shares, watcher(), store) as triggerer:
+                await until(lambda: len(fired) == "AB".find(change) or triggerer.events or not change)  # noqa: B023
+                await settled(store)
+                await looked(service)
+                fired += triggerer.fired
+            if change:
+                add(service, change)
+        return fired
+
+    first, second = asyncio.run(scenario())
+    assert "packed" not in store.note
+    assert store.note["frameworks"] == 4
+    assert first["summary"].startswith("2 frameworks before, 3 now")
+    assert second["framework_ids"] == ["1", "2", "A", "B"]
+    assert not second["details_known"]
 
 
 @pytest.mark.parametrize("odd", [{"at": 1}, {"at": 1, "packed": "?", "digest": "x"}, {"claim": 7}])

@@ -22,6 +22,7 @@ class Fault:
     reset: str | None = None
     delay: float = 0.0
     stall: float = 0.0
+    drip: float = 0.0
     html: bool = False
     body: Any = None
     content_type: str | None = None
@@ -59,11 +60,11 @@ class Faults:
             raise ValueError(f"status must be from 200 to 599, not {fault.status}.")
         if fault.remaining is not None and fault.remaining < 1:
             raise ValueError("times must be at least 1, or None for always.")
-        if fault.skip < 0 or fault.delay < 0 or fault.stall < 0:
-            raise ValueError("skip, delay and stall must not be negative.")
-        changes = (fault.replaces_answer, fault.reset, fault.delay, fault.stall, fault.location)
+        if min(fault.skip, fault.delay, fault.stall, fault.drip) < 0:
+            raise ValueError("skip, delay, stall and drip must not be negative.")
+        changes = (fault.replaces_answer, fault.reset, fault.delay, fault.stall, fault.drip, fault.location)
         if not any(changes):
-            raise ValueError("Say what goes wrong: status, reset, delay, stall, html, body or location.")
+            raise ValueError("Say what goes wrong: status, reset, delay, stall, drip, html, body, location.")
         fault.id = next(self._ids)
         self.active.append(fault)
         return fault

@@ -44,11 +44,19 @@ class Job:
     hurried: bool = False
     charset: str = "utf-8"
     size: int = 0
+    unseen: int = 0
+    lag: int | None = None
+
+    def is_visible(self, visible: Progress, now: float) -> bool:
+        """Whether the service finds the job already."""
+        if visible.kind == "polls":
+            return self.unseen >= visible.amount
+        return visible.phase(0, now - self.created) == "DONE"
 
     def restart(self, now: float, sabotage: str | None) -> None:
         """Begin (again) to process. Only a page is read anew: the text of a file does not change."""
         self.started, self.looks, self.finished, self.forced = now, 0, None, None
-        self.sabotage, self.hurried = sabotage, False
+        self.sabotage, self.hurried, self.lag = sabotage, False, None
         if self.source_type == "URL":
             self.outcome = None
 

@@ -18,7 +18,7 @@ class Progress:
 
     @staticmethod
     @functools.cache
-    def parse(text: str) -> Progress:
+    def parse(text: str, name: str = "jobs") -> Progress:
         """Read `instant`, `polls:N`, `seconds:N` or `manual`."""
         kind, colon, amount = text.partition(":")
         try:
@@ -31,7 +31,7 @@ class Progress:
                     return Progress(kind, float(amount))
         except ValueError:
             pass
-        raise ValueError(f"jobs must be instant, polls:N, seconds:N or manual, not {text!r}.")
+        raise ValueError(f"{name} must be instant, polls:N, seconds:N or manual, not {text!r}.")
 
     def phase(self, looks: int, age: float) -> Phase:
         """Tell where a job stands that was looked at `looks` times and was submitted `age` seconds ago."""

@@ -19,6 +19,7 @@ from airflow_provider.emulator.memory.counters import Counters
 from airflow_provider.emulator.memory.faults import Faults
 from airflow_provider.emulator.memory.identity import Identity
 from airflow_provider.emulator.memory.jobs import Job, Outcome, Sabotage, Store
+from airflow_provider.emulator.memory.progress import Progress
 
 if TYPE_CHECKING:
     from airflow_provider.emulator.settings import Settings
@@ -91,7 +92,12 @@ class State:
         """Return a job of this partner; those of others do not exist for it."""
         self.prune()
         job = self.jobs.get(uuid)
-        return job if job is not None and job.subject == subject else None
+        if job is None or job.subject != subject:
+            return None
+        if not job.is_visible(Progress.parse(self.settings.visible), self.clock.now()):
+            job.unseen += 1
+            return None
+        return job
 
     def find_assessment(self, uuid: str, subject: str) -> Assessment | None:
         """Return an assessment of this partner."""

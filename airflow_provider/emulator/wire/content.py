@@ -102,10 +102,18 @@ async def refresh(request: web.Request) -> web.Response:
     if await request.read():
         raise RefusalError(400, "This operation takes no body")
     job = _find(request)
+    lag = context_of(request).state.settings.refresh_lag
+    if lag:
+        job.lag = lag
+    else:
+        _restart(request, job)
+    return _accepted(request, job)
+
+
+def _restart(request: web.Request, job: Job) -> None:
     context_of(request).state.restart_job(job)
     if job.source_type == "URL":
         context_of(request).processor.read_url(job)
-    return _accepted(request, job)
 
 
 def _find(request: web.Request) -> Job:
@@ -118,6 +126,10 @@ def _find(request: web.Request) -> Job:
 
 async def _look(request: web.Request, jobs: list[Job]) -> None:
     for job in jobs:
+        if job.lag == 0:
+            _restart(request, job)
+        elif job.lag is not None:
+            job.lag -= 1
         job.looks += 1
     await context_of(request).processor.settle(jobs)
 

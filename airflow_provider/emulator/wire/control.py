@@ -113,6 +113,7 @@ ROUTES = [
     _route("POST", "tokens/expire", _call("expire_tokens", body=True)),
     _route("POST", "tokens/revoke", _call("revoke_tokens", body=True)),
     _route("POST", "users", _call("add_user", body=True)),
+    _route("POST", "users/password", _call("change_password", body=True)),
     _route("POST", "users/unlock", _call("unlock_users", body=True)),
     _route("GET", "frameworks", _call("frameworks")),
     _route("PUT", "frameworks", _call("set_frameworks", body=True)),

@@ -41,8 +41,7 @@ async def send_in_halves(
     request: web.Request, response: web.StreamResponse, *, pause: float, then_reset: bool
 ) -> web.StreamResponse:
     """Send half of the body, then pause, then reset the connection or send the rest."""
-    body = response.body if isinstance(response, web.Response) else None
-    data = bytes(body) if isinstance(body, bytes | bytearray) else b""
+    data = _body_of(response)
     halves = web.StreamResponse(status=response.status, headers=response.headers)
     # Even an answer without a body must be able to break off in the middle.
     halves.content_length = len(data) + (1 if then_reset and not data else 0)
@@ -56,6 +55,27 @@ async def send_in_halves(
         await halves.write(data[len(data) // 2 :])
         await halves.write_eof()
     return halves
+
+
+async def send_in_drops(
+    request: web.Request, response: web.StreamResponse, *, pause: float
+) -> web.StreamResponse:
+    """Send the body byte by byte, with a pause after each; end when the client goes away."""
+    data = _body_of(response)
+    drops = web.StreamResponse(status=response.status, headers=response.headers)
+    drops.content_length = len(data)
+    with suppress(ConnectionError):
+        await drops.prepare(request)
+        for at in range(len(data)):
+            await drops.write(data[at : at + 1])
+            await asyncio.sleep(pause)
+        await drops.write_eof()
+    return drops
+
+
+def _body_of(response: web.StreamResponse) -> bytes:
+    body = response.body if isinstance(response, web.Response) else None
+    return bytes(body) if isinstance(body, bytes | bytearray) else b""
 
 
 def reset_connection(request: web.Request) -> None:

@@ -14,7 +14,7 @@ from multidict import CIMultiDict
 from airflow_provider.emulator.memory.identity import TokenError
 from airflow_provider.emulator.operations import LOGIN, OPERATIONS, OTHER, REFRESH_TOKEN
 from airflow_provider.emulator.wire.answers import SUBJECT, RefusalError, context_of, error_answer
-from airflow_provider.emulator.wire.faulty import answer_of, reset_connection, send_in_halves
+from airflow_provider.emulator.wire.faulty import answer_of, reset_connection, send_in_drops, send_in_halves
 from airflow_provider.emulator.wire.quirks import mix_case
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ async def _serve_with(
         response.headers["Location"] = fault.location
     if fault.reset == "after":
         return _reset(request, operation)
+    if fault.drip:
+        return await send_in_drops(request, _count(request, operation, response), pause=fault.drip)
     if fault.reset == "middle" or fault.stall:
         if fault.reset:
             _count(request, operation, response, RESET)

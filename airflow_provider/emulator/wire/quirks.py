@@ -25,6 +25,8 @@ def format_time(state: State, seconds: float | None) -> str | None:
     """Write a point in time as one of the forms that RFC 3339 allows."""
     if seconds is None:
         return None
+    if state.settings.naive_times:
+        return datetime.fromtimestamp(seconds, UTC).replace(tzinfo=None).isoformat()
     millis = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
     # All forms stand for the same moment: a record must not change from one answer to the next.
     forms = (f"{millis}Z", f"{millis}000Z", f"{millis}000000Z", f"{millis}+00:00")

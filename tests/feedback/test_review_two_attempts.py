@@ -1,0 +1,201 @@
+"""Two attempts of a review at once: one that Airflow took for dead, and its retry."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from threading import Condition, Thread
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.compat import awaiting_input
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.review.form import Answers
+from airflow_provider.review.ledger import Ledger
+from airflow_provider.review.sending import send
+from tests.feedback.desk import Desk, Made, sent
+from tests.support.attempts import StateStore
+
+pytestmark = pytest.mark.skipif(awaiting_input() is None, reason="there is no task state store before 3.3")
+
+ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
+log = logging.getLogger(__name__)
+
+
+class Interrupted(StateStore):
+    """A store that lets something else happen before one of its operations."""
+
+    def __init__(self, operation: int, event: Callable[[], None]) -> None:
+        super().__init__()
+        self.left, self.event = operation, event
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.event()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._count()
+        return super().get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        self._count()
+        super().set(key, value)
+
+
+def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
+    service: Emulator, desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = ComplianceHook.submit_feedback
+    retries: list[Any] = []
+
+    def slowly(self: Any, *args: Any, **feedback: Any) -> None:
+        if not retries:
+            retries.append(None)
+            retries.append(desk.run(Made()))
+        submit(self, *args, **feedback)
+
+    monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
+    with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over") as caught:
+        desk.run(Made(), ANSWER)
+    assert isinstance(caught.value, AirflowFailException)  # nobody retries on behalf of a dead attempt
+    assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
+    assert [each["outcome"] for each in retries[1]] == ["uncertain", "sent", "sent"]
+    assert [each["outcome"] for each in desk.run(Made())] == ["sent"] * 3
+
+
+@pytest.mark.parametrize("operation", range(1, 36, 2))
+def test_a_retry_at_any_moment_of_a_review_sends_nothing_twice(
+    service: Emulator, desk: Desk, operation: int
+) -> None:
+    desk.store = store = Interrupted(operation, lambda: desk.run(Made(), ANSWER))
+    try:
+        desk.run(Made(), ANSWER)
+    except exc.ComplianceError as error:
+        assert "has taken over" in str(error)
+    store.left = 0
+    arrived = Counter(each[1] for each in sent(service))
+    assert max(arrived.values()) == 1
+    outcomes = {each["assessment_response_id"]: each["outcome"] for each in desk.run(Made(), ANSWER)}
+    assert sorted(outcomes) == [1, 2, 3]
+    assert all(arrived[number] or outcomes[number] == "uncertain" for number in outcomes)
+    assert len(sent(service)) == arrived.total()
+
+
+class Turns:
+    """Lets threads do one operation at a time, in an order by lot."""
+
+    def __init__(self, seed: int) -> None:
+        self._lot = Random(seed)
+        self._condition = Condition()
+        self._busy: set[str] = set()
+        self._waiting: set[str] = set()
+
+    def run(self, threads: dict[str, Callable[[], None]]) -> None:
+        """Run them to their end."""
+
+        def to_its_end(name: str) -> None:
+            try:
+                threads[name]()
+            finally:
+                with self._condition:
+                    self._busy.discard(name)
+                    self._next()
+
+        self._busy = set(threads)
+        started = [Thread(target=to_its_end, args=(name,)) for name in threads]
+        for thread in started:
+            thread.start()
+        for thread in started:
+            thread.join(30)
+
+    def take(self, name: str) -> None:
+        """Wait for one's turn."""
+        with self._condition:
+            self._busy.discard(name)
+            self._waiting.add(name)
+            self._next()
+            assert self._condition.wait_for(lambda: name in self._busy, timeout=30)
+
+    def _next(self) -> None:
+        if not self._busy and self._waiting:
+            chosen = self._lot.choice(sorted(self._waiting))
+            self._waiting.remove(chosen)
+            self._busy.add(chosen)
+            self._condition.notify_all()
+
+
+class Shared:
+    """The store as one of several attempts sees it, who take turns."""
+
+    def __init__(self, store: StateStore, turns: Turns, name: str) -> None:
+        self._store, self._turns, self._name = store, turns, name
+
+    def get(self, key: str) -> Any:
+        self._turns.take(self._name)
+        return self._store.get(key)
+
+    def set(self, key: str, value: Any) -> None:
+        self._turns.take(self._name)
+        self._store.set(key, value)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: int) -> None:
+    """Every order of reads and writes will do: 40 of them, which are the same in each run."""
+    feedback = [{"assessment_response_id": number} for number in range(1, 6)]
+    store, turns = StateStore(), Turns(seed)
+    Ledger(store, 0).take(Answers(feedback))
+    arrived: Counter[int] = Counter()
+    ends: dict[str, Any] = {}
+
+    def attempt(number: int) -> None:
+        name = str(number)
+
+        def submit(assessment_response_id: int) -> None:
+            turns.take(name)
+            arrived[assessment_response_id] += 1
+
+        try:
+            ends[name] = send(submit, Ledger(Shared(store, turns, name), number), log)
+        except exc.ComplianceError as error:
+            ends[name] = error
+
+    turns.run({str(number): partial(attempt, number) for number in (1, 2, 3)})
+    assert max(arrived.values()) == 1
+    assert len(ends) == 3
+    outcomes = {
+        each["assessment_response_id"]: each["outcome"] for each in ends["3"]
+    }  # the newest never stops
+    assert all(arrived[number] or outcomes[number] == "uncertain" for number in range(1, 6))
+
+
+def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(service: Emulator, desk: Desk) -> None:
+    """Airflow gives a retry's task instance another id; to the old one the store seems to be empty."""
+
+    class Gone(StateStore):
+        def set(self, key: str, value: Any) -> None:
+            """Forget it."""
+
+    desk.store = Gone()
+    with pytest.raises(exc.ComplianceError, match="has taken over"):
+        desk.run(Made(), ANSWER)
+    assert sent(service) == []
+
+
+def test_marks_of_an_earlier_version_still_count(service: Emulator, desk: Desk) -> None:
+    assert desk.store is not None
+    desk.store.set("compliance_review_sent", {"1": "sent", "2": "sending", "3": ""})
+    returned = desk.run(Made(), ANSWER)
+    assert [each["outcome"] for each in returned] == ["sent", "uncertain", "sent"]
+    assert [each[1] for each in sent(service)] == [3]
