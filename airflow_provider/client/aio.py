@@ -14,10 +14,10 @@ from yarl import URL
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
-from airflow_provider.client.documents import CHUNK, Document, FileSource
+from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.network import ca_file, failure, proxy_for
+from airflow_provider.client.network import ca_file, failure, proxy_for, tls_context
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, shared_by
 from airflow_provider.client.tokens import AccessToken
@@ -127,7 +127,7 @@ class AsyncComplianceClient:
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
         async with self.stream_content(uuid) as pieces:
-            return sum([await asyncio.to_thread(target.write, piece) async for piece in pieces])
+            return sum([await asyncio.to_thread(write_all, target, piece) async for piece in pieces])
 
     @asynccontextmanager
     async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -260,4 +260,4 @@ async def _pieces(response: aiohttp.ClientResponse | None, exchange: Exchange[An
 
 def _tls_context(verify: bool | str) -> ssl.SSLContext | bool:
     path = ca_file(verify)
-    return ssl.create_default_context(cafile=path) if path else False
+    return tls_context(path) if path else False

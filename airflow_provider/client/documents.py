@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import secrets
@@ -32,6 +33,19 @@ class StoredFile(Protocol):
 
 
 FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
+
+
+def write_all(target: IO[bytes], data: bytes) -> int:
+    """Write to a file of any kind, raw ones too, which may take only a part; return the byte count."""
+    left = data
+    while left:
+        written: int | None = target.write(left)
+        if written is None and not isinstance(target, io.RawIOBase):
+            break  # such as paramiko's files: what they return says nothing
+        if not written:
+            raise BlockingIOError(errno.EAGAIN, "The file takes no more bytes: pass one that blocks")
+        left = left[written:]
+    return len(data)
 
 
 class Document:

@@ -16,7 +16,7 @@ import urllib3.exceptions
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
-from airflow_provider.client.documents import CHUNK, Document, FileSource
+from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for
@@ -123,7 +123,7 @@ class ComplianceClient:
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
         with self.stream_content(uuid) as pieces:
-            return sum(target.write(piece) for piece in pieces)
+            return sum(write_all(target, piece) for piece in pieces)
 
     @contextmanager
     def stream_content(self, uuid: str) -> Iterator[Iterator[bytes]]:
