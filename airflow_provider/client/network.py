@@ -99,8 +99,8 @@ def _check_proxy(proxy: str, variable: str) -> None:
         return
     if proxy.lower().startswith("socks"):
         raise ComplianceConfigError(
-            f"The environment variable {variable} names a SOCKS proxy, which is not supported: set HTTP_PROXY "
-            "and HTTPS_PROXY to an HTTP proxy, or name the hosts that need no proxy in NO_PROXY."
+            f"The environment variable {variable} names a SOCKS proxy, which is not supported: set HTTP_PROXY"
+            " and HTTPS_PROXY to an HTTP proxy, or name the hosts that need no proxy in NO_PROXY."
         )
     raise ComplianceConfigError(
         f"The environment variable {variable} is not the address of a proxy: give it as http://host:port."
@@ -148,12 +148,15 @@ def _reason(chain: list[BaseException]) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """List an error and all that led to it, the innermost first."""
+    """List an error and all that it is made of, the innermost first.
+
+    Without `__context__`, which leads into what the caller was handling when it sent the request.
+    """
     seen: list[BaseException] = []
     todo: list[Any] = [error]
     while todo:
         link = todo.pop()
         if isinstance(link, BaseException) and link not in seen:
             seen.append(link)
-            todo += [link.__context__, link.__cause__, getattr(link, "reason", None), *link.args]
+            todo += [link.__cause__, getattr(link, "reason", None), *link.args]
     return seen[::-1]
