@@ -25,8 +25,9 @@ class ComplianceHook(BaseHook):
     """Talks to the document-compliance service with the credentials of an Airflow connection.
 
     All hooks of one connection share one access token per process. Errors are those of
-    :mod:`airflow_provider.exceptions`; one that no retry can mend ends the task at once. A hook can be pickled,
-    without credentials, and used after a fork.
+    :mod:`airflow_provider.exceptions`; one that no retry can mend ends the task at once.
+
+    A hook can be used after a fork, and pickled: that leaves the credentials out.
 
     :param conn_id: the Airflow connection, of type `compliance`
     """
