@@ -46,8 +46,9 @@ for cell in "${cells[@]}"; do
     airflow-3.0-*)
       # What is newer installs, but Airflow can't run a task with it.
       holds+=('universal-pathlib<0.3' 'fastapi<0.132' 'pyjwt<2.11')
-      # Our floor is younger than this Airflow.
-      options+=(--exclude-newer-package apache-airflow-providers-common-compat=2026-03-25)
+      # Our floors are younger than this Airflow.
+      options+=(--exclude-newer-package apache-airflow-providers-common-compat=2026-03-25
+        --exclude-newer-package urllib3=2026-03-25)
       ;;
     airflow-3.2-*) holds+=('fastapi<0.137' 'svcs<26') ;;
     airflow-3.3-*) options=(--all-extras --group dev --group stores) ;;

@@ -6,7 +6,7 @@ import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
@@ -14,12 +14,12 @@ from yarl import URL
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
-from airflow_provider.client.documents import CHUNK, Document, FileSource
+from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.network import ca_file, failure, proxy_for
+from airflow_provider.client.network import ca_file, failure, proxy_for, tls_context
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import Shared, shared_by
+from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY,
@@ -68,7 +68,7 @@ def _configured(
 
 
 class AsyncComplianceClient:
-    """Talks to the service with aiohttp; an async context manager, for one event loop.
+    """Talks to the service with aiohttp; an async context manager, for one event loop of one process.
 
     :param settings: addresses, credentials and habits
     :param shared: token, pause and batch limit; by default shared by all clients with equal settings
@@ -83,6 +83,16 @@ class AsyncComplianceClient:
         self._translate = translate
         self._session: aiohttp.ClientSession | None = None
         self._proxy_for = cache(proxy_for)  # looks through the whole environment
+        bind_to_process(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child, which has to enter it again, in an event loop of its own."""
+        leave_to_parent(self._session)
+        self._session = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has connections of its own, once it is entered.
+        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
 
     @property
     def throttlings(self) -> int:
@@ -127,7 +137,7 @@ class AsyncComplianceClient:
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
         async with self.stream_content(uuid) as pieces:
-            return sum([await asyncio.to_thread(target.write, piece) async for piece in pieces])
+            return sum([await asyncio.to_thread(write_all, target, piece) async for piece in pieces])
 
     @asynccontextmanager
     async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -260,4 +270,4 @@ async def _pieces(response: aiohttp.ClientResponse | None, exchange: Exchange[An
 
 def _tls_context(verify: bool | str) -> ssl.SSLContext | bool:
     path = ca_file(verify)
-    return ssl.create_default_context(cafile=path) if path else False
+    return tls_context(path) if path else False

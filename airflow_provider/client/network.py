@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import ssl
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import certifi
@@ -15,31 +18,93 @@ from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 
 def ca_file(verify: bool | str) -> str | None:
-    """Return the file of trusted authorities, or None to trust anybody.
+    """Return the file or folder of trusted authorities, or None to trust anybody.
 
-    :param verify: True, False, or the path of a CA file
+    :param verify: True, False, or the path of a CA file, or of a folder as `openssl rehash` makes it
     """
     if verify is False:
         return None
     path = verify if isinstance(verify, str) else next(filter(None, map(os.environ.get, _CA_VARIABLES)), None)
     if path is None:
         return certifi.where()
-    if not os.path.isfile(path):  # noqa: PTH113 - a plain string is what both libraries take
-        raise ComplianceConfigError(
-            f"There is no CA file '{path}': check the extra 'verify', or REQUESTS_CA_BUNDLE."
-        )
-    return path
+    try:
+        tls_context(path)
+    except FileNotFoundError:
+        problem = f"There is no CA file or folder '{path}'"
+    except (OSError, ValueError) as error:  # an ssl.SSLError, for instance, which is an OSError
+        reason = error.strerror if isinstance(error, OSError) else None
+        problem = f"'{path}' has no usable certificates ({reason or type(error).__name__})"
+    else:
+        return path
+    raise ComplianceConfigError(f"{problem}: check the extra 'verify', or REQUESTS_CA_BUNDLE.")
 
 
 _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
+def tls_context(path: str) -> ssl.SSLContext:
+    """Trust the authorities of a file or folder, and nobody else.
+
+    :param path: what `ca_file` has returned
+    """
+    if os.path.isdir(path):  # noqa: PTH112 - a plain string is what both libraries take
+        return ssl.create_default_context(capath=path)
+    return ssl.create_default_context(cafile=path)
+
+
 def proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment names for `url`."""
+    """Return the proxy that the environment names for `url`, with its scheme."""
     parts = urlsplit(url)
     proxies = getproxies()
-    proxy = proxies.get(parts.scheme) or proxies.get("all")
-    return proxy if proxy and not proxy_bypass(parts.netloc.rpartition("@")[2]) else None
+    name = parts.scheme if proxies.get(parts.scheme) else "all"
+    proxy = proxies.get(name, "").strip()
+    if not proxy or _needs_no_proxy(parts, proxies.get("no", "")):
+        return None
+    proxy = proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
+    _check_proxy(proxy, f"{name.upper()}_PROXY")
+    return proxy
+
+
+def _needs_no_proxy(parts: SplitResult, no_proxy: str) -> bool:
+    """Tell whether NO_PROXY names the host; the standard library knows names and ports, but no ranges."""
+    host = parts.hostname or ""
+    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    names = [name.strip() for name in no_proxy.split(",")]
+    if "*" in names:
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return bool(proxy_bypass(f"{host}:{port}"))
+    return any(address in network for name in names for network in _networks(name, port))
+
+
+def _networks(name: str, port: int | None) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Read an address or a range of NO_PROXY, with or without brackets and the port."""
+    may_have_port = name.count(":") == 1 or "]:" in name
+    for plain in (name, name.removesuffix(f":{port}") if may_have_port else name):
+        with suppress(ValueError):
+            yield ipaddress.ip_network(plain.replace("[", "").replace("]", ""), strict=False)
+
+
+def _check_proxy(proxy: str, variable: str) -> None:
+    """Refuse a proxy that the clients can't use; its address may hold a password, so it is not shown."""
+    try:
+        parts = urlsplit(proxy)
+        is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_usable = is_usable and proxy.isprintable() and " " not in proxy
+    except ValueError:
+        is_usable = False
+    if is_usable:
+        return
+    if proxy.lower().startswith("socks"):
+        raise ComplianceConfigError(
+            f"The environment variable {variable} names a SOCKS proxy, which is not supported: set HTTP_PROXY"
+            " and HTTPS_PROXY to an HTTP proxy, or name the hosts that need no proxy in NO_PROXY."
+        )
+    raise ComplianceConfigError(
+        f"The environment variable {variable} is not the address of a proxy: give it as http://host:port."
+    )
 
 
 def failure(
@@ -83,12 +148,15 @@ def _reason(chain: list[BaseException]) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """List an error and all that led to it, the innermost first."""
+    """List an error and all that it is made of, the innermost first.
+
+    Without `__context__`, which leads into what the caller was handling when it sent the request.
+    """
     seen: list[BaseException] = []
     todo: list[Any] = [error]
     while todo:
         link = todo.pop()
         if isinstance(link, BaseException) and link not in seen:
             seen.append(link)
-            todo += [link.__context__, link.__cause__, getattr(link, "reason", None), *link.args]
+            todo += [link.__cause__, getattr(link, "reason", None), *link.args]
     return seen[::-1]

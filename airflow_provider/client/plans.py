@@ -28,7 +28,7 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Plan[dict[str, Cont
     413 says that a batch is too large. 400 may say that, too, or that one uuid is malformed: the batch is
     halved until the culprit stands alone, and the limit is lowered only where there was none.
     """
-    todo = [list(dict.fromkeys(uuids))]
+    todo = [list(dict.fromkeys([uuids] if isinstance(uuids, str) else uuids))]
     found: dict[str, ContentJob] = {}
     refused: ComplianceRefusedError | None = None
     halved, largest = False, 1

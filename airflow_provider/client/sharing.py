@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
+from weakref import WeakSet
 
 from airflow_provider.client.exchange import Pause
 from airflow_provider.client.plans import BatchLimit
@@ -87,11 +88,20 @@ class Shared:
     """What all clients with equal settings share."""
 
     def __init__(self, settings: Settings) -> None:
+        self.settings = settings
         self.tokens = TokenDesk(TokenCache(settings))
         # Longer than any renewal takes: after that its leader is taken for dead.
         self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
         self.batch = BatchLimit(settings.batch_size)
         self._service_pause, self._token_pause = Pause(), Pause()
+        bind_to_process(self)
+
+    def after_fork(self) -> None:
+        """Begin anew: a refresh token that two processes use is refused to one of them."""
+        Shared.__init__(self, self.settings)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return shared_by, (self.settings,)  # in another process, what is shared there
 
     @property
     def throttlings(self) -> int:
@@ -116,10 +126,38 @@ def shared_by(settings: Settings) -> Shared:
 
 
 def forget_all() -> None:
-    """Begin anew, as a forked child must: a lock or a renewal may have been under way in the parent."""
-    global _registry_lock
-    _registry_lock = threading.Lock()
+    """Begin anew, as each test must."""
     _registry.clear()
 
 
-os.register_at_fork(after_in_child=forget_all)
+class ProcessBound(Protocol):
+    """What has sockets, locks or tokens, which belong to one process."""
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child."""
+        ...
+
+
+_process_bound: WeakSet[ProcessBound] = WeakSet()
+_left_to_parent: list[object] = []
+
+
+def bind_to_process(owner: ProcessBound) -> None:
+    """Have `owner.after_fork` called in every child that is forked while it lives."""
+    _process_bound.add(owner)
+
+
+def leave_to_parent(session: object) -> None:
+    """Keep an inherited session: closing it could disturb the parent, or wait for a lock of its threads."""
+    _left_to_parent.append(session)
+
+
+def _after_fork() -> None:
+    """Begin anew in a child: a lock may have been held and a renewal under way in the parent's threads."""
+    global _registry_lock
+    _registry_lock = threading.Lock()
+    for owner in list(_process_bound):
+        owner.after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

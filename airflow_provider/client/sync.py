@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import wraps
+from functools import partial, wraps
 from http.cookiejar import DefaultCookiePolicy
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -16,12 +16,12 @@ import urllib3.exceptions
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
-from airflow_provider.client.documents import CHUNK, Document, FileSource
+from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import Shared, shared_by
+from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY,
@@ -70,6 +70,9 @@ def _configured(
 class ComplianceClient:
     """Talks to the service with requests; usable by several threads, and as a context manager.
 
+    In a forked child it has connections and a token of its own. A pickle of it holds its settings, and so the
+    credentials: where that matters, pickle a hook.
+
     :param settings: addresses, credentials and habits
     :param shared: token, pause and batch limit; by default shared by all clients with equal settings
     :param translate: turns a record of an assessment into one with `id`, `status` and `error`
@@ -82,11 +85,17 @@ class ComplianceClient:
         self._shared = shared or shared_by(settings)
         self._translate = translate
         self._verify = ca_file(settings.verify) or False
-        self._session = requests.Session()
-        self._session.trust_env = False
-        self._session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-        for scheme in ("http://", "https://"):
-            self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=32))
+        self._session = _new_session()
+        bind_to_process(self)
+
+    def after_fork(self) -> None:
+        """Begin anew in a forked child: on a socket that two processes use answers get mixed up."""
+        leave_to_parent(self._session)
+        self._session = _new_session()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy has connections of its own.
+        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
@@ -123,7 +132,7 @@ class ComplianceClient:
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
         with self.stream_content(uuid) as pieces:
-            return sum(target.write(piece) for piece in pieces)
+            return sum(write_all(target, piece) for piece in pieces)
 
     @contextmanager
     def stream_content(self, uuid: str) -> Iterator[Iterator[bytes]]:
@@ -228,6 +237,15 @@ class ComplianceClient:
                 return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         headers = {name.lower(): value for name, value in response.headers.items()}
         return HttpResponse(response.status_code, headers, bytes(content), request.url), response
+
+
+def _new_session() -> requests.Session:
+    session = requests.Session()
+    session.trust_env = False
+    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=32))
+    return session
 
 
 class _Stream:

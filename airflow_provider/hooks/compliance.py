@@ -27,6 +27,8 @@ class ComplianceHook(BaseHook):
     All hooks of one connection share one access token per process. Errors are those of
     :mod:`airflow_provider.exceptions`; one that no retry can mend ends the task at once.
 
+    A hook can be used after a fork, and pickled: that leaves the credentials out.
+
     :param conn_id: the Airflow connection, of type `compliance`
     """
 
@@ -38,6 +40,10 @@ class ComplianceHook(BaseHook):
     def __init__(self, conn_id: str = default_conn_name) -> None:
         super().__init__()
         self.conn_id = conn_id
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A copy reads the connection itself, so that no pickle has credentials in it.
+        return {name: value for name, value in vars(self).items() if name not in ("_client", "_settings")}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:

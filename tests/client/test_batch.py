@@ -33,6 +33,12 @@ def test_any_number_is_asked_for_in_batches(run: Any, service: Service) -> None:
     assert [len(r.json["uuids"]) for r in service.requests_to(BATCH)] == [100, 100, 50]
 
 
+def test_one_uuid_may_be_given_as_it_is(run: Any, service: Service) -> None:
+    service.on(BATCH, at_most(100))
+    assert list(run("get_statuses", "u1")) == ["u1"]
+    assert [r.json["uuids"] for r in service.requests_to(BATCH)] == [["u1"]]
+
+
 def test_no_uuids_need_no_request(run: Any, service: Service) -> None:
     assert run("get_statuses", []) == {}
     assert not service.received

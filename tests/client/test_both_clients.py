@@ -288,6 +288,26 @@ def test_a_document_that_can_not_be_read_to_its_end_is_an_error_of_its_own(
     assert not service.requests_to(f"POST {CONTENT}/file")
 
 
+@pytest.mark.parametrize("at", [0, 500_000], ids=["first read", "later read"])
+@pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("of a store's library")])
+def test_whatever_a_store_raises_is_an_error_of_ours(
+    run: Any, service: Service, at: int, error: Exception
+) -> None:
+    class Failing(io.BytesIO):
+        name = "contract.pdf"
+
+        def read(self, size: int | None = -1, /) -> bytes:
+            if self.tell() >= at:
+                raise error
+            return super().read(size)
+
+    service.on(f"POST {CONTENT}/file", ACCEPTED)
+    with pytest.raises(exc.ComplianceReadError, match=r"'contract\.pdf' can't be read") as caught:
+        run("submit_file", Failing(PDF * 300_000))
+    assert caught.value.transient
+    assert not service.requests_to(f"POST {CONTENT}/file")
+
+
 def test_retry_after_pauses_everybody(connect: Any, service: Service) -> None:
     service.on(STATUS, Reply(429, headers={"Retry-After": "3600"}))
     service.on("GET /api/v1/frameworks", Reply(json=[]))

@@ -66,6 +66,40 @@ def test_an_empty_text_is_empty(run: Any, service: Service) -> None:
     assert run("get_content", UUID) == ""
 
 
+class Silent(io.BytesIO):
+    """Says nothing of what it has written, like paramiko's SFTPFile."""
+
+    def write(self, data: Any) -> Any:
+        super().write(data)
+
+
+class Short(io.BytesIO):
+    """Writes at most 1,000 bytes at a time, as a raw file may."""
+
+    def write(self, data: Any) -> int:
+        return super().write(data[:1000])
+
+
+@pytest.mark.parametrize("target", [Silent, Short])
+def test_every_byte_arrives_in_an_unusual_file(run: Any, service: Service, target: type[io.BytesIO]) -> None:
+    text = "Prüfung §5 € " * 60_000
+    service.on(TEXT, Reply(body=text.encode(), headers={"Content-Type": "text/plain"}))
+    file = target()
+    assert run("download_content", UUID, file) == len(text.encode())
+    assert file.getvalue().decode() == text
+
+
+@pytest.mark.parametrize("written", [None, 0])
+def test_a_file_that_takes_nothing_is_an_error(run: Any, service: Service, written: int | None) -> None:
+    class Full(io.RawIOBase):
+        def write(self, _: Any) -> int | None:
+            return written
+
+    service.on(TEXT, Reply(body=b"text", headers={"Content-Type": "text/plain"}))
+    with pytest.raises(BlockingIOError, match="takes no more bytes"):
+        run("download_content", UUID, Full())
+
+
 HALF = b"half of it"
 LENGTH = f"HTTP/1.1 200 OK\r\n{PLAIN}Content-Length: 1000\r\n\r\n".encode()
 NO_LENGTH = f"HTTP/1.1 200 OK\r\n{PLAIN}Connection: close\r\n\r\n".encode()

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import socket
+import tempfile
+import threading
+import traceback
+import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -38,6 +43,11 @@ def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
         ("no/such/file.pdf", "There is no file 'no/such/file.pdf'"),
         ("a\0b", "no usable path"),
         (".", "is a folder"),
+        ("/dev/zero", "is a device, not a file"),
+        ("setup.cfg/" * 2, "There is no file"),
+        (f"{__file__}/x.pdf", "There is no file"),
+        ("x" * 300, "name is too long"),
+        (b"x.pdf", "is no file"),
     ],
 )
 def test_what_is_no_file_is_refused(file: Any, message: str) -> None:
@@ -49,9 +59,138 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     def refuse(*_: Any, **__: Any) -> Any:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(Path, "open", refuse)
-    with pytest.raises(ComplianceInputError, match="may not be read"):
-        Document(tmp_path / "x.pdf")
+    path = tmp_path / "x.pdf"
+    path.write_bytes(values.PDF)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(ComplianceInputError, match=r"x\.pdf' may not be read"):
+        Document(path)
+
+
+def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.pdf"
+    path.symlink_to(path)
+    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a link that leads in a circle"):
+        Document(path)
+
+
+class Stored:
+    """A path like Airflow's ObjectStoragePath of a local file."""
+
+    protocol = "file"
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.name = str(path), path.name
+
+    def __str__(self) -> str:
+        return f"file://{self.path}"
+
+    def open(self, mode: str) -> Any:
+        return Path(self.path).open(mode)
+
+
+@pytest.mark.parametrize("kind", [Path, str, Stored])
+@pytest.mark.parametrize("special", ["fifo", "socket"])
+def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, special: str, kind: Any) -> None:
+    path = tmp_path / "x.pdf"
+    if special == "fifo":
+        os.mkfifo(path)
+        what = "is a pipe, not a file"
+    else:
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(str(path))
+        server.close()
+        what = "is a socket, not a file"
+    refused: list[BaseException] = []
+
+    def attempt() -> None:
+        try:
+            Document(kind(path))
+        except ComplianceInputError as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=attempt, daemon=True)
+    thread.start()
+    thread.join(10)
+    if thread.is_alive():  # let it end
+        with path.open("wb"):
+            thread.join()
+        pytest.fail("Opening it blocks.")
+    assert what in str(refused[0])
+    assert "x.pdf" in str(refused[0])
+
+
+def test_a_file_that_becomes_a_pipe_before_it_is_opened_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.pdf"
+    os.mkfifo(path)
+    with (tmp_path / "y.pdf").open("wb") as file:
+        regular = os.fstat(file.fileno())
+    monkeypatch.setattr(os, "stat", lambda _: regular)
+    with pytest.raises(ComplianceInputError, match="is a pipe, not a file"):
+        Document(path)
+
+
+@pytest.mark.parametrize("closed", ["before", "while it is sent"])
+def test_a_closed_file_is_refused(closed: str, tmp_path: Path) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_bytes(values.PDF)
+    file = path.open("rb")
+    if closed == "before":
+        file.close()
+        with pytest.raises(ComplianceInputError, match=r"x\.pdf' is closed: pass it open"):
+            Document(file)
+        return
+    document = Document(file)
+    file.close()
+    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is closed"):
+        list(document.chunks())
+
+
+def test_a_file_whose_seek_returns_nothing_is_read() -> None:
+    class Silent(io.BytesIO):
+        def seek(self, *args: Any) -> Any:
+            super().seek(*args)
+
+    content = values.docx()
+    with Document(Silent(content)) as document:
+        assert content in b"".join(document.chunks())
+
+
+def test_a_file_that_is_read_in_small_pieces_is_read_whole() -> None:
+    class Slow(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(min(size or 0, 3))
+
+    with Document(Slow(values.PDF)) as document:
+        assert values.PDF in b"".join(document.chunks())
+
+
+@pytest.mark.parametrize("length", [4, 21, 22, 30, 41, 42, 100])
+def test_a_docx_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
+    path = tmp_path / "x.docx"
+    path.write_bytes(values.docx()[:length])
+    for file in (path, io.BytesIO(path.read_bytes())):
+        with pytest.raises(ComplianceInputError, match="broken or cut off"):
+            Document(file)
+
+
+def test_a_file_without_seek_is_refused() -> None:
+    class Reader:
+        def read(self, _: int) -> bytes:
+            return values.PDF
+
+    with pytest.raises(ComplianceInputError, match="can't be read twice"):
+        Document(cast("Any", Reader()))
+
+
+def test_a_wrapped_text_file_is_refused() -> None:
+    with tempfile.NamedTemporaryFile("w+") as file:
+        file.write("%PDF-")
+        file.flush()
+        file.seek(0)
+        with pytest.raises(ComplianceInputError, match="is open as text"):
+            Document(cast("Any", file))
 
 
 def test_a_pipe_is_refused() -> None:
@@ -89,7 +228,7 @@ def test_an_open_file_stays_open_and_a_path_is_closed(tmp_path: Path) -> None:
         Document(file).close()
         assert not file.closed
     with Document(path) as document:
-        stream = document._stream
+        stream = document._source.stream
     assert stream.closed
 
 
@@ -111,6 +250,126 @@ def test_a_file_that_shrinks_while_it_is_sent_is_an_error(tmp_path: Path) -> Non
         path.write_bytes(values.PDF)
         with pytest.raises(ComplianceReadError, match="became shorter"):
             list(chunks)
+
+
+class ClientError(Exception):
+    """Like botocore's: no OSError, with the answer in it."""
+
+    def __init__(self, status: int, code: str) -> None:
+        super().__init__(f"An error occurred ({code}) https://store/x.pdf?X-Amz-Signature=s3cr3t")
+        self.response = {"Error": {"Code": code}, "ResponseMetadata": {"HTTPStatusCode": status}}
+
+
+class HttpError(Exception):
+    """Like gcsfs's."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"{code}")
+        self.code = code
+
+
+class HttpResponseError(Exception):
+    """Like Azure's."""
+
+    def __init__(self, status_code: int | None) -> None:
+        super().__init__("Operation returned an invalid status https://store/x.pdf?sig=s3cr3t")
+        self.status_code = status_code
+
+
+class NoCredentialsError(Exception):
+    """Like botocore's, and like google.auth's in kind."""
+
+
+class Store:
+    """A file in a store that fails at one step."""
+
+    name = "x.pdf"
+
+    def __init__(self, step: str, error: Exception, content: bytes = values.PDF) -> None:
+        self.step, self.error, self.content = step, error, content
+
+    def __str__(self) -> str:
+        return "s3://bucket/x.pdf"
+
+    def open(self, _: str) -> Any:
+        self.fail_at("open")
+        store = self
+
+        class File(io.BytesIO):
+            reads = 0
+
+            def seek(self, *args: Any) -> int:
+                store.fail_at("measure")
+                return super().seek(*args)
+
+            def read(self, size: int | None = -1, /) -> bytes:
+                self.reads += 1
+                store.fail_at("read" if self.reads == 1 else "later read")
+                return super().read(size)
+
+        return File(self.content)
+
+    def fail_at(self, step: str) -> None:
+        if step == self.step:
+            raise self.error
+
+
+FAULTS = [
+    OSError(5, "Input/output error"),
+    TimeoutError(),
+    ClientError(503, "SlowDown"),
+    HttpError(500),
+    HttpResponseError(None),
+    RuntimeError("Session is closed"),
+    AttributeError("'NoneType' object has no attribute 'read'"),
+    EOFError(),
+    zipfile.BadZipFile("of the store, not of the document"),
+]
+
+
+@pytest.mark.parametrize("content", [values.PDF, values.docx()], ids=["pdf", "docx"])
+@pytest.mark.parametrize("step", ["open", "measure", "read", "later read"])
+@pytest.mark.parametrize("error", FAULTS, ids=[type(error).__name__ for error in FAULTS])
+def test_a_store_that_fails_is_a_transient_error_at_every_step(
+    step: str, error: Exception, content: bytes
+) -> None:
+    with pytest.raises(ComplianceReadError, match=r"x\.pdf' can't be read.*[Tt]ry again") as caught:
+        list(Document(cast("Any", Store(step, error, content))).chunks())
+    assert caught.value.transient
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("step", ["open", "measure", "read", "later read"])
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (FileNotFoundError(2, "No such file"), "There is no file 's3://bucket/x.pdf'"),
+        (ClientError(404, "NoSuchKey"), "There is no file"),
+        (HttpError(404), "There is no file"),
+        (PermissionError(13, "Forbidden"), "'s3://bucket/x.pdf' may not be read"),
+        (ClientError(403, "AccessDenied"), "may not be read.*credentials"),
+        (HttpResponseError(401), "may not be read.*credentials"),
+        (NoCredentialsError(), "may not be read.*credentials"),
+    ],
+)
+def test_a_store_that_refuses_is_a_final_error_at_every_step(
+    step: str, error: Exception, message: str
+) -> None:
+    with pytest.raises(ComplianceInputError, match=message) as caught:
+        list(Document(cast("Any", Store(step, error))).chunks())
+    assert not caught.value.transient
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_file_that_can_t_be_closed_has_been_read_all_the_same() -> None:
+    class Unclosed(io.BytesIO):
+        def close(self) -> None:
+            raise OSError(5, "Input/output error")
+
+    stored = Store("", OSError())
+    stored.open = lambda _: Unclosed(values.PDF)  # type: ignore[method-assign]  # this file instead
+    with Document(cast("Any", stored)) as document:
+        assert values.PDF in b"".join(document.chunks())
 
 
 def test_a_store_that_fails_while_it_is_read_is_a_transient_error() -> None:

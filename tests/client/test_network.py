@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import ssl
+import subprocess
+import traceback
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,10 +17,11 @@ import trustme
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import network
-from tests.support.service import Reply, Service
+from tests.support.service import Raw, Reply, Service
 from tests.support.values import settings_for
 
 FRAMEWORKS = "GET /api/v1/frameworks"
+needs_openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="only openssl makes such a folder")
 
 
 @pytest.fixture(scope="module")
@@ -85,8 +90,48 @@ def test_a_server_without_tls_is_a_tls_error(connect: Any, service: Service) -> 
         run("list_frameworks")
 
 
+@pytest.fixture
+def ca_folder(authority: trustme.CA, tmp_path: Path) -> str:
+    """A folder as `openssl rehash` makes it."""
+    folder = tmp_path / "certs"
+    folder.mkdir()
+    authority.cert_pem.write_to_path(str(folder / "ours.pem"))
+    subprocess.run(["openssl", "rehash", str(folder)], check=True)
+    return str(folder)
+
+
+@needs_openssl
+def test_a_folder_of_authorities_is_trusted_where_it_is_named(
+    connect: Any, tls_service: Service, ca_folder: str
+) -> None:
+    assert connect(settings_for(tls_service.url, verify=ca_folder))("list_frameworks") == []
+
+
+@needs_openssl
+def test_the_environment_can_name_a_folder_of_authorities(
+    connect: Any, tls_service: Service, ca_folder: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", ca_folder)
+    assert connect(settings_for(tls_service.url))("list_frameworks") == []
+
+
+def test_a_folder_without_the_authority_is_a_tls_error(
+    connect: Any, tls_service: Service, tmp_path: Path
+) -> None:
+    run = connect(settings_for(tls_service.url, verify=str(tmp_path)))
+    with pytest.raises(exc.ComplianceTlsError, match="'verify'"):
+        run("list_frameworks")
+
+
+def test_a_ca_file_without_certificates_is_named(connect: Any, service: Service, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("nothing")
+    with pytest.raises(exc.ComplianceConfigError, match=r"notes\.txt' has no usable certificates.*'verify'"):
+        connect(settings_for(service.url, verify=str(path)))
+
+
 def test_a_missing_ca_file_is_named(connect: Any, service: Service) -> None:
-    with pytest.raises(exc.ComplianceConfigError, match=r"no CA file 'no/such\.pem'.*'verify'"):
+    with pytest.raises(exc.ComplianceConfigError, match=r"no CA file or folder 'no/such\.pem'.*'verify'"):
         connect(settings_for(service.url, verify="no/such.pem"))
 
 
@@ -104,6 +149,13 @@ def test_without_more_the_usual_authorities_are_trusted() -> None:
         ({"all_proxy": "http://p:2"}, "http://api.example.com", "http://p:2"),
         ({"https_proxy": "http://p:1", "no_proxy": ".example.com"}, "https://api.example.com:8443", None),
         ({"https_proxy": "http://p:1", "no_proxy": "*"}, "https://api.example.com", None),
+        ({"https_proxy": "http://p:1", "no_proxy": "a, *"}, "https://api.example.com", None),
+        ({"https_proxy": "p:1"}, "https://api.example.com", "http://p:1"),
+        ({"https_proxy": "user:secret@p:1"}, "https://api.example.com", "http://user:secret@p:1"),
+        ({"https_proxy": "//p:1"}, "https://api.example.com", "http://p:1"),
+        ({"https_proxy": " http://p:1 "}, "https://api.example.com", "http://p:1"),
+        ({"https_proxy": "HTTPS://p:1"}, "https://api.example.com", "HTTPS://p:1"),
+        ({"https_proxy": "http://[::1]:1"}, "https://api.example.com", "http://[::1]:1"),
     ],
 )
 def test_the_proxy_is_the_environment_s(
@@ -112,3 +164,118 @@ def test_the_proxy_is_the_environment_s(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     assert network.proxy_for(url) == proxy
+
+
+PROXY = "http://p:1"
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "url", "proxy"),
+    [
+        ("10.0.0.0/8", "http://10.1.2.3", None),
+        ("localhost, 10.0.0.0/8", "https://10.1.2.3:8443", None),
+        ("10.0.0.0/8", "http://11.1.2.3", PROXY),
+        ("10.1.2.3/8", "http://10.9.9.9", None),
+        ("10.1.2.3", "http://10.1.2.3:8080", None),
+        ("10.1.2.3", "http://10.1.2.33", PROXY),
+        ("1.2.3", "http://10.1.2.3", PROXY),
+        ("10.1.2.3:8080", "http://10.1.2.3:8080", None),
+        ("10.1.2.3:8080", "http://10.1.2.3:8081", PROXY),
+        ("10.1.2.3:80", "http://10.1.2.3", None),
+        ("0.0.0.0/0", "http://10.1.2.3", None),
+        ("0.0.0.0/0", "http://api.example.com", PROXY),
+        ("10.0.0.0/99, not/8, /", "http://10.1.2.3", PROXY),
+        ("fd00::/8", "http://[fd12::1]:8080", None),
+        ("fd00::/8", "http://10.1.2.3", PROXY),
+        ("[fd00::]/8", "http://[fe80::1]", PROXY),
+        ("::1", "http://[::1]:8080", None),
+        ("[::1]", "http://[::1]:8080", None),
+        ("[::1]:8080", "http://[::1]:8080", None),
+        ("[::1]:8081", "http://[::1]:8080", PROXY),
+        ("fd12::1:8080", "http://[fd12::1]:8080", PROXY),
+        ("0:0:0:0:0:0:0:1", "http://[::1]", None),
+        ("api.example.com:8443", "https://api.example.com:8443", None),
+        ("api.example.com:8443", "https://api.example.com", PROXY),
+        ("api.example.com:443", "https://api.example.com", None),
+        ("example.com", "https://api.example.com", None),
+        ("example.com", "https://notexample.com", PROXY),
+        ("EXAMPLE.com", "https://Api.example.COM", None),
+        ("", "http://10.1.2.3", PROXY),
+    ],
+)
+def test_hosts_without_a_proxy_are_the_environment_s(
+    no_proxy: str, url: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("all_proxy", PROXY)
+    monkeypatch.setenv("NO_PROXY", no_proxy)
+    assert network.proxy_for(url) == proxy
+
+
+@pytest.fixture
+def proxy(service: Service) -> Service:
+    """The service as a proxy: what is for another host comes to it with the whole address."""
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    return service
+
+
+BEHIND = "http://10.9.8.7"
+
+
+@pytest.mark.parametrize("scheme", ["", "http://"])
+def test_a_proxy_is_used_with_or_without_a_scheme(
+    connect: Any, proxy: Service, scheme: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = proxy.url.removeprefix("http://")
+    monkeypatch.setenv("HTTP_PROXY", f"{scheme}us%40er:s3cr3t%2F@{address}")
+    assert connect(settings_for(BEHIND, allow_http=True))("list_frameworks") == []
+    credentials = "Basic " + b64encode(b"us@er:s3cr3t/").decode()
+    assert {r.path for r in proxy.received} == {f"{BEHIND}/token", f"{BEHIND}/api/v1/frameworks"}
+    assert {r.headers.get("proxy-authorization") for r in proxy.received} == {credentials}
+
+
+def test_a_host_in_a_range_without_a_proxy_is_reached_directly(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.2:9")
+    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.0/24")
+    assert connect(settings_for(service.url))("list_frameworks") == []
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("ALL_PROXY", "socks5h://user:s3cr3t@127.0.0.1:9", r"ALL_PROXY.*SOCKS.*HTTP_PROXY.*NO_PROXY"),
+        ("HTTP_PROXY", "socks4://user:s3cr3t@127.0.0.1:9", r"HTTP_PROXY.*SOCKS"),
+        ("HTTP_PROXY", "ftp://user:s3cr3t@127.0.0.1:9", r"HTTP_PROXY.*http://host:port"),
+        ("HTTP_PROXY", "http://user:s3cr3t@127.0.0.1:port", r"HTTP_PROXY.*http://host:port"),
+        ("HTTP_PROXY", "http://user:s3cr3t@127.0.0.1:99999", r"HTTP_PROXY.*http://host:port"),
+        ("HTTP_PROXY", "http://user:s3cr3t@", r"HTTP_PROXY.*http://host:port"),
+        ("HTTP_PROXY", "http://user:s3cr3t@[::1", r"HTTP_PROXY.*http://host:port"),
+        ("HTTP_PROXY", "http://user:s3cr3t@a b:9", r"HTTP_PROXY.*http://host:port"),
+    ],
+)
+def test_a_proxy_that_can_t_be_used_is_named_without_its_password(
+    connect: Any, variable: str, value: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    run = connect(settings_for(BEHIND, allow_http=True))
+    with pytest.raises(exc.ComplianceConfigError, match=message) as caught:
+        run("list_frameworks")
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("answer", [Reply(407), Raw(reset=True), None])
+def test_no_error_shows_the_password_of_a_proxy(
+    connect: Any, service: Service, scheme: str, answer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = service.url.removeprefix("http://") if answer else "127.0.0.1:9"
+    for method in ("POST", "CONNECT"):
+        service.on(f"{method} {BEHIND}/token", answer)
+    monkeypatch.setenv("ALL_PROXY", f"http://user:s3cr3t@{address}")
+    url = BEHIND.replace("http", scheme)
+    run = connect(settings_for(url, allow_http=True, max_retries=0))
+    with pytest.raises(exc.ComplianceError) as caught:
+        run("list_frameworks")
+    assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))

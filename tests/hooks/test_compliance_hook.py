@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import json
+import os
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -76,7 +77,7 @@ def test_every_operation_goes_through(hook: ComplianceHook, service: Service) ->
     assert hook.submit_url("https://example.com").uuid == UUID
     assert hook.refresh(UUID).status == "PENDING"
     assert hook.get_status(UUID).status == "COMPLETED"
-    assert hook.get_statuses([UUID])[UUID].error == "e"
+    assert hook.get_statuses([UUID])[UUID].error == hook.get_statuses(UUID)[UUID].error == "e"
     assert hook.get_content(UUID) == "ü"
     assert (hook.download_content(UUID, target), target.getvalue()) == (2, "ü".encode())
     hook.cancel(UUID)
@@ -160,6 +161,16 @@ def test_a_document_streams_from_object_storage(
     assert len(length) == 1
     with pytest.raises(exc.ComplianceInputError, match="There is no file"):
         hook.submit_file("s3://store@docs/in/missing.pdf")
+
+
+def test_a_pipe_is_refused_however_it_is_named(hook: ComplianceHook, tmp_path: Path) -> None:
+    path = tmp_path / "x.pdf"
+    os.mkfifo(path)
+    writing = os.open(path, os.O_RDWR)  # so that a wrong open does not block, but fails later
+    for file in (str(path), path, path.as_uri(), ObjectStoragePath(path.as_uri())):
+        with pytest.raises(exc.ComplianceInputError, match="is a pipe, not a file"):
+            hook.submit_file(file)
+    os.close(writing)
 
 
 def test_a_web_address_is_no_file(hook: ComplianceHook) -> None:

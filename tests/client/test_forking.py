@@ -1,0 +1,189 @@
+"""Sessions, tokens and locks belong to a process: a forked child has its own."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+
+from airflow_provider.client import sharing
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.settings import Settings
+from airflow_provider.client.sharing import Shared, shared_by
+from airflow_provider.client.sync import ComplianceClient
+from tests.support.forking import Child, may_fork
+from tests.support.service import Received, Reply, Service
+from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD
+
+pytestmark = may_fork
+FRAMEWORKS = "GET /api/v1/frameworks"
+COUNT = 40
+
+
+@pytest.fixture
+def client(service: Service, settings: Settings) -> Iterator[ComplianceClient]:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    with ComplianceClient(settings) as client:
+        yield client
+
+
+def answer_each(service: Service, *owners: str) -> None:
+    """Let the status of each job say whose it is."""
+    for owner in owners:
+        for number in range(COUNT):
+            uuid = f"{owner}-{number}"
+            job = {"uuid": uuid, "status": "FAILED", "error": f"of {uuid}"}
+            service.on(f"GET {CONTENT}/{uuid}/status", partial(_slowly, Reply(json=job)))
+
+
+def _slowly(reply: Reply, _: Received) -> Reply:
+    time.sleep(0.002)  # so that several wait for an answer at the same time
+    return reply
+
+
+def ask_each(ask: Callable[[str], Any], owner: str) -> list[str]:
+    """Ask for all jobs of an owner, and return those that were answered with another's."""
+    uuids = [f"{owner}-{number}" for number in range(COUNT)]
+    return [uuid for uuid in uuids if ask(uuid).error != f"of {uuid}"]
+
+
+def test_parent_and_child_get_their_own_answers(client: ComplianceClient, service: Service) -> None:
+    answer_each(service, "parent", "child", "sibling")
+    client.list_frameworks()
+    children = [Child(partial(ask_each, client.get_status, name)) for name in ("child", "sibling")]
+    assert ask_each(client.get_status, "parent") == []
+    assert [child.result() for child in children] == [[], []]
+    assert service.grants() == ["password"] * 3  # a refresh token that two use is refused to one of them
+
+
+def test_the_parent_goes_on_after_the_child(client: ComplianceClient, service: Service) -> None:
+    client.list_frameworks()
+    assert Child(client.list_frameworks).result() == []
+    assert client.list_frameworks() == []
+    assert service.grants() == ["password", "password"]
+
+
+def test_all_clients_of_a_child_share_one_login(
+    client: ComplianceClient, service: Service, settings: Settings
+) -> None:
+    client.list_frameworks()
+
+    def both() -> list[Any]:
+        with ComplianceClient(settings) as another:
+            return [client.list_frameworks(), another.list_frameworks()]
+
+    assert Child(both).result() == [[], []]
+    assert service.grants() == ["password", "password"]
+
+
+@pytest.mark.parametrize("kind", ["this client", "another client", "a desk of its own"])
+def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
+    service: Service, settings: Settings, kind: str
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    may_answer = threading.Event()
+
+    def slowly(request: Received) -> Reply:
+        may_answer.wait(30)
+        return service._issue_token(request)
+
+    service.on("POST /token", slowly, service._issue_token)
+    shared = Shared(settings) if kind == "a desk of its own" else shared_by(settings)
+    with ComplianceClient(settings, shared=shared) as client:
+        renewing = threading.Thread(target=client.list_frameworks)
+        renewing.start()
+        service.first_request.wait(30)
+
+        def call() -> Any:
+            return (ComplianceClient(settings) if kind == "another client" else client).list_frameworks()
+
+        try:
+            assert Child(call).result() == []
+        finally:
+            may_answer.set()
+            renewing.join()
+
+
+def test_a_child_does_not_wait_for_locks_of_its_parent(client: ComplianceClient, settings: Settings) -> None:
+    with sharing._registry_lock, client._shared.tokens._lock:
+        child = Child(lambda: [client.list_frameworks(), ComplianceClient(settings).list_frameworks()])
+    assert child.result() == [[], []]
+
+
+def test_an_async_client_has_to_be_entered_again_in_a_child(service: Service, settings: Settings) -> None:
+    answer_each(service, "parent", "child")
+
+    async def ask(client: AsyncComplianceClient, owner: str) -> list[str]:
+        return [
+            uuid
+            for uuid in (f"{owner}-{number}" for number in range(COUNT))
+            if (await client.get_status(uuid)).error != f"of {uuid}"
+        ]
+
+    async def enter_and_ask(client: AsyncComplianceClient) -> list[str]:
+        async with client:
+            return await ask(client, "child")
+
+    def in_child(client: AsyncComplianceClient) -> tuple[str, list[str]]:
+        with pytest.raises(RuntimeError) as caught:
+            asyncio.run(ask(client, "child"))
+        return str(caught.value), asyncio.run(enter_and_ask(client))
+
+    async def scenario() -> tuple[list[str], tuple[str, list[str]]]:
+        async with AsyncComplianceClient(settings) as client:
+            await ask(client, "parent")
+            child = Child(lambda: in_child(client))
+            return await ask(client, "parent"), await asyncio.to_thread(child.result)
+
+    wrong, (message, wrong_in_child) = asyncio.run(scenario())
+    assert wrong == wrong_in_child == []
+    assert "async with" in message
+
+
+COPIES: dict[str, Callable[[Any], Any]] = {
+    "pickle": lambda client: pickle.loads(pickle.dumps(client)),
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+}
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_a_used_client_can_be_copied(client: ComplianceClient, service: Service, way: str) -> None:
+    client.list_frameworks()
+    twin = COPIES[way](client)
+    with twin:
+        assert twin.list_frameworks() == []
+    assert twin._session is not client._session
+    assert client.list_frameworks() == []
+    assert service.grants() == ["password"]
+
+
+@pytest.mark.parametrize("way", COPIES)
+def test_an_entered_async_client_can_be_copied(service: Service, settings: Settings, way: str) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+
+    async def scenario() -> None:
+        async with AsyncComplianceClient(settings) as client:
+            await client.list_frameworks()
+            async with COPIES[way](client) as twin:
+                assert await twin.list_frameworks() == []
+                assert twin._session is not client._session
+            assert await client.list_frameworks() == []
+
+    asyncio.run(scenario())
+    assert service.grants() == ["password"]
+
+
+def test_a_pickled_client_has_no_token(client: ComplianceClient) -> None:
+    before = pickle.dumps(client)
+    client.list_frameworks()
+    assert pickle.dumps(client) == before
+    assert b"access-1" not in before
+    assert {PASSWORD.encode() in before, CLIENT_SECRET.encode() in before} == {True}  # it is made of these
