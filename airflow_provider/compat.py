@@ -19,6 +19,9 @@ else:
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
 
+# Airflow 3.3 keeps state of a task over its attempts. Not needed when 3.3 is the oldest supported version.
+HAS_TASK_STATE_STORE = TRIGGERS_ARE_TOLD_OF_KILLS
+
 
 def name_mapped_task(task: Any, context: Any) -> None:
     """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got.
@@ -31,22 +34,18 @@ def name_mapped_task(task: Any, context: Any) -> None:
         context["map_index_template"] = task.map_index_template
 
 
-async def is_still_deferred(trigger: BaseTrigger) -> bool:
-    """Tell whether the task of a cancelled trigger still waits, as after a restart of the triggerer.
-
-    What can't be found out counts as yes. Needed on all versions: also 3.3 takes it for a kill when another
-    triggerer has taken a trigger over.
-    """
+async def task_state(trigger: BaseTrigger) -> str | None:
+    """Return the state of a trigger's task as Airflow has it now; None where that can't be found out."""
     from asgiref.sync import sync_to_async
 
     task_instance = getattr(trigger, "task_instance", None)
     if task_instance is None:
-        return True
+        return None
     try:
-        return await sync_to_async(_state_of)(task_instance) == "deferred"
+        return await sync_to_async(_state_of)(task_instance)
     except Exception:
-        trigger.log.exception("The state of the task can't be found out, so its jobs are not cancelled.")
-        return True
+        trigger.log.exception("The state of the task can't be found out.")
+        return None
 
 
 def _state_of(task_instance: Any) -> str:

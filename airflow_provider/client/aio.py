@@ -99,6 +99,16 @@ class AsyncComplianceClient:
         """How often the service has asked this process to send less."""
         return self._shared.throttlings
 
+    @property
+    def has_worked(self) -> bool:
+        """The service has answered an authorized call of this process well, with these settings."""
+        return self._shared.has_worked
+
+    @property
+    def is_logged_in(self) -> bool:
+        """The identity provider has taken these credentials, and has not refused them since."""
+        return self._shared.is_logged_in
+
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
@@ -198,6 +208,7 @@ class AsyncComplianceClient:
                 outcome, response = await self._send(exchange.next_request(token), call, stack)
                 match exchange.judge(outcome):
                     case Answer(value):
+                        self._shared.has_worked = self._shared.has_worked or call.authorized
                         yield value, _pieces(response, exchange)
                         return
 

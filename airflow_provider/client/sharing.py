@@ -94,6 +94,7 @@ class Shared:
         self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
         self.batch = BatchLimit(settings.batch_size)
         self._service_pause, self._token_pause = Pause(), Pause()
+        self.has_worked = False  # whether the service has answered an authorized call well
         bind_to_process(self)
 
     def after_fork(self) -> None:
@@ -102,6 +103,11 @@ class Shared:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return shared_by, (self.settings,)  # in another process, what is shared there
+
+    @property
+    def is_logged_in(self) -> bool:
+        """The identity provider has taken these credentials, and has not refused them since."""
+        return self.tokens.cache.latest is not None
 
     @property
     def throttlings(self) -> int:

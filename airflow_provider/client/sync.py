@@ -97,6 +97,16 @@ class ComplianceClient:
         # A copy has connections of its own.
         return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
 
+    @property
+    def has_worked(self) -> bool:
+        """The service has answered an authorized call of this process well, with these settings."""
+        return self._shared.has_worked
+
+    @property
+    def is_logged_in(self) -> bool:
+        """The identity provider has taken these credentials, and has not refused them since."""
+        return self._shared.is_logged_in
+
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
@@ -186,6 +196,7 @@ class ComplianceClient:
             with nullcontext() if response is None else response:
                 match exchange.judge(outcome):
                     case Answer(value):
+                        self._shared.has_worked = self._shared.has_worked or call.authorized
                         yield value, _pieces(response, exchange)
                         return
 

@@ -38,9 +38,12 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
     :param wait_for_completion: succeed when the assessment is completed; otherwise as soon as the service has
         it
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; a young one is looked at sooner
-    :param timeout: seconds to wait; then the assessment is cancelled, and the task fails
-    :param cancel_on_kill: cancel the assessment when the task is killed, marked, cleared or timed out
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; a young one is polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; then the assessment is cancelled, and the
+        task fails
+    :param cancel_on_kill: cancel the assessment, unless it has come to its end, when the task is killed,
+        marked or timed out
     """
 
     work: ClassVar[Work] = ASSESSMENTS
@@ -64,10 +67,6 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
     def id_of(self, job: Assessment) -> str:
         """Return its id."""
         return job.id
-
-    def look(self, hook: ComplianceHook, identifier: str) -> Assessment:
-        """Ask for the assessment."""
-        return hook.get_assessment(identifier)
 
     def make_trigger(self, identifier: str, deadline: float) -> ComplianceAssessmentTrigger:
         """Return what waits in the triggerer."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.exceptions import ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.job import ComplianceJobOperator
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.work import JOBS, Work
+from airflow_provider.triggers.work import JOBS, Work, record_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -38,13 +38,11 @@ class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
         """Return its uuid."""
         return job.uuid
 
-    def look(self, hook: ComplianceHook, identifier: str) -> ContentJob:
-        """Ask for the job."""
-        return hook.get_status(identifier)
-
-    def begin_again(self, hook: ComplianceHook, job: ContentJob) -> ContentJob | None:
+    def begin_again(self, hook: ComplianceHook, identifier: str) -> bool:
         """Refresh the job, where asked to."""
-        return hook.refresh(job.uuid) if self.refresh_failed else None
+        if self.refresh_failed:
+            hook.refresh(identifier)
+        return self.refresh_failed
 
     def announce(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
         """Link to the job, where the connection says how."""
@@ -53,8 +51,9 @@ class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
 
     def make_trigger(self, identifier: str, deadline: float) -> ComplianceContentTrigger:
         """Return what waits in the triggerer."""
+        before = {identifier: self._before} if self._before else None
         return ComplianceContentTrigger(
-            self.conn_id, [identifier], self.poll_interval, deadline, self.cancel_on_kill
+            self.conn_id, [identifier], self.poll_interval, deadline, self.cancel_on_kill, before=before
         )
 
 
@@ -66,9 +65,12 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
-    :param timeout: seconds to wait; then the job is cancelled, and the task fails
-    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; a young job is polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; then the job is cancelled, and the task
+        fails
+    :param cancel_on_kill: cancel the job, unless it has come to its end, when the task is killed, marked or
+        timed out
     :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
     """
 
@@ -85,6 +87,19 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
         """The file."""
         return str(self.file)
 
+    @property
+    def fingerprint(self) -> str | None:
+        """Size and ETag or time of the file, where it can be looked at without opening it."""
+        from airflow_provider.ingest.sources import fingerprint
+
+        if hasattr(self.file, "read"):
+            return None
+        try:
+            return f"{fingerprint(self.source)} {self.file_name or ''}"
+        except (ComplianceError, OSError) as error:
+            self.log.info("The version of %s can't be told: %s", self.source, error)
+            return None
+
     def begin(self, hook: ComplianceHook) -> ContentJob:
         """Upload the file."""
         return hook.submit_file(self.file, self.file_name)
@@ -97,9 +112,12 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
     :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
-    :param timeout: seconds to wait; then the job is cancelled, and the task fails
-    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; a young job is polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; then the job is cancelled, and the task
+        fails
+    :param cancel_on_kill: cancel the job, unless it has come to its end, when the task is killed, marked or
+        timed out
     :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
     """
 
@@ -127,10 +145,11 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
-    :param timeout: seconds to wait; then the task fails
-    :param cancel_on_kill: cancel, and so delete, the job when the task is killed or timed out; off by
-        default, because the job was there before the task
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; a young job is polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; then the task fails
+    :param cancel_on_kill: cancel, and so delete, the job when the task is killed or timed out while it is in
+        flight; off by default, because the job was there before the task
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")
@@ -146,8 +165,12 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
         return self.uuid
 
     def begin(self, hook: ComplianceHook) -> ContentJob:
-        """Refresh the job."""
-        return hook.refresh(self.uuid)
+        """Refresh the job; the record from before tells the new result from the old one."""
+        # Not by the status of the one job: a completed one answers that with a redirect, without its times.
+        before = hook.get_statuses([self.uuid]).get(self.uuid)
+        job = hook.refresh(self.uuid)
+        self._before = record_of(self.uuid, before) if before and before.status.is_final else None
+        return job
 
 
 class ComplianceCancelContentOperator(BaseOperator):

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import threading
 from abc import abstractmethod
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
 from airflow_provider.compat import name_mapped_task
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
-from airflow_provider.triggers.here import wait_here
-from airflow_provider.triggers.waiting import UNKNOWN, Ending, Limit, problem
+from airflow_provider.templates import as_seconds
+from airflow_provider.triggers.here import cancel_here, look_here, wait_here
+from airflow_provider.triggers.polling import RefreshCheck, is_new_result, may_cancel
+from airflow_provider.triggers.waiting import FINAL, UNKNOWN, Ending, Limit, Record, error_of, problem
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -23,22 +27,30 @@ if TYPE_CHECKING:
     from airflow_provider.triggers.work import Work
 
 STATE_KEY = "compliance_job"
+KILL_SECONDS = 15.0  # for the cancellation of a killed task's job
+# With a state store (Airflow 3.3) the task goes on after `on_kill`, until it is killed 5 s after the signal:
+# so `on_kill` may return before its thread is done, and must, where the interrupted code holds a lock.
+KILL_SECONDS_WITH_STORE = 2.0
 Job = TypeVar("Job", bound="ContentJob | Assessment")
 
 
 class ComplianceJobOperator(BaseOperator, Generic[Job]):
     """Base of the operators that have the service do something, and may wait for it.
 
-    A retry or clear goes on with the job of an earlier attempt (Airflow 3.3 and newer): it waits on where the
-    job is under way, is done where it is completed, and begins anew where it failed or is gone, also when it
-    goes only now: after a clear, Airflow may cancel the old job when the next attempt already waits for it.
+    On Airflow 3.3 and newer a retry goes on with the job of the attempt before: it waits on where the job is
+    in flight, is done where it is completed, and submits again where it failed or is gone. A clear goes on
+    with a job in flight only: clear means run again. Either submits again where the input has changed, and
+    cancels the superseded job if that is in flight.
 
     :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise as soon as the service has it
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; a young job is looked at sooner
-    :param timeout: seconds to wait; then the job is cancelled, and the task fails
-    :param cancel_on_kill: cancel the job when the task is killed, marked, cleared or timed out
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; a young job is polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; then the job is cancelled, and the task
+        fails
+    :param cancel_on_kill: cancel the job, unless it has come to its end, when the task is killed, marked or
+        timed out
     """
 
     work: ClassVar[Work]
@@ -53,8 +65,8 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         conn_id: str = ComplianceHook.default_conn_name,
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float = 30.0,
-        timeout: float = 24 * 3600.0,
+        poll_interval: float | timedelta = 30.0,
+        timeout: float | timedelta = 24 * 3600.0,
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -62,15 +74,24 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         self.conn_id = conn_id
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
-        self.poll_interval = poll_interval
-        self.timeout = timeout
+        self.poll_interval = as_seconds(poll_interval, "poll_interval")
+        self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
         self._id: str | None = None
+        self._before: Record | None = None
+        self._store: Any = None
+        self._try_number = 0
+        self._killing: threading.Thread | None = None
 
     @property
     @abstractmethod
     def source(self) -> str:
         """What is worked on; a stored job of another source is not gone on with."""
+
+    @property
+    def fingerprint(self) -> str | None:
+        """What tells a version of the source from others; None where there is no such thing."""
+        return None
 
     @abstractmethod
     def begin(self, hook: ComplianceHook) -> Job:
@@ -81,16 +102,12 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         """Return what the service calls the job."""
 
     @abstractmethod
-    def look(self, hook: ComplianceHook, identifier: str) -> Job:
-        """Ask for a job."""
-
-    @abstractmethod
     def make_trigger(self, identifier: str, deadline: float) -> ComplianceWaitTrigger:
         """Return what waits in the triggerer."""
 
-    def begin_again(self, hook: ComplianceHook, job: Job) -> Job | None:
+    def begin_again(self, hook: ComplianceHook, identifier: str) -> bool:
         """Have the service try a failed job of an earlier attempt once more, if that is wanted."""
-        return None
+        return False
 
     def announce(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
         """Tell Airflow's users of the job."""
@@ -98,45 +115,83 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
     def execute(self, context: Context) -> str:
         """Begin or go on, then wait if asked to."""
         name_mapped_task(self, context)
+        self._remember(context)
         hook = self.hook_class(self.conn_id)
-        if job := self._earlier(context, hook):
-            return self._go_on(context, hook, job, found=True)
+        if record := self._earlier(context, hook):
+            return self._go_on(context, hook, record, found=True)
         return self._go_on(context, hook, self._begin(context, hook))
 
     def execute_complete(
-        self, context: Context, event: Any = None, uuid: str = "", limit: str = "timeout", found: bool = False
+        self,
+        context: Context,
+        event: Any = None,
+        uuid: str = "",
+        limit: str = "timeout",
+        found: bool = False,
+        before: Record | None = None,
     ) -> str:
         """Go on after the trigger's event."""
         name_mapped_task(self, context)
+        self._before = before
+        self._remember(context)
         ending = Ending.of(event)
         identifier = uuid or next(iter(ending.jobs), "")  # `dag.test()` hands on the event alone
         return self._conclude(context, ending, Limit(limit), identifier, found)
 
-    def _go_on(self, context: Context, hook: ComplianceHook, job: Job, found: bool = False) -> str:
+    def _remember(self, context: Context) -> None:
+        """Keep what `on_kill` needs, which gets no context."""
+        self._store = context.get("task_state_store")
+        self._try_number = getattr(context.get("ti"), "try_number", 0)
+
+    def _go_on(self, context: Context, hook: ComplianceHook, record: Record, found: bool = False) -> str:
         """Wait for a job if asked to.
 
         :param found: it is the job of an earlier attempt
         """
-        self._id = identifier = self.id_of(job)
+        self._id = identifier = self._id_in(record)
         self.announce(context, hook, identifier)
         if not self.wait_for_completion:
             return identifier
         limit = Limit.of(context, self.timeout, self.execution_timeout)
-        if not self.deferrable or job.status.is_final:
-            ending = wait_here(self.work, hook, [identifier], self.poll_interval, limit.deadline, self.log)
+        is_over = record["status"] in FINAL and not self._before
+        if not self.deferrable or is_over:
+            accepts = RefreshCheck({identifier: self._before}).accepts if self._before else None
+            ending = wait_here(
+                self.work, hook, [identifier], self.poll_interval, limit.deadline, self.log, accepts
+            )
             return self._conclude(context, ending, limit, identifier, found)
         self.log.info("Waiting for %s %s in the triggerer.", self.work.noun, identifier)
         return self.defer(
             trigger=self.make_trigger(identifier, limit.deadline),
             method_name="execute_complete",
-            kwargs={"uuid": identifier, "limit": limit.name, "found": found},
+            kwargs={"uuid": identifier, "limit": limit.name, "found": found, "before": self._before},
             timeout=limit.for_airflow,
         )
 
     def on_kill(self) -> None:
-        """Cancel the job, if there is one."""
-        if self._id and self.cancel_on_kill:
-            self._cancel(self._id, "The task was killed")
+        """Cancel the job, if there is one that is in flight and of this attempt."""
+        if not self._id or not self.cancel_on_kill or self._killing:
+            return
+        # In a thread: this runs in a signal handler, and the code that it interrupts may hold a lock.
+        self._killing = threading.Thread(target=self._kill, args=(self._id,), daemon=True)
+        self._killing.start()
+        self._killing.join(KILL_SECONDS if self._store is None else KILL_SECONDS_WITH_STORE)
+
+    def _kill(self, identifier: str) -> None:
+        why = "The task was killed"
+        try:
+            if self._store is not None:
+                # Airflow answers with nothing to an attempt that another one has followed.
+                stored = self._store.get(STATE_KEY) or {}
+                if (stored.get("uuid"), stored.get("try_number")) != (identifier, self._try_number):
+                    self.log.warning("%s, but %s %s is not of this attempt any more: it is not cancelled.",
+                                     why, self.work.noun, identifier)  # fmt: skip
+                    return
+            cancel_here(self.work, self.hook_class(self.conn_id), identifier, why, self.log)
+        except Exception as error:
+            self.log.warning(
+                "%s, but %s %s could not be cancelled: %s", why, self.work.noun, identifier, error
+            )
 
     def _conclude(self, context: Context, ending: Ending, limit: Limit, identifier: str, found: bool) -> str:
         """Say how it ended; the one end of all ways of waiting."""
@@ -148,6 +203,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
                 identifier,
             )
             hook = self.hook_class(self.conn_id)
+            self._before = None
             return self._go_on(context, hook, self._begin(context, hook))
         error = problem(ending, [identifier], noun)
         if error is None:
@@ -156,48 +212,85 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
             )
             return identifier
         if ending.kind == "timeout":
+            seen = None
             if self.cancel_on_kill:
-                self._cancel(identifier, "The time is up")
+                hook = self.hook_class(self.conn_id)
+                seen = cancel_here(self.work, hook, identifier, "The time is up", self.log)
+            if seen and seen["status"] == "COMPLETED" and not self._is_stale(seen):
+                self.log.info("%s %s completed at the last moment.", noun.capitalize(), identifier)
+                return identifier
             raise limit.exceeded(error)
         raise error if error.transient else without_retries(error)
 
-    def _cancel(self, identifier: str, why: str) -> None:
-        noun = self.work.noun
-        try:
-            self.work.cancel_now(self.hook_class(self.conn_id), identifier)
-            self.log.info("%s: %s %s is cancelled.", why, noun, identifier)
-        except ComplianceNotFoundError:
-            self.log.info("%s: %s %s is gone already.", why, noun, identifier)
-        except ComplianceError as error:
-            self.log.warning("%s, but %s %s could not be cancelled: %s", why, noun, identifier, error)
-
-    def _begin(self, context: Context, hook: ComplianceHook) -> Job:
+    def _begin(self, context: Context, hook: ComplianceHook) -> Record:
+        if self._killing:
+            self._killing.join(KILL_SECONDS)
+            raise ComplianceInterruptedError("The task was killed: nothing is submitted any more.")
+        fingerprint = None if self._store is None else self.fingerprint  # of what is sent, so before it is
         job = self.begin(hook)
         identifier = self.id_of(job)
         self.log.info("The service has taken %s as %s %s.", self.source, self.work.noun, identifier)
-        if (store := context.get("task_state_store")) is not None:
-            store.set(STATE_KEY, {"uuid": identifier, "source": self.source})
-        return job
+        self._save(context, identifier, fingerprint)
+        return {self.work.id_name: identifier, "status": str(job.status)}
 
-    def _earlier(self, context: Context, hook: ComplianceHook) -> Job | None:
-        """Find the job of the attempt before, if it is still good for something."""
-        store = context.get("task_state_store")
-        stored: Any = (None if store is None else store.get(STATE_KEY)) or {}
-        if stored.get("source") != self.source:
+    def _save(self, context: Context, identifier: str, fingerprint: str | None) -> None:
+        """Keep for later attempts which job there is, of what, and whose it is now."""
+        if self._store is None:
+            return
+        state = {
+            "uuid": identifier,
+            "source": self.source,
+            "fingerprint": fingerprint,
+            "try_number": self._try_number,
+            "max_tries": context["ti"].max_tries,
+            "before": self._before,
+        }
+        self._store.set(STATE_KEY, state)
+
+    def _earlier(self, context: Context, hook: ComplianceHook) -> Record | None:
+        """Find the job of an earlier attempt, if it is still good for something."""
+        stored: Any = (None if self._store is None else self._store.get(STATE_KEY)) or {}
+        if not stored.get("uuid"):
             return None
         identifier = str(stored["uuid"])
         noun = self.work.noun
         name = f"{noun.capitalize()} {identifier} of an earlier attempt"
-        try:
-            job = self.look(hook, identifier)
-        except ComplianceNotFoundError:
-            self.log.info("%s is gone: beginning anew.", name)
+        fingerprint = self.fingerprint
+        # Where one of them is not known, nothing says that the input has changed.
+        is_changed = bool(fingerprint and stored.get("fingerprint")) and fingerprint != stored["fingerprint"]
+        if stored.get("source") != self.source or is_changed:
+            self.log.info("%s is of another input: beginning anew.", name)
+            if self.cancel_on_kill:
+                cancel_here(self.work, hook, identifier, "The input has changed", self.log)
             return None
-        if job.status == "FAILED" and (again := self.begin_again(hook, job)):
-            self.log.info("%s failed (%s): refreshing it.", name, job.error)
-            return again
-        if job.status in ("FAILED", "CANCELLED"):
-            self.log.info("%s is %s (%s): beginning anew.", name, job.status, job.error)
+        ending = look_here(self.work, hook, [identifier], self.log)
+        if ending.kind == "error":
+            raise error_of(ending) if ending.transient else without_retries(error_of(ending))
+        record = ending.jobs[identifier]
+        status, reason = record["status"], record.get("error")
+        self._before = stored.get("before")
+        is_stale = self._is_stale(record)
+        if self._before and is_new_result(self._before, record):
+            self._before = None
+        # A clear raises `max_tries`; a retry does not.
+        max_tries = context["ti"].max_tries
+        is_cleared = stored.get("max_tries", max_tries) != max_tries
+        if may_cancel(record) or is_stale:
+            pass  # in flight
+        elif status == "FAILED" and self.begin_again(hook, identifier):
+            self.log.info("%s failed (%s): refreshing it.", name, reason)
+            self._before = record
+        elif status != "COMPLETED" or is_cleared:
+            self.log.info("%s is %s (%s): beginning anew.", name, status, reason)
+            self._before = None
             return None
-        self.log.info("Going on with %s %s of an earlier attempt, which is %s.", noun, identifier, job.status)
-        return job
+        self._save(context, identifier, fingerprint or stored.get("fingerprint"))
+        self.log.info("Going on with %s %s of an earlier attempt, which is %s.", noun, identifier, status)
+        return record
+
+    def _is_stale(self, record: Record) -> bool:
+        """Tell whether a record is from before the job was refreshed."""
+        return self._before is not None and is_new_result(self._before, record) is False
+
+    def _id_in(self, record: Record) -> str:
+        return str(record[self.work.id_name])

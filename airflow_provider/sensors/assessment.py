@@ -28,8 +28,8 @@ class ComplianceAssessmentSensor(ComplianceJobSensor):
     :param assessment_id: the id of an assessment, or a list
     :param conn_id: the Airflow connection
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; young assessments are looked at sooner,
-        except with `mode="reschedule"`; the same as `poke_interval`
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; young assessments are
+        polled sooner, except with `mode="reschedule"`; the same as `poke_interval`
     """
 
     work: ClassVar[Work] = ASSESSMENTS

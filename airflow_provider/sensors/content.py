@@ -26,8 +26,8 @@ class ComplianceContentSensor(ComplianceJobSensor):
     :param uuid: the uuid of a job, or many
     :param conn_id: the Airflow connection
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; young jobs are looked at sooner, except
-        with `mode="reschedule"`; the same as `poke_interval`
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; young jobs are
+        polled sooner, except with `mode="reschedule"`; the same as `poke_interval`
     """
 
     work: ClassVar[Work] = JOBS

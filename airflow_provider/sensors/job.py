@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from abc import abstractmethod
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import (
@@ -17,14 +19,21 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.failing import without_retries
-from airflow_provider.triggers.here import Look, wait_here
-from airflow_provider.triggers.waiting import Ending, Limit, Record, problem
+from airflow_provider.templates import as_seconds
+from airflow_provider.triggers import polling
+from airflow_provider.triggers.here import WorkerWait, wait_here
+from airflow_provider.triggers.polling import outage_error
+from airflow_provider.triggers.waiting import Ending, Limit, Record, may_pass, problem
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.exceptions import ComplianceError
     from airflow_provider.triggers.base import ComplianceWaitTrigger
     from airflow_provider.triggers.work import Work
+
+OUTAGE_KEY = "compliance_outage"
+OUTAGE_GAP_SECONDS = 300.0  # for a scheduler that is late, and a call that takes long
 
 
 class ComplianceJobSensor(BaseSensorOperator):
@@ -35,7 +44,8 @@ class ComplianceJobSensor(BaseSensorOperator):
 
     :param conn_id: the Airflow connection
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; the same as `poke_interval`
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; the same as
+        `poke_interval`
     """
 
     work: ClassVar[Work]
@@ -47,11 +57,11 @@ class ComplianceJobSensor(BaseSensorOperator):
         *,
         conn_id: str = ComplianceHook.default_conn_name,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float | None = None,
+        poll_interval: float | timedelta | None = None,
         **kwargs: Any,
     ) -> None:
         if poll_interval is not None:
-            kwargs["poke_interval"] = poll_interval
+            kwargs["poke_interval"] = as_seconds(poll_interval, "poll_interval")
         super().__init__(**kwargs)
         self.conn_id = conn_id
         self.deferrable = deferrable
@@ -100,14 +110,39 @@ class ComplianceJobSensor(BaseSensorOperator):
         return self._conclude(Ending.of(event), Limit(limit))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Look once; for `mode="reschedule"`."""
-        look = Look(self.work, self.hook_class(self.conn_id), self.ids, self.log)
-        if look.refusal:
-            raise self._verdict(look.refusal)
-        if look.left:
+        """Poll once; for `mode="reschedule"`."""
+        hook = self.hook_class(self.conn_id)
+        wait = WorkerWait(self.work, hook, self.ids, self.poke_interval, self.log)
+        pause = wait.poll()
+        while wait.has_unknown and not wait.obstacle:
+            # What is unknown is soon known, or surely gone; the next poke remembers nothing.
+            time.sleep(pause)
+            pause = wait.poll()
+        error = wait.error or self._outage(context, wait.obstacle)
+        if error:
+            ending = Ending("error", wait.ended, error=str(error), transient=error.transient)
+        elif wait.left:
             return False
-        value = self._conclude(Ending("done", look.ended), Limit("timeout"))
-        return PokeReturnValue(is_done=True, xcom_value=value)
+        else:
+            ending = Ending("done", wait.ended)
+        return PokeReturnValue(is_done=True, xcom_value=self._conclude(ending, Limit("timeout")))
+
+    def _outage(self, context: Context, error: ComplianceError | None) -> ComplianceError | None:
+        """Tell whether an outage lasts too long, over all pokes, where Airflow has a place to remember it."""
+        store = context.get("task_state_store")
+        if store is None or error is None or may_pass(error):
+            return None
+        now = time.time()
+        outage: Any = store.get(OUTAGE_KEY) or {}
+        # A poke that went well says nothing to the store: it is noticed by the gap that it leaves.
+        if now - outage.get("last", 0.0) > 2 * self.poke_interval + OUTAGE_GAP_SECONDS:
+            outage = {"since": now}
+        seconds = now - outage["since"]
+        if seconds >= polling.OUTAGE_SECONDS:
+            store.delete(OUTAGE_KEY)
+            return outage_error(error, seconds)
+        store.set(OUTAGE_KEY, {**outage, "last": now})
+        return None
 
     def _conclude(self, ending: Ending, limit: Limit) -> Any:
         """Say how it ended; the one end of all ways of waiting."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
@@ -17,11 +18,11 @@ from airflow_provider.hooks.failing import ends_task, without_retries
 from airflow_provider.storage import names
 from airflow_provider.storage.failing import storage_errors
 from airflow_provider.storage.locations import Location
-from airflow_provider.templates import texts_of
+from airflow_provider.templates import as_seconds, texts_of
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.here import wait_here
-from airflow_provider.triggers.waiting import Ending, Limit, problem
-from airflow_provider.triggers.work import JOBS, record_of
+from airflow_provider.triggers.here import look_here, wait_here
+from airflow_provider.triggers.waiting import FINAL, Ending, Limit, Record, problem
+from airflow_provider.triggers.work import JOBS
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -54,8 +55,9 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     :param conn_id: the Airflow connection of the service
     :param wait_for_completion: wait for jobs that are still in progress; otherwise they are an error
     :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time in seconds between two looks; young jobs are looked at sooner
-    :param timeout: seconds to wait
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta; young jobs are polled
+        sooner
+    :param timeout: how long to wait, in seconds or as a timedelta
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
@@ -73,8 +75,8 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         conn_id: str = ComplianceHook.default_conn_name,
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float = 30.0,
-        timeout: float = 24 * 3600.0,
+        poll_interval: float | timedelta = 30.0,
+        timeout: float | timedelta = 24 * 3600.0,
         **kwargs: Any,
     ) -> None:
         kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.title }}"
@@ -94,8 +96,8 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         self.conn_id = conn_id
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
-        self.poll_interval = poll_interval
-        self.timeout = timeout
+        self.poll_interval = as_seconds(poll_interval, "poll_interval")
+        self.timeout = as_seconds(timeout, "timeout")
         self._loop: EventLoop | None = None
         self._transfers: list[lineage.Transfer] = []
 
@@ -120,9 +122,10 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
             self.log.info("There is no text to write.")
             return []
         hook = ComplianceHook(self.conn_id)
-        jobs = hook.get_statuses(uuids)
-        if not self.wait_for_completion or all(_is_over(jobs.get(uuid)) for uuid in uuids):
-            return self._write(context, hook, uuids, jobs)
+        ending = look_here(JOBS, hook, uuids, self.log)
+        is_over = all(record["status"] in FINAL for record in ending.jobs.values())
+        if ending.kind == "error" or is_over or not self.wait_for_completion:
+            return self._conclude(context, ending, Limit("timeout"))
         limit = Limit.of(context, self.timeout, self.execution_timeout)
         if self.deferrable:
             self.log.info("Waiting for %s jobs in the triggerer.", len(uuids))
@@ -134,13 +137,13 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 timeout=limit.for_airflow,
             )
         ending = wait_here(JOBS, hook, uuids, self.poll_interval, limit.deadline, self.log)
-        return self._conclude(context, hook, ending, limit)
+        return self._conclude(context, ending, limit)
 
     @ends_task
     def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[str]:
         """Go on after the trigger's event."""
         name_mapped_task(self, context)
-        return self._conclude(context, ComplianceHook(self.conn_id), Ending.of(event), Limit(limit))
+        return self._conclude(context, Ending.of(event), Limit(limit))
 
     def on_kill(self) -> None:
         """Stop writing, and leave nothing half-written behind."""
@@ -151,18 +154,29 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         """Tell OpenLineage which documents went into which objects."""
         return lineage.openlineage(self._transfers)
 
-    def _conclude(self, context: Context, hook: ComplianceHook, ending: Ending, limit: Limit) -> list[str]:
+    def _conclude(self, context: Context, ending: Ending, limit: Limit) -> list[str]:
+        """Write the texts if all jobs are completed; the one end of all ways of waiting."""
         uuids = self.uuids
-        if (error := problem(ending, uuids)) is not None:
-            if ending.kind == "timeout":
-                raise limit.exceeded(error)
+        error = problem(ending, uuids)
+        if error is None:
+            return self._write(context, uuids, ending.jobs)
+        if ending.kind == "timeout":
+            raise limit.exceeded(error)
+        if ending.kind == "error":
             raise error if ending.transient else without_retries(error)
-        return self._write(context, hook, uuids, hook.get_statuses(uuids))
+        if all(ending.jobs[uuid]["status"] in FINAL for uuid in uuids):
+            raise without_retries(error)
+        raise ComplianceJobError(
+            f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
+            "wait_for_completion=True."
+        )
 
-    def _write(
-        self, context: Context, hook: ComplianceHook, uuids: list[str], jobs: Mapping[str, ContentJob]
-    ) -> list[str]:
-        _check_completed(uuids, jobs)
+    def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
+        from airflow_provider.client.models import ContentJob
+
+        # Another hook than the one that waited: the connection may have changed.
+        hook = ComplianceHook(self.conn_id)
+        jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
         self._loop = EventLoop(threads=2 * self.concurrency)
         results = self._loop.run(self._store(hook, targets))
@@ -226,23 +240,6 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 )
         where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
         self.log.info("Texts are in the store: %s, %s bytes.", where, sum(result.bytes for result in results))
-
-
-def _check_completed(uuids: Sequence[str], jobs: Mapping[str, ContentJob]) -> None:
-    """Let nothing be written where a text is missing."""
-    error = problem(Ending("done", {uuid: record_of(uuid, jobs.get(uuid)) for uuid in uuids}), uuids)
-    if error is None:
-        return
-    if all(_is_over(jobs.get(uuid)) for uuid in uuids):
-        raise without_retries(error)
-    raise ComplianceJobError(
-        f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
-        "wait_for_completion=True."
-    )
-
-
-def _is_over(job: ContentJob | None) -> bool:
-    return job is None or job.status.is_final
 
 
 def _run_fields(context: Context) -> dict[str, str]:

@@ -20,7 +20,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param assessment_ids: the assessments
     :param poll_interval: longest time in seconds between two looks; young ones are looked at sooner
     :param deadline: when to give up, in seconds since the epoch
-    :param cancel_on_kill: cancel the assessments when the task is marked or cleared by a user
+    :param cancel_on_kill: cancel the assessments that are in flight when a user ends the task
     :param hook: module and name of the hook's class, where a service needs one of its own
     """
 

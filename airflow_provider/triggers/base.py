@@ -6,27 +6,32 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
+from contextlib import suppress
 from dataclasses import fields
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider.compat import TRIGGERS_ARE_TOLD_OF_KILLS, is_still_deferred
+from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGERS_ARE_TOLD_OF_KILLS, task_state
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.triggers.poller import watching
-from airflow_provider.triggers.waiting import SAY_EVERY, Ending, Record
+from airflow_provider.triggers.poller import News, watching
+from airflow_provider.triggers.polling import Accepts, Sighting, may_cancel
+from airflow_provider.triggers.waiting import SAY_EVERY, Deadline, Ending, Record
 from airflow_provider.triggers.work import Work
 
 KILLS_AT_A_TIME = 8
 KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30
+ENDED = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})  # states of a task
 
 
 class ComplianceWaitTrigger(BaseTrigger):
     """Base of the triggers that wait; a dataclass whose fields are what is kept in the database."""
 
     work: ClassVar[Work]
+    # After a clear, the next attempt of a submit finds the job in Airflow's task state store.
+    next_attempt_reattaches: ClassVar[bool] = HAS_TASK_STATE_STORE
 
     conn_id: str
     poll_interval: float
@@ -57,24 +62,23 @@ class ComplianceWaitTrigger(BaseTrigger):
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
             if self.cancel_on_kill and not TRIGGERS_ARE_TOLD_OF_KILLS:
-                await _to_the_end(self._kill(told=False))
+                await _to_the_end(self._kill())
             raise
         yield TriggerEvent(ending.event())
 
     async def on_kill(self) -> None:
-        """Cancel the work; called when a user marks or clears the task, not at a restart of the triggerer."""
+        """Cancel the work where nobody goes on with it; called when a user marks or clears the task."""
         if self.cancel_on_kill:
-            await _to_the_end(self._kill(told=True))
+            await _to_the_end(self._kill())
 
-    async def _kill(self, told: bool) -> None:
-        # Airflow takes it for a kill too when this triggerer hung so long that another one does its work now.
-        # And a task that was cleared and waits again goes on with the same jobs.
-        is_all_we_know = told and getattr(self, "task_instance", None) is None
-        if is_all_we_know or not await is_still_deferred(self):
+    async def _kill(self) -> None:
+        # Airflow takes it for a kill, too, when this triggerer hung so long that another one does its work.
+        state = await task_state(self)
+        if state in ENDED if self.next_attempt_reattaches else state not in (None, "deferred"):
             await self._cancel()
-        elif told:
+        else:
             self.log.info(
-                "The task still waits, in another trigger: its %ss are not cancelled.", self.work.noun
+                "The task is %s, not ended: its %ss are not cancelled.", state or "unknown", self.work.noun
             )
 
     async def _cancel(self) -> None:
@@ -82,15 +86,21 @@ class ComplianceWaitTrigger(BaseTrigger):
         try:
             async with asyncio.timeout(KILL_SECONDS):
                 async with await self.make_hook().get_async_conn(max_retries=2) as client:
+                    seen: dict[str, Sighting] = {}
+                    await self.work.look(client, self.ids, seen.__setitem__)
+                    for each, found in seen.items():
+                        if isinstance(found, ComplianceError):
+                            self.log.warning("The task was killed, but %s %s could not be cancelled: %s",
+                                             noun, each, found)  # fmt: skip
+                    in_flight = [each for each in self.ids if may_cancel(seen.get(each))]
 
                     async def cancel(identifier: str) -> None:
-                        try:
+                        with suppress(ComplianceNotFoundError):  # gone since the look
                             await self.work.cancel(client, identifier)
-                            self.log.info("The task was killed: %s %s is cancelled.", noun, identifier)
-                        except ComplianceNotFoundError:
-                            self.log.info("The task was killed: %s %s is gone already.", noun, identifier)
 
-                    await for_each(cancel, self.ids, KILLS_AT_A_TIME)
+                    await for_each(cancel, in_flight, KILLS_AT_A_TIME)
+                    self.log.info("The task was killed: %s of %s %ss were in flight, and are cancelled.",
+                                  len(in_flight), len(self.ids), noun)  # fmt: skip
         except (ComplianceError, TimeoutError) as error:
             self.log.warning("The task was killed, but not all %ss could be cancelled: %s", noun, error)
 
@@ -98,32 +108,41 @@ class ComplianceWaitTrigger(BaseTrigger):
         """Tell whether not all have to be waited for."""
         return False
 
+    def _accepts(self) -> Accepts | None:
+        """Return what tells whether a final record is the end of this wait; None: it always is."""
+        return None
+
     async def _wait(self) -> Ending:
-        since = time.time()
+        since, deadline = time.monotonic(), Deadline(self.deadline)
         ended: dict[str, Record] = {}
         ids = set(self.ids)
         try:
             hook = self.make_hook()
         except ComplianceError as error:
             return Ending("error", error=str(error))
-        async with watching(hook, self.work, ids, self.poll_interval) as news:
-            while (left := len(ids) - len(ended)) and not self._is_enough(len(ended)):
-                pause = min(SAY_EVERY, self.deadline - time.time())
+        async with watching(hook, self.work, ids, self.poll_interval, self._accepts()) as news:
+            while len(ended) < len(ids) and not self._is_enough(len(ended)):
+                found: list[News]
+                is_last = deadline.remaining() <= 0
                 try:
-                    async with asyncio.timeout(max(0.0, pause)):
-                        identifier, found = await news.get()
+                    if is_last:
+                        found = await news.poll_now(ids - ended.keys())
+                    else:
+                        async with asyncio.timeout(min(SAY_EVERY, deadline.remaining())):
+                            found = [await news.get()]
                 except TimeoutError:
-                    now = time.time()
-                    if now >= self.deadline:
-                        return Ending("timeout", ended, now - since)
-                    self.log.info("Still waiting for %s of %s %ss after %.0f s.",
-                                  left, len(ids), self.work.noun, now - since)  # fmt: skip
+                    if deadline.remaining() > 0:
+                        self.log.info("Still waiting for %s of %s %ss after %.0f s.", len(ids) - len(ended),
+                                      len(ids), self.work.noun, time.monotonic() - since)  # fmt: skip
                     continue
-                if isinstance(found, Exception):
-                    may_pass = getattr(found, "transient", True)
-                    return Ending("error", ended, time.time() - since, str(found), may_pass)
-                ended[identifier] = found
-        return Ending("done", ended, time.time() - since)
+                for identifier, what in found:
+                    if isinstance(what, Exception):
+                        may_pass = getattr(what, "transient", True)
+                        return Ending("error", ended, time.monotonic() - since, str(what), may_pass)
+                    ended[identifier] = what
+                if is_last and len(ended) < len(ids) and not self._is_enough(len(ended)):
+                    return Ending("timeout", ended, time.monotonic() - since)
+        return Ending("done", ended, time.monotonic() - since)
 
 
 _going_on: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive

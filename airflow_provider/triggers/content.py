@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
+from airflow_provider.triggers.polling import Accepts, RefreshCheck
+from airflow_provider.triggers.waiting import Record
 from airflow_provider.triggers.work import JOBS, Work
 
 
@@ -17,7 +19,9 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     :param uuids: the jobs
     :param poll_interval: longest time in seconds between two looks at a job; young ones are looked at sooner
     :param deadline: when to give up, in seconds since the epoch
-    :param cancel_on_kill: cancel the jobs when the task is marked or cleared by a user
+    :param cancel_on_kill: cancel the jobs that are in flight when a user ends the task
+    :param before: the records of jobs from before they were refreshed, by uuid; their old results are not
+        taken for the new ones
     """
 
     work: ClassVar[Work] = JOBS
@@ -27,8 +31,12 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool = False
+    before: dict[str, Record] | None = field(default=None, kw_only=True)
 
     @property
     def ids(self) -> list[str]:
         """The jobs."""
         return self.uuids
+
+    def _accepts(self) -> Accepts | None:
+        return RefreshCheck(self.before).accepts if self.before else None

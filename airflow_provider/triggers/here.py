@@ -4,73 +4,191 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.triggers.waiting import FINAL, SAY_EVERY, Ending, Record, may_pass, next_look
+from airflow_provider.triggers import polling
+from airflow_provider.triggers.polling import (
+    Accepts,
+    PollState,
+    have_credentials_worked,
+    may_cancel,
+    needs_new_connection,
+)
+from airflow_provider.triggers.waiting import FINAL, SAY_EVERY, UNKNOWN, Deadline, Ending, Record
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.triggers.work import Sighting, Work
+    from airflow_provider.triggers.polling import Sighting
+    from airflow_provider.triggers.work import Work
 
 
-class Look:
-    """One look at everything that is waited for.
+class WorkerWait:
+    """Polls some work from the task's own process.
 
-    :param left: what has not come to its end
-    :param refusal: an error that no patience can mend
+    :param ended: the records of what came to its end, by id
+    :param error: what ends the wait for good
+    :param obstacle: why the last poll has failed, if it has
     """
 
-    def __init__(self, work: Work, hook: ComplianceHook, ids: list[str], log: Any) -> None:
+    def __init__(
+        self,
+        work: Work,
+        hook: ComplianceHook,
+        ids: Iterable[str],
+        poll_interval: float,
+        log: Any,
+        accepts: Accepts | None = None,
+    ) -> None:
+        self.since = time.monotonic()
         self.ended: dict[str, Record] = {}
-        self.refusal: ComplianceError | None = None
-        obstacle: ComplianceError | None = None
+        self.error: ComplianceError | None = None
+        self.obstacle: ComplianceError | None = None
+        self._work = work
+        self._hook = hook
+        self._has_worked = False
+        self._log = log
+        self._accepts = accepts or _is_final
+        self._left = {each: PollState(each, self.since, poll_interval) for each in ids}
 
-        def see(identifier: str, sighting: Sighting) -> None:
-            nonlocal obstacle
-            if not isinstance(sighting, ComplianceError):
-                if sighting["status"] in FINAL:
-                    self.ended[identifier] = sighting
-            elif may_pass(sighting):
-                obstacle = sighting
-            else:
-                self.refusal = sighting
+    @property
+    def left(self) -> list[str]:
+        """What has not come to its end."""
+        return list(self._left)
 
-        work.look_now(hook, ids, see)
-        if obstacle:
-            log.warning("The service can't be asked right now, going on: %s", obstacle)
-        self.left = [each for each in ids if each not in self.ended]
+    @property
+    def has_unknown(self) -> bool:
+        """Some are unknown to the service, but not for so long that it can be believed."""
+        return any(each.unknown_since is not None for each in self._left.values())
+
+    def poll(self, everything: bool = False) -> float:
+        """Poll what it is time for, or everything; return how many seconds to pause."""
+        now = time.monotonic()
+        due = [each.id for each in self._left.values() if everything or each.next_poll_at <= now]
+        self.obstacle = None
+        self._work.look_now(self._hook, due, self._see)
+        is_new = False
+        if self.obstacle:
+            self._log.warning("The service can't be polled right now, going on: %s", self.obstacle)
+            is_new = needs_new_connection(self.obstacle) and self._reconnect()
+        now, pace = time.monotonic(), self._work.pace(len(self._left))
+        for each in due:
+            if state := self._left.get(each):
+                state.schedule(now, pace)
+                if is_new:
+                    state.next_poll_at = now
+        return max(0.0, min((each.next_poll_at for each in self._left.values()), default=now) - now)
+
+    def _see(self, identifier: str, found: Sighting) -> None:
+        state, now = self._left[identifier], time.monotonic()
+        ended = state.observe(found, now, self._have_credentials_worked())
+        if isinstance(found, ComplianceError):
+            self.obstacle = found
+            if isinstance(ended, ComplianceError):
+                self.error = ended
+        elif (ended is not None or found["status"] != UNKNOWN) and self._accepts(identifier, found, now):
+            self.ended[identifier] = found
+            del self._left[identifier]
+
+    def _have_credentials_worked(self) -> bool:
+        with suppress(ComplianceError):  # the connection can't be used
+            self._has_worked = self._has_worked or have_credentials_worked(self._hook.get_conn())
+        return self._has_worked
+
+    def _reconnect(self) -> bool:
+        """Read the connection again; tell whether it has changed, and use it from now on if so."""
+        hook = type(self._hook)(self._hook.conn_id)
+        try:
+            if hook.get_conn().settings == self._hook.get_conn().settings:
+                return False
+        except Exception:
+            # Of Airflow or a secrets backend, too: what matters is the error of the poll.
+            self._log.debug("The connection can't be read again.", exc_info=True)
+            return False
+        self._log.info("The connection '%s' has changed: using the new one.", hook.conn_id)
+        self._hook, self.error = hook, None
+        return True
 
 
 def wait_here(
-    work: Work, hook: ComplianceHook, ids: Iterable[str], poll_interval: float, deadline: float, log: Any
+    work: Work,
+    hook: ComplianceHook,
+    ids: Iterable[str],
+    poll_interval: float,
+    deadline: float,
+    log: Any,
+    accepts: Accepts | None = None,
 ) -> Ending:
-    """Wait in this process until all have come to their end, or the wall clock says `deadline`.
+    """Wait in this process until all have come to their end, or the time is up.
 
     :param work: what is waited for
     :param hook: the hook
     :param ids: which of them
-    :param poll_interval: longest time between two looks
-    :param deadline: seconds since the epoch
+    :param poll_interval: longest time between two polls
+    :param deadline: seconds since the epoch; the last poll comes after it
     :param log: the task's log
+    :param accepts: tells whether a record is an end; by default it is that of a final state
     """
-    left = list(dict.fromkeys(ids))
-    ended: dict[str, Record] = {}
-    since = said = time.monotonic()
+    limit = Deadline(deadline)
+    wait = WorkerWait(work, hook, ids, poll_interval, log, accepts)
+    said = wait.since
     while True:
-        look = Look(work, hook, left, log)
-        ended |= look.ended
-        left = look.left
+        is_last = limit.remaining() <= 0
+        pause = wait.poll(everything=is_last)
         now = time.monotonic()
-        if look.refusal:
-            return Ending("error", ended, now - since, str(look.refusal))
-        if not left:
-            return Ending("done", ended, now - since)
-        pause = min(next_look(now, since, poll_interval, work.pace(len(left))) - now, deadline - time.time())
-        if pause <= 0:
-            return Ending("timeout", ended, now - since)
+        if wait.error:
+            error = wait.error
+            return Ending("error", wait.ended, now - wait.since, str(error), error.transient)
+        if not wait.left:
+            return Ending("done", wait.ended, now - wait.since)
+        if is_last:
+            return Ending("timeout", wait.ended, now - wait.since, str(wait.obstacle or ""))
         if now - said >= SAY_EVERY:
             said = now
+            left = len(wait.left)
             log.info("Still waiting for %s of %s %ss after %.0f s.",
-                     len(left), len(left) + len(ended), work.noun, now - since)  # fmt: skip
-        time.sleep(pause)
+                     left, left + len(wait.ended), work.noun, now - wait.since)  # fmt: skip
+        time.sleep(max(0.0, min(pause, limit.remaining())))
+
+
+def look_here(work: Work, hook: ComplianceHook, ids: Iterable[str], log: Any) -> Ending:
+    """Find out the state of each, final or not; what can't be asked or is unknown is asked again.
+
+    :return: all are found, or an error
+    """
+    ending = wait_here(work, hook, ids, 1.0, time.time() + polling.OUTAGE_SECONDS, log, accepts=_is_any)
+    if ending.kind == "timeout":
+        why = f"No poll has succeeded for {ending.seconds:.0f} s: {ending.error}"
+        return Ending("error", ending.jobs, ending.seconds, why, transient=True)
+    return ending
+
+
+def cancel_here(work: Work, hook: ComplianceHook, identifier: str, why: str, log: Any) -> Record | None:
+    """Cancel what is in flight, after a look: what has come to its end is left alone.
+
+    :return: what the look has found, unless it failed
+    """
+    found: dict[str, Sighting] = {}
+    work.look_now(hook, [identifier], found.__setitem__)
+    seen = found[identifier]
+    noun = work.noun
+    try:
+        if isinstance(seen, ComplianceError):
+            raise seen
+        if may_cancel(seen):
+            work.cancel_now(hook, identifier)
+            log.info("%s: %s %s is cancelled.", why, noun, identifier)
+        else:
+            log.info("%s: %s %s is %s, so it is not cancelled.", why, noun, identifier, seen["status"])
+    except ComplianceError as error:
+        log.warning("%s, but %s %s could not be cancelled: %s", why, noun, identifier, error)
+    return None if isinstance(seen, ComplianceError) else seen
+
+
+def _is_final(identifier: str, record: Record, now: float) -> bool:
+    return record["status"] in FINAL
+
+
+def _is_any(identifier: str, record: Record, now: float) -> bool:
+    return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.waiting import Ending
@@ -16,6 +17,8 @@ class ComplianceIngestTrigger(ComplianceContentTrigger):
 
     :param enough: how many that is
     """
+
+    next_attempt_reattaches: ClassVar[bool] = True  # its journal is at the destination, on every Airflow
 
     enough: int = 1
 

@@ -1,4 +1,4 @@
-"""One poller for all who wait in an event loop: it looks at everything of one kind together."""
+"""One poller for all who wait in an event loop: it polls everything of one kind together."""
 
 from __future__ import annotations
 
@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.triggers.waiting import FINAL, SAY_EVERY, Record, may_pass, next_look
+from airflow_provider.triggers.polling import (
+    Accepts,
+    PollState,
+    have_credentials_worked,
+    needs_new_connection,
+)
+from airflow_provider.triggers.waiting import FINAL, LAST_POLL_SECONDS, SAY_EVERY, UNKNOWN, Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.triggers.work import Sighting, Work
+    from airflow_provider.triggers.polling import Sighting
+    from airflow_provider.triggers.work import Work
 
 log = logging.getLogger(__name__)
 
@@ -26,29 +33,44 @@ News = tuple[str, Record | Exception]
 
 
 @dataclass(eq=False)
-class _Watched:
-    """One job or assessment that somebody waits for."""
+class Waiter:
+    """One who waits, and gets news into a queue.
 
-    id: str
-    since: float
-    poll_interval: float
-    look_at: float
-    waiters: list[asyncio.Queue[News]] = field(default_factory=list)
+    :param accepts: tells whether a final record is the end for this waiter; by default it always is
+    """
+
+    accepts: Accepts | None = None
+    queue: asyncio.Queue[News] = field(default_factory=asyncio.Queue)
+
+
+@dataclass(eq=False)
+class _Watched(PollState):
+    """One job or assessment that somebody waits for.
+
+    :param polled: who wants to know when it has been polled once more
+    """
+
+    waiters: list[Waiter] = field(default_factory=list)
+    polled: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 class Poller:
-    """Looks at all work of one kind and connection that somebody in this event loop waits for."""
+    """Polls all work of one kind and connection that somebody in this event loop waits for."""
 
     def __init__(self, hook: ComplianceHook, work: Work) -> None:
         self._hook = hook
         self._work = work
         self._name = f"{work.noun}s of '{hook.conn_id}'"
+        self._client: AsyncComplianceClient | None = None
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
         self._states: Counter[str] = Counter()
         self._said = _now()
         self._failing: set[str] = set()
         self._failing_since = 0.0
+        self._is_connection_doubtful = False
+        self._has_worked = False
+        self._has_failed = False
         self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{work.noun}")
 
     @property
@@ -58,22 +80,22 @@ class Poller:
 
     @property
     def is_over(self) -> bool:
-        """It has ended, for instance because the connection can't be used."""
-        return self._task.done()
+        """It has ended: nobody polls any more."""
+        return self._has_failed or self._task.done()
 
-    def join(self, waiter: asyncio.Queue[News], ids: Collection[str], poll_interval: float) -> None:
+    def join(self, waiter: Waiter, ids: Collection[str], poll_interval: float) -> None:
         """Let somebody wait for some."""
         now = _now()
         pace = self._work.pace(len(self._watched) + len(ids))
         for each in ids:
-            one = self._watched.setdefault(each, _Watched(each, now, poll_interval, 0.0))
+            one = self._watched.setdefault(each, _Watched(each, now, poll_interval))
             one.poll_interval = min(one.poll_interval, poll_interval)
-            one.look_at = next_look(now, one.since, one.poll_interval, pace)
+            one.schedule(now, pace)
             one.waiters.append(waiter)
         self._joined.set()
 
-    def leave(self, waiter: asyncio.Queue[News], ids: Iterable[str]) -> None:
-        """Let somebody go; what nobody else waits for is not looked at any more."""
+    def leave(self, waiter: Waiter, ids: Iterable[str]) -> None:
+        """Let somebody go; what nobody else waits for is not polled any more."""
         for each in ids:
             one = self._watched.get(each)
             # Somebody else may have begun to wait for what this one has got already.
@@ -82,63 +104,147 @@ class Poller:
                 if not one.waiters:
                     self._forget(each)
 
+    async def poll_now(self, ids: Iterable[str]) -> None:
+        """Poll these once more without delay, and return when that is done; their news are in the queues."""
+        polled: list[asyncio.Future[None]] = []
+        for each in ids:
+            if one := self._watched.get(each):
+                polled.append(asyncio.get_running_loop().create_future())
+                one.polled.append(polled[-1])
+                one.next_poll_at = 0.0
+        self._joined.set()
+        if polled:
+            await asyncio.wait(polled, timeout=LAST_POLL_SECONDS)
+
     def stop(self) -> None:
         """End the poller; it closes its connections by itself."""
         self._task.cancel()
 
     async def _run(self) -> None:
         try:
-            # The poller is patient itself, so each call may give up soon.
-            async with await self._hook.get_async_conn(max_retries=1, retry_seconds=30.0) as client:
-                while True:
-                    await self._look(client, await self._due())
+            while True:
+                await self._poll(await self._due())
         except Exception as error:
-            # Whoever waits has to learn of it, whatever it is: nobody looks any more.
+            # Whoever waits has to learn of it, whatever it is: nobody polls any more.
+            self._has_failed = True
             for each in list(self._watched):
                 self._tell(each, error)
+        finally:
+            await self._close()
 
     async def _due(self) -> list[str]:
-        """Wait until it is time to look at some, and name them."""
+        """Wait until it is time to poll some, and name them."""
         while True:
             now = _now()
-            if due := [one.id for one in self._watched.values() if one.look_at <= now]:
+            if due := [one.id for one in self._watched.values() if one.next_poll_at <= now]:
                 return due
             self._joined.clear()
-            first = min((one.look_at for one in self._watched.values()), default=now + 3600)
+            first = min((one.next_poll_at for one in self._watched.values()), default=now + 3600)
             try:
                 async with asyncio.timeout(first - now):
                     await self._joined.wait()
             except TimeoutError:
                 continue
 
-    async def _look(self, client: AsyncComplianceClient, ids: list[str]) -> None:
-        await self._work.look(client, ids, self._see)
+    async def _poll(self, ids: list[str]) -> None:
+        polled = {each: one.polled for each in ids if (one := self._watched.get(each))}
+        for each in polled:
+            self._watched[each].polled = []
+        try:
+            self._is_connection_doubtful = False
+            try:
+                client = await self._open()
+            except ComplianceError as error:
+                for each in ids:
+                    self._see(each, error)
+            else:
+                await self._work.look(client, ids, self._see)
+            is_new = self._is_connection_doubtful and await self._reconnect()
+        finally:
+            for futures in polled.values():
+                _release(futures)
         now = _now()
         pace = self._work.pace(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
-                one.look_at = next_look(now, one.since, one.poll_interval, pace)
+                one.schedule(now, pace)
+                if one.polled or is_new:
+                    one.next_poll_at = now
         if self._watched and now - self._said >= SAY_EVERY:
             self._say(now)
 
-    def _see(self, identifier: str, sighting: Sighting) -> None:
-        if isinstance(sighting, ComplianceError):
-            if may_pass(sighting):
-                self._fail(identifier, sighting)
-            else:
-                self._tell(identifier, sighting)
+    async def _open(self) -> AsyncComplianceClient:
+        if self._client is None:
+            client = await self._read_connection(self._hook)
+            self._client = await client.__aenter__()
+        return self._client
+
+    async def _read_connection(self, hook: ComplianceHook) -> AsyncComplianceClient:
+        try:
+            # The poller is patient itself, so each call may give up soon.
+            return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
+        except ComplianceError:
+            raise
+        except Exception as error:  # of Airflow, or of a secrets backend
+            why = f"{type(error).__name__}: {error}"
+            raise ComplianceError(f"The Airflow connection '{hook.conn_id}' can't be read: {why}") from error
+
+    async def _reconnect(self) -> bool:
+        """Read the connection again; tell whether it has changed, and use it from now on if so."""
+        hook = type(self._hook)(self._hook.conn_id)
+        try:
+            client = await self._read_connection(hook)
+        except ComplianceError:
+            return False
+        if self._client is not None and client.settings == self._client.settings:
+            return False
+        log.info("The connection of %s has changed: using the new one.", self._name)
+        await self._close()
+        self._hook = hook
+        self._client = await client.__aenter__()
+        return True
+
+    async def _close(self) -> None:
+        client, self._client = self._client, None
+        if client is not None:
+            await client.__aexit__(None, None, None)
+
+    def _see(self, identifier: str, found: Sighting) -> None:
+        one = self._watched.get(identifier)
+        if one is None:
+            return  # whoever waited has gone meanwhile
+        now = _now()
+        if self._client is not None and have_credentials_worked(self._client):
+            self._has_worked = True
+        ended = one.observe(found, now, self._has_worked)
+        if isinstance(found, ComplianceError):
+            self._is_connection_doubtful |= needs_new_connection(found)
+            self._fail(identifier, found)
+            if ended is not None:
+                self._tell(identifier, ended)
             return
         self._recover(identifier)
-        self._states[sighting["status"]] += 1
-        if sighting["status"] in FINAL:
-            self._tell(identifier, sighting)
+        self._states[found["status"]] += 1
+        if ended is not None or found["status"] != UNKNOWN:
+            self._offer(one, found, now)
+
+    def _offer(self, one: _Watched, record: Record, now: float) -> None:
+        """Tell those whose wait ends with this record; those who wait for a later one go on."""
+        staying = []
+        for waiter in one.waiters:
+            is_accepted = waiter.accepts is None or waiter.accepts(one.id, record, now)
+            if is_accepted and record["status"] in FINAL:
+                waiter.queue.put_nowait((one.id, record))
+            else:
+                staying.append(waiter)
+        one.waiters = staying
+        if not staying:
+            self._forget(one.id)
 
     def _fail(self, identifier: str, error: ComplianceError) -> None:
-        if identifier not in self._watched:
-            return  # whoever waited has gone meanwhile
         if not self._failing:
             self._failing_since = _now()
-            log.warning("%s can't be looked at, going on: %s", self._name.capitalize(), error)
+            log.warning("%s can't be polled, going on: %s", self._name.capitalize(), error)
         self._failing.add(identifier)
 
     def _recover(self, identifier: str) -> None:
@@ -146,7 +252,7 @@ class Poller:
             self._failing.discard(identifier)
             if not self._failing:
                 seconds = _now() - self._failing_since
-                log.info("%s can be looked at again, after %.0f s.", self._name.capitalize(), seconds)
+                log.info("%s can be polled again, after %.0f s.", self._name.capitalize(), seconds)
 
     def _say(self, now: float) -> None:
         self._said = now
@@ -159,37 +265,68 @@ class Poller:
     def _tell(self, identifier: str, news: Record | Exception) -> None:
         if one := self._forget(identifier):
             for waiter in one.waiters:
-                waiter.put_nowait((identifier, news))
+                waiter.queue.put_nowait((identifier, news))
 
     def _forget(self, identifier: str) -> _Watched | None:
         self._failing.discard(identifier)
-        return self._watched.pop(identifier, None)
+        one = self._watched.pop(identifier, None)
+        if one:
+            _release(one.polled)
+        return one
 
 
 # Per event loop, because a session of aiohttp belongs to one; and no longer than it.
 _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], Poller]] = WeakKeyDictionary()
 
 
+@dataclass(eq=False)
+class Subscription:
+    """News of what is waited for."""
+
+    poller: Poller
+    waiter: Waiter
+
+    async def get(self) -> News:
+        """Wait for the next news."""
+        return await self.waiter.queue.get()
+
+    async def poll_now(self, ids: Iterable[str]) -> list[News]:
+        """Poll these once more without delay, and return all news that there are."""
+        await self.poller.poll_now(ids)
+        queue = self.waiter.queue
+        return [queue.get_nowait() for _ in range(queue.qsize())]
+
+
 @asynccontextmanager
 async def watching(
-    hook: ComplianceHook, work: Work, ids: Collection[str], poll_interval: float
-) -> AsyncIterator[asyncio.Queue[News]]:
-    """Get news of each into a queue: its record as it comes to its end, or an error that ends the wait."""
+    hook: ComplianceHook,
+    work: Work,
+    ids: Collection[str],
+    poll_interval: float,
+    accepts: Accepts | None = None,
+) -> AsyncIterator[Subscription]:
+    """Get news of each: its record as it comes to its end, or an error that ends the wait."""
     pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
     key = (type(hook), hook.conn_id, work.noun)
     poller = pollers.get(key)
     if poller is None or poller.is_over:
         poller = pollers[key] = Poller(hook, work)
-    waiter: asyncio.Queue[News] = asyncio.Queue()
+    waiter = Waiter(accepts)
     poller.join(waiter, ids, poll_interval)
     try:
-        yield waiter
+        yield Subscription(poller, waiter)
     finally:
         poller.leave(waiter, ids)
         if poller.is_idle:
             poller.stop()
             if pollers.get(key) is poller:
                 del pollers[key]
+
+
+def _release(futures: Iterable[asyncio.Future[None]]) -> None:
+    for each in futures:
+        if not each.done():
+            each.set_result(None)
 
 
 def _now() -> float:

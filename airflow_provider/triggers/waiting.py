@@ -1,4 +1,4 @@
-"""How to wait: how often to look, what may be waited out, and what the end of a wait says."""
+"""How to wait: how often to poll, which errors to outlast, and what the end of a wait says."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ UNKNOWN = "UNKNOWN"  # our own word for what the service does not know
 FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", UNKNOWN})
 COMPLAINTS_SHOWN = 5
 GRACE = 120.0  # seconds after our own deadline in which the trigger's event can still come
+LAST_POLL_SECONDS = 60.0  # the longest that the last poll after the deadline may take; less than GRACE
+MIN_POLL_SECONDS = 0.1  # between two polls, also where `poll_interval` is 0
 
 Record = dict[str, Any]
 
@@ -33,7 +35,7 @@ class Ending:
     :param kind: all jobs came to their end, or the time is up, or nothing can be learnt any more
     :param jobs: the records of the jobs that came to their end, by uuid
     :param seconds: how long the wait was
-    :param error: why nothing can be learnt any more
+    :param error: why nothing can be learnt any more, or why the last poll before the time was up has failed
     :param transient: whether that may pass by itself
     """
 
@@ -87,6 +89,20 @@ def _deadline(limit: Limit) -> float:
     return limit.deadline
 
 
+class Deadline:
+    """A deadline of the wall clock, by which a process waits on its monotonic clock.
+
+    The wall clock is asked once: it may jump, and a wait must not end, nor a job be cancelled, for that.
+    """
+
+    def __init__(self, deadline: float) -> None:
+        self._at = time.monotonic() + deadline - time.time()
+
+    def remaining(self) -> float:
+        """Return the seconds that are left, negative where the time is over."""
+        return self._at - time.monotonic()
+
+
 def error_of(ending: Ending) -> ComplianceError:
     """Return why nothing can be learnt any more."""
     return (ComplianceJobError if ending.transient else ComplianceError)(ending.error)
@@ -111,7 +127,8 @@ def problem(ending: Ending, ids: Collection[str], noun: str = "job") -> Complian
         else f"{len(bad)} of {len(records)} {noun}s: {'; '.join(bad[:COMPLAINTS_SHOWN])}{more}"
     ).removesuffix(".")
     if ending.kind == "timeout":
-        return ComplianceJobTimeoutError(f"The time is up after {ending.seconds:.0f} s. {which}.")
+        last = f" The last poll failed: {ending.error}" if ending.error else ""
+        return ComplianceJobTimeoutError(f"The time is up after {ending.seconds:.0f} s. {which}.{last}")
     return ComplianceJobError(f"{which}.")
 
 
@@ -137,7 +154,7 @@ def next_look(now: float, since: float, poll_interval: float, pace: float = 1.0)
     step = pace
     while step * 2 <= (now - since) / 4:
         step *= 2
-    step = min(step, poll_interval)
+    step = min(step, max(poll_interval, MIN_POLL_SECONDS))
     moment = (now // step + 1) * step
     # On the grid itself, rounding may find the present moment again.
     return moment if moment - now > step / 1000 else moment + step

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
+from airflow_provider.triggers.polling import Sighting
 from airflow_provider.triggers.waiting import UNKNOWN, Record, may_pass
 
 if TYPE_CHECKING:
@@ -17,10 +19,8 @@ if TYPE_CHECKING:
 
 REASON_SHOWN = 500
 LOOKS_AT_A_TIME = 8
+ISOLATING_REQUESTS = 10  # most requests of one poll to find out which job of many is refused
 LOOKS_PER_SECOND = 20  # at young assessments; `poll_interval` may ask for more
-
-Sighting = Record | ComplianceError
-"""What a look has found: the record, or why it found nothing."""
 
 See = Callable[[str, Sighting], None]
 
@@ -32,6 +32,7 @@ class Work(ABC):
     """One kind of work that the service does. `_now` is for a task, the others are for an event loop."""
 
     noun: str
+    id_name: str  # in a record
 
     def pace(self, count: int) -> float:
         """Return the shortest time in seconds between two looks at so many."""
@@ -58,6 +59,7 @@ class Jobs(Work):
     """Content processing jobs, asked for in batches."""
 
     noun = "job"
+    id_name = "uuid"
 
     def look_now(self, hook: ComplianceHook, ids: Sequence[str], see: See) -> None:
         """Ask for all together."""
@@ -71,9 +73,24 @@ class Jobs(Work):
                 see(uuid, record_of(uuid, jobs.get(uuid)))
 
     async def look(self, client: AsyncComplianceClient, ids: Sequence[str], see: See) -> None:
-        """Ask for all together; if they are refused, one by one."""
-        for uuid, news in (await news_of_jobs(client, ids)).items():
-            see(uuid, news if isinstance(news, ComplianceError) else record_of(uuid, news))
+        """Ask for all together; if they are refused, in smaller groups: few must suffer from a culprit."""
+        # In another order each time: who shares a group with a culprit now does not the next time.
+        groups, spare = [random.sample(ids, len(ids))], ISOLATING_REQUESTS
+        while groups:
+            group = groups.pop(0)
+            try:
+                jobs = await client.get_statuses(group)
+            except ComplianceError as error:
+                is_refused = isinstance(error, ComplianceHttpError) and not may_pass(error)
+                if is_refused and len(group) > 1 and spare >= 2:
+                    spare -= 2
+                    groups += [group[: len(group) // 2], group[len(group) // 2 :]]
+                    continue
+                for uuid in group:
+                    see(uuid, error)
+            else:
+                for uuid in group:
+                    see(uuid, record_of(uuid, jobs.get(uuid)))
 
     def cancel_now(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel a job."""
@@ -88,6 +105,7 @@ class Assessments(Work):
     """Assessments; the service has no batch for them, so each is one request."""
 
     noun = "assessment"
+    id_name = "id"
 
     def pace(self, count: int) -> float:
         """Look less often at many: each look is a request."""

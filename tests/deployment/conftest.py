@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +34,6 @@ class Service(Emulator):
             return answer
 
         identity._issue = keep
-
-    def change_password(self, password: str) -> None:
-        """Change the user's password at the identity provider, and end all sessions."""
-        settings = self._state.settings
-        self._state.settings = replace(settings, password=password)
-        self._state.identity.accounts[settings.username].password = password
-        self.secrets.add(password)
-        self.revoke_tokens()
 
     def wait_for_silence(self, operation: str, seconds: float) -> None:
         """Wait until nobody has called an operation for so long."""

@@ -166,6 +166,7 @@ class Storm:
     def rotate_the_password(self) -> None:
         """Change the password at the identity provider and, a little later, in the connection."""
         service, new = self.stage.service, "pass-9Kd3mLp1"
+        service.secrets.add(new)
         refused = service.count("login", 401)
         service.change_password(new)
         self.deployment.wait_for(lambda: service.count("login", 401) > refused, "a refused login")

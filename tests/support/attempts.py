@@ -21,6 +21,9 @@ class StateStore(dict[str, Any]):
     def set(self, key: str, value: Any) -> None:
         self[key] = json.loads(json.dumps(value))
 
+    def delete(self, key: str) -> None:
+        self.pop(key, None)
+
 
 @dataclass
 class TaskInstance:
@@ -48,10 +51,19 @@ class Attempts:
     while_deferred: Callable[[int], None] = lambda number: None
     ti: TaskInstance = field(default_factory=TaskInstance)
     identity: dict[str, Any] = field(default_factory=dict)  # such as another `run_id`
+    retries: int = 1
+    try_number: int = 0
+    max_tries: int = 1
+
+    def clear(self) -> None:
+        """Let the next attempt be one after a clear, not a retry: with as many retries again."""
+        self.max_tries = self.try_number + self.retries
 
     def run(self, task: Any, **more: Any) -> Any:
         """Make one attempt, through as many deferrals as it takes, with more in the context."""
-        self.ti = TaskInstance(**self.identity)
+        self.try_number += 1
+        tries = {"try_number": self.try_number, "max_tries": self.max_tries}
+        self.ti = TaskInstance(**{**tries, **self.identity})
         context: Any = {"ti": self.ti, **more}
         if self.store is not None:
             context["task_state_store"] = self.store

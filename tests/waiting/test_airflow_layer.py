@@ -22,6 +22,7 @@ from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers import base
 from airflow_provider.triggers import content as triggers
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.support.attempts import fire, until
 from tests.support.jobs import running
 
@@ -117,11 +118,14 @@ def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch, link: Push
     assert link.get_link(None, ti_key="key") == ""
 
 
-@pytest.mark.parametrize("state", ["deferred", "failed", "None"])
-def test_where_triggers_are_not_told_of_kills_the_state_of_the_task_decides(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str
+# "None" is a task that was cleared and is not scheduled yet.
+@pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
+@pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])
+def test_a_trigger_cancels_only_what_nobody_goes_on_with(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
 ) -> None:
     monkeypatch.setattr(base, "TRIGGERS_ARE_TOLD_OF_KILLS", False)
+    monkeypatch.setattr(triggers.ComplianceContentTrigger, "next_attempt_reattaches", reattaches)
     monkeypatch.setattr(compat, "_state_of", lambda _: state)
     uuid = running(service)
     trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)
@@ -135,18 +139,27 @@ def test_where_triggers_are_not_told_of_kills_the_state_of_the_task_decides(
             await waiting
 
     asyncio.run(scenario())
-    assert service.count("cancel", 200) == (0 if state == "deferred" else 1)
+    is_over = state in ("failed", "success", "skipped")
+    assert service.count("cancel", 200) == (is_over or (not reattaches and state != "deferred"))
 
 
-def test_a_state_that_can_not_be_found_out_cancels_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
+    assert ComplianceIngestTrigger.next_attempt_reattaches
+    assert triggers.ComplianceContentTrigger.next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
+
+
+def test_a_state_that_can_not_be_found_out_cancels_nothing(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(_: Any) -> str:
         raise RuntimeError("no database")
 
-    trigger = triggers.ComplianceContentTrigger("c", ["u"], 1, 1, True)
-    assert asyncio.run(compat.is_still_deferred(trigger)) is True
+    trigger = triggers.ComplianceContentTrigger("compliance_default", [running(service)], 1, 1, True)
+    asyncio.run(trigger.on_kill())
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
     monkeypatch.setattr(compat, "_state_of", fail)
-    assert asyncio.run(compat.is_still_deferred(trigger)) is True
+    asyncio.run(trigger.on_kill())
+    assert service.count("cancel") == 0
 
 
 def test_an_event_can_be_written_as_json(service: Emulator) -> None:

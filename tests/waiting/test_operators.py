@@ -130,22 +130,6 @@ def test_passing_faults_do_not_end_a_wait(
     assert not service.faults()
 
 
-def test_a_login_that_is_refused_during_the_wait_ends_it_for_good(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    service.fail("refresh_token", status=400, times=None)
-    service.fail("login", status=401, body={"error": "invalid_grant"}, times=None, skip=1)
-
-    class Revoked(ComplianceSubmitUrlOperator):
-        def begin(self, hook: Any) -> Any:
-            job = super().begin(hook)
-            service.revoke_tokens()
-            return job
-
-    with pytest.raises(AirflowFailException, match="refused user 'partner'"):
-        attempts.run(submit(deferrable, Revoked))
-
-
 @pytest.mark.parametrize("event", [None, {}, {"kind": "?"}, "done", {"status": "success"}])
 def test_an_event_that_is_not_understood_fails_the_task(service: Emulator, event: Any) -> None:
     with pytest.raises(exc.ComplianceError, match="not understood"):
@@ -295,4 +279,5 @@ def test_what_is_deferred_holds_ids_and_numbers_only(service: Emulator, attempts
     (row,) = attempts.deferrals
     assert row["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
     assert row["timeout"] > timedelta(seconds=60)
-    assert set(row) == {"path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill"}
+    fields = {"conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "before"}
+    assert set(row) == {"path", "timeout", *fields}

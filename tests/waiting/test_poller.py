@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
-from types import SimpleNamespace
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers import base
 from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.triggers.waiting import next_look
 from airflow_provider.triggers.work import JOBS
 from tests.support.attempts import fire, until
@@ -90,18 +93,6 @@ def test_an_unknown_job_ends_its_own_wait_only(service: Emulator) -> None:
     assert [record["status"] for record in found["jobs"].values()] == ["COMPLETED"]
 
 
-def test_a_job_that_is_refused_ends_its_own_wait_only(service: Emulator) -> None:
-    good = completed(service)
-    service.fail("get_statuses", status=403, times=1)
-    service.fail("get_statuses", status=403, times=1)
-
-    async def scenario() -> list[dict[str, Any]]:
-        return list(await asyncio.gather(fire(trigger(good)), fire(trigger(completed(service)))))
-
-    kinds = sorted(each["kind"] for each in asyncio.run(scenario()))
-    assert kinds == ["done", "error"]
-
-
 def test_an_outage_is_outlasted(service: Emulator) -> None:
     uuid = running(service)
 
@@ -121,10 +112,6 @@ def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> No
     uuid = completed(service)
     service.fail("get_status*", status=503, times=None)
     assert asyncio.run(fire(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
-
-
-def test_a_deadline_that_has_passed_ends_the_wait_at_once(service: Emulator) -> None:
-    assert asyncio.run(fire(trigger(completed(service), seconds=-10)))["kind"] == "timeout"
 
 
 def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
@@ -158,20 +145,47 @@ def test_a_connection_that_is_not_there_is_said_to_all(
     assert "'token_url'" in endings[0]["error"]
 
 
-def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator) -> None:
-    first, second = completed(service), completed(service)
-    asyncio.run(trigger(first).on_kill())
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ComplianceContentTrigger]:
+    """Make a trigger whose task a user has marked as failed."""
+
+    async def task_state(_: Any) -> str:
+        return "failed"
+
+    monkeypatch.setattr(base, "task_state", task_state)
+    return partial(trigger, cancel_on_kill=True)
+
+
+Killed = Callable[..., ComplianceContentTrigger]
+
+
+def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator, killed: Killed) -> None:
+    first, second = running(service), running(service)
+    asyncio.run(killed(first, cancel_on_kill=False).on_kill())
     assert service.count("cancel") == 0
-    asyncio.run(trigger(first, "gone", second, cancel_on_kill=True).on_kill())
-    assert (service.count("cancel", 200), service.count("cancel", 404)) == (2, 1)
+    asyncio.run(killed(first, "gone", second).on_kill())
+    assert service.count("cancel", 200) == service.count("cancel") == 2
 
 
-def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator) -> None:
-    uuid = completed(service)
+def test_on_kill_leaves_jobs_alone_that_have_come_to_their_end(service: Emulator, killed: Killed) -> None:
+    uuids = [completed(service), service.add_job(text="x", status="FAILED"), running(service)]
+    asyncio.run(killed(*uuids).on_kill())
+    assert service.count("cancel", 200) == service.count("cancel") == 1
+    assert {job["uuid"] for job in service.jobs()} == set(uuids[:2])
+
+
+def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, killed: Killed) -> None:
+    service.fail("get_status*", status=403, times=None)
+    asyncio.run(killed(running(service)).on_kill())
+    assert service.count("cancel") == 0
+
+
+def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
+    uuid = running(service)
     service.fail("cancel", status=503, retry_after=1)
 
     async def scenario() -> None:
-        killing = asyncio.create_task(trigger(uuid, cancel_on_kill=True).on_kill())
+        killing = asyncio.create_task(killed(uuid).on_kill())
         await until(lambda: service.count("cancel", 503))
         killing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -182,24 +196,10 @@ def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulat
     assert uuid not in [job["uuid"] for job in service.jobs()]
 
 
-def test_a_kill_spares_jobs_that_the_task_still_waits_for(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def still_deferred(_: Any) -> bool:
-        return True
-
-    monkeypatch.setattr(base, "is_still_deferred", still_deferred)
-    one = trigger(completed(service), cancel_on_kill=True)
-    one.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
-    asyncio.run(one.on_kill())
-    assert service.count("cancel") == 0
-
-
 def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     async def scenario() -> bool:
         one = poller_module.Poller(ComplianceHook(CONN), JOBS)
-        early: asyncio.Queue[Any] = asyncio.Queue()
-        late: asyncio.Queue[Any] = asyncio.Queue()
+        early, late = poller_module.Waiter(), poller_module.Waiter()
         one.join(early, ["u"], 60)
         one._tell("u", {"uuid": "u"})
         one.join(late, ["u"], 60)
@@ -210,18 +210,24 @@ def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     assert asyncio.run(scenario()) is False
 
 
-def test_on_kill_that_fails_is_only_a_warning(service: Emulator) -> None:
+def test_on_kill_that_fails_is_only_a_warning(service: Emulator, killed: Killed) -> None:
     service.fail("cancel", status=403, times=None)
-    asyncio.run(trigger(completed(service), cancel_on_kill=True).on_kill())
+    asyncio.run(killed(running(service)).on_kill())
     assert service.count("cancel", 403) == 1
 
 
 def test_a_trigger_is_rebuilt_from_its_row() -> None:
-    one = trigger("a", "b", cancel_on_kill=True)
+    one = trigger("a", "b", cancel_on_kill=True, before={"a": {"uuid": "a", "status": "FAILED"}})
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.content.ComplianceContentTrigger"
     again = ComplianceContentTrigger(**kwargs)
     assert again.serialize() == one.serialize()
+
+
+def test_a_row_of_an_earlier_version_still_makes_a_trigger() -> None:
+    row = {"conn_id": CONN, "uuids": ["a"], "poll_interval": 30.0, "deadline": 1.0, "cancel_on_kill": True}
+    assert ComplianceContentTrigger(**row).serialize()[1] == {**row, "before": None}
+    assert ComplianceIngestTrigger(**row, enough=2).serialize()[1] == {**row, "before": None, "enough": 2}
 
 
 @pytest.mark.parametrize(
@@ -234,6 +240,8 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
         (300, 60, 60),
         (300, 5, 5),
         (0, 0.1, 0.1),
+        (0, 0, 0.1),
+        (300, 0, 0.1),
         (1e6, 3600, 3600),
     ],
 )
@@ -244,3 +252,53 @@ def test_young_jobs_are_looked_at_soon_and_older_ones_less_often(
     look = next_look(now, now - age, poll_interval)
     assert 0 < look - now <= steps
     assert next_look(look, look - age, poll_interval) - look == pytest.approx(steps, abs=1e-6)
+
+
+def test_the_shorter_interval_of_a_second_waiter_counts(service: Emulator) -> None:
+    """Also for a job that was waited for already, and that is so old that it is polled seldom."""
+    uuid = running(service)
+
+    async def scenario() -> float:
+        one = poller_module.Poller(ComplianceHook(CONN), JOBS)
+        one.join(poller_module.Waiter(), [uuid], 3600)
+        watched = one._watched[uuid]
+        watched.since -= 100_000
+        one.join(poller_module.Waiter(), [uuid], 5)
+        one.stop()
+        return watched.next_poll_at - asyncio.get_running_loop().time()
+
+    assert asyncio.run(scenario()) <= 5
+
+
+def test_a_poller_that_has_ended_is_not_joined(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    uuid = completed(service)
+
+    async def fail(*_: Any) -> None:
+        raise RuntimeError("a mistake in the poller")
+
+    async def scenario() -> dict[str, Any]:
+        with monkeypatch.context() as patched:
+            patched.setattr(JOBS, "look", fail)
+            async with poller_module.watching(ComplianceHook(CONN), JOBS, [uuid], 0.1) as news:
+                assert isinstance((await news.get())[1], RuntimeError)
+                patched.undo()
+                return await fire(trigger(uuid, seconds=5))
+
+    assert asyncio.run(scenario())["kind"] == "done"
+
+
+def test_one_poll_gives_up_soon(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The poller is patient itself: all who wait for other jobs wait as long as one request takes."""
+    connection = service.connection()
+    connection["extra"]["max_retries"] = 9
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    polls: list[tuple[int, float]] = []
+    look = JOBS.look
+
+    async def spy(client: Any, *rest: Any) -> None:
+        polls.append((client.settings.max_retries, client.settings.retry_seconds))
+        await look(client, *rest)
+
+    monkeypatch.setattr(JOBS, "look", spy)
+    asyncio.run(fire(trigger(completed(service))))
+    assert polls == [(1, 30.0)]

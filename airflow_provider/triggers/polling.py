@@ -1,0 +1,139 @@
+"""What a wait makes of its polls: which errors it outlasts, and when it believes what the service says."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
+from airflow_provider.triggers.waiting import FINAL, UNKNOWN, Record, may_pass, next_look
+
+OUTAGE_SECONDS = 900.0  # for so long a wait outlasts errors that are not transient, such as a 403
+LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two polls that fail, unless `poll_interval` is longer
+UNKNOWN_SECONDS = 30.0  # for so long a job must stay unknown before it is taken for gone
+REFRESH_GRACE_SECONDS = 30.0  # then a result without times counts as the result of a refresh
+
+Sighting = Record | ComplianceError
+"""What a poll has found: the record, or why it found nothing."""
+
+Accepts = Callable[[str, Record, float], bool]
+"""Tells of an id and its record, at a time of a monotonic clock, whether a waiter takes it for the end."""
+
+
+@dataclass(eq=False)
+class PollState:
+    """Something that is waited for: when to poll it, and what to make of each poll.
+
+    The one place that decides which errors a wait outlasts, in triggers and in workers.
+
+    :param since: when the wait began, on a monotonic clock
+    """
+
+    id: str
+    since: float
+    poll_interval: float
+    next_poll_at: float = 0.0
+    failing_since: float | None = None
+    refused_since: float | None = None
+    unknown_since: float | None = None
+
+    def observe(self, found: Sighting, now: float, has_worked: bool) -> Record | ComplianceError | None:
+        """Take in what a poll has found; return what ends the wait: a final record, or an error.
+
+        :param has_worked: the credentials have worked before in this process
+        """
+        if isinstance(found, ComplianceError):
+            return self._observe_error(found, now, has_worked)
+        self.failing_since = self.refused_since = None
+        if found["status"] == UNKNOWN:
+            # A service may need a moment to know what it has just taken, and a gateway may err.
+            if self.unknown_since is None:
+                self.unknown_since = now
+                return None
+            return found if now - self.unknown_since >= UNKNOWN_SECONDS else None
+        self.unknown_since = None
+        return found if found["status"] in FINAL else None
+
+    def _observe_error(self, error: ComplianceError, now: float, has_worked: bool) -> ComplianceError | None:
+        if self.failing_since is None:
+            self.failing_since = now
+        if may_pass(error):
+            return None
+        if not has_worked and isinstance(error, ComplianceAuthError | ComplianceConfigError):
+            return error
+        if self.refused_since is None:
+            self.refused_since = now
+        seconds = now - self.refused_since
+        return outage_error(error, seconds) if seconds >= OUTAGE_SECONDS else None
+
+    def schedule(self, now: float, pace: float) -> None:
+        """Set the time of the next poll; trouble is polled like something young, then less and less often."""
+        since, interval = self.since, self.poll_interval
+        if self.failing_since is not None:
+            since, interval = self.failing_since, max(interval, LONGEST_OUTAGE_PAUSE)
+        elif self.unknown_since is not None:
+            since = self.unknown_since
+        self.next_poll_at = next_look(now, since, interval, pace)
+
+
+def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
+    """Return the error that ends a wait after an outage: a retry may succeed, whatever the error was."""
+    ended = copy.copy(error)
+    ended.args = (f"No poll has succeeded for {seconds:.0f} s: {error}",)
+    ended.transient = True
+    return ended
+
+
+def needs_new_connection(error: ComplianceError) -> bool:
+    """Tell whether an error may be gone when the Airflow connection is read again."""
+    return not may_pass(error) or isinstance(error, ComplianceAuthError)
+
+
+def have_credentials_worked(client: Any) -> bool:
+    """Tell whether the credentials of a client have worked in this process, at the service or for a login."""
+    return bool(client.has_worked or client.is_logged_in)
+
+
+def may_cancel(found: Sighting | None) -> bool:
+    """Tell whether what a poll has found may be cancelled: only what is surely in flight."""
+    return found is not None and not isinstance(found, ComplianceError) and found["status"] not in FINAL
+
+
+class RefreshCheck:
+    """Tells the results of refreshes from the earlier results, which a service may show for a while.
+
+    :param before: the records before the refreshes, by id
+    """
+
+    def __init__(self, before: Mapping[str, Record]) -> None:
+        self._before = before
+        self._in_flight: set[str] = set()
+        self._first_seen: dict[str, float] = {}
+
+    def accepts(self, identifier: str, record: Record, now: float) -> bool:
+        """Tell whether a record is the end of what was begun by the refresh; call it for every poll."""
+        before = self._before.get(identifier)
+        if record["status"] not in FINAL:
+            self._in_flight.add(identifier)
+            return False
+        if before is None or identifier in self._in_flight:
+            return True
+        is_new = is_new_result(before, record)
+        if is_new is None:
+            return now - self._first_seen.setdefault(identifier, now) >= REFRESH_GRACE_SECONDS
+        return is_new
+
+
+def is_new_result(before: Record, after: Record) -> bool | None:
+    """Tell whether a final record is of another run of the job than the record before a refresh.
+
+    :return: None where the records do not tell, because the service gives no times
+    """
+    if after.get("status") != before.get("status"):
+        return True
+    times = [(before.get(name), after.get(name)) for name in ("completed_at", "fetched_at")]
+    if any(new and old != new for old, new in times):
+        return True
+    return False if any(new and old == new for old, new in times) else None

@@ -1,0 +1,223 @@
+"""The end of the time: one last poll in every kind of wait, and nothing good is cancelled."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.content import ComplianceSubmitUrlOperator
+from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.here import wait_here
+from airflow_provider.triggers.waiting import Deadline
+from airflow_provider.triggers.work import JOBS
+from tests.support.attempts import Attempts, fire, until
+from tests.support.jobs import completed, running
+
+CONN = "compliance_default"
+PAGE = "http://127.0.0.1:9/page"
+
+
+def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
+    return ComplianceSubmitUrlOperator(task_id="t", url=PAGE, wait_for_completion=True, **kwargs)
+
+
+def complete_after_the_first_poll(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all jobs complete after a poll that is the last one before the deadline, were there no other."""
+    see = ComplianceHook.get_statuses
+    look = JOBS.look
+
+    def finish() -> None:
+        for job in service.jobs():
+            service.set_job(job["uuid"], status="COMPLETED")
+
+    def here(self: ComplianceHook, uuids: Any) -> Any:
+        found = see(self, uuids)
+        finish()
+        return found
+
+    async def in_triggerer(*args: Any) -> None:
+        await look(*args)
+        await asyncio.to_thread(finish)
+
+    monkeypatch.setattr(ComplianceHook, "get_statuses", here)
+    monkeypatch.setattr(JOBS, "look", in_triggerer)
+
+
+@pytest.mark.parametrize("kind", ["submit", "sensor", "transfer"])
+def test_a_job_that_completes_just_before_the_deadline_is_a_success(
+    service: Emulator,
+    attempts: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,
+    kind: str,
+    tmp_path: Path,
+) -> None:
+    """However seldom it is polled."""
+    monkeypatch.setattr(JOBS, "pace", lambda _: 0.2)
+    monkeypatch.setattr("airflow_provider.triggers.waiting.MIN_POLL_SECONDS", 3600.0, raising=False)
+    how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5}
+    task: Any
+    if kind == "submit":
+        task = submit(**how)
+    elif kind == "sensor":
+        task = ComplianceContentSensor(task_id="t", uuid=running(service), **how)
+    else:
+        task = ComplianceContentToObjectStorageOperator(
+            task_id="t", uuid=running(service), destination=f"{tmp_path}/", wait_for_completion=True, **how
+        )
+    complete_after_the_first_poll(service, monkeypatch)
+    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    if deferrable:
+        attempts.while_deferred = lambda _: [
+            service.set_job(job["uuid"], status="COMPLETED") for job in service.jobs()
+        ]
+    attempts.run(task)
+    assert service.count("cancel") == 0
+
+
+def test_a_deferred_wait_ends_with_a_poll_of_its_own(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    uuid = completed(service)
+
+    async def scenario() -> dict[str, Any]:
+        return await fire(ComplianceContentTrigger(CONN, [uuid], 3600.0, time.time() + 0.3))
+
+    assert asyncio.run(scenario())["kind"] == "done"
+    assert service.count("get_statuses") == 1
+
+
+def test_all_who_share_a_deadline_share_the_last_poll(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    uuids = [running(service) for _ in range(50)]
+    deadline = time.time() + 0.5
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [ComplianceContentTrigger(CONN, [uuid], 3600.0, deadline) for uuid in uuids]
+        return list(await asyncio.gather(*map(fire, triggers)))
+
+    assert {each["kind"] for each in asyncio.run(scenario())} == {"timeout"}
+    assert service.count("get_statuses") < 10
+
+
+@pytest.mark.parametrize("seconds", [0, -10])
+def test_no_time_at_all_is_time_for_one_poll(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any], seconds: float
+) -> None:
+    uuid = completed(service)
+    ending = asyncio.run(fire(ComplianceContentTrigger(CONN, [uuid], 30.0, time.time() + seconds)))
+    assert ending["kind"] == "done"
+    task = ComplianceContentSensor(task_id="t", uuid=uuid, timeout=0, **mode)
+    assert attempts.run(task)[0]["uuid"] == uuid
+
+
+def test_an_event_that_comes_after_the_job_has_completed_cancels_nothing(
+    service: Emulator, attempts: Attempts
+) -> None:
+    """As of a trigger of an earlier version, which did not poll at the end."""
+    uuid = completed(service)
+    context: Any = {}
+    event = {"kind": "timeout", "jobs": {}, "seconds": 5.0, "error": "", "transient": False}
+    assert submit().execute_complete(context, event=event, uuid=uuid) == uuid
+    assert service.count("cancel") == 0
+
+
+@pytest.mark.parametrize("where", ["here", "deferred"])
+def test_a_clock_that_jumps_ends_no_wait(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    uuid = running(service)
+    now = time.time()
+    wall = [now]
+    monkeypatch.setattr(time, "time", lambda: wall[0])
+
+    async def scenario() -> str:
+        if where == "here":
+            log = submit().log
+            waiting: Any = asyncio.create_task(
+                asyncio.to_thread(wait_here, JOBS, ComplianceHook(CONN), [uuid], 0.1, now + 60, log)
+            )
+        else:
+            waiting = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, now + 60)))
+        await until(lambda: service.count("get_statuses"))
+        wall[0] += 24 * 3600
+        polls = service.count("get_statuses")
+        await until(lambda: waiting.done() or service.count("get_statuses") >= polls + 3)
+        service.set_job(uuid, status="COMPLETED")
+        ending = await waiting
+        return str(ending["kind"] if where == "deferred" else ending.kind)
+
+    assert asyncio.run(scenario()) == "done"
+
+
+def test_a_deadline_is_measured_by_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    deadline = Deadline(time.time() + 100)
+    monkeypatch.setattr(time, "time", lambda: 0.0)
+    assert deadline.remaining() == pytest.approx(100, abs=5)
+
+
+@pytest.mark.parametrize("zero", [0, 0.0, timedelta(0)])
+def test_an_interval_of_zero_is_no_division_by_zero(
+    service: Emulator, attempts: Attempts, mode: dict[str, Any], zero: Any
+) -> None:
+    uuid = running(service)
+    attempts.while_deferred = lambda _: service.set_job(uuid, status="COMPLETED")
+    how = {"poke_interval": zero, **mode}
+    if not mode:
+        service.configure(jobs="polls:2")
+        uuid = service.add_job(text="x")
+    elif "mode" in mode:
+        service.set_job(uuid, status="COMPLETED")
+    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid, timeout=60, **how))
+
+
+def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
+    seconds = timedelta(seconds=0.2)
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(submit(timeout=seconds, poll_interval=seconds, deferrable=deferrable))
+    if deferrable:
+        assert attempts.deferrals[0]["poll_interval"] == 0.2
+    sensor = ComplianceContentSensor(task_id="t", uuid="u", timeout=seconds, poll_interval=seconds)
+    assert (sensor.timeout, sensor.poke_interval) == (0.2, 0.2)
+    transfer = ComplianceContentToObjectStorageOperator(
+        task_id="t", uuid="u", destination="/x/", timeout=seconds, poll_interval=seconds
+    )
+    assert (transfer.timeout, transfer.poll_interval) == (0.2, 0.2)
+
+
+@pytest.mark.parametrize("name", ["timeout", "poll_interval"])
+@pytest.mark.parametrize("bad", ["60", -1, float("nan"), None])
+def test_what_is_no_duration_is_refused_when_the_dag_is_parsed(name: str, bad: Any) -> None:
+    with pytest.raises(ValueError, match=name):
+        submit(**{name: bad})
+    with pytest.raises(ValueError, match=name):
+        ComplianceContentToObjectStorageOperator(task_id="t", uuid="u", destination="/x/", **{name: bad})
+    if name == "poll_interval" and bad is not None:
+        with pytest.raises(ValueError, match=name):
+            ComplianceContentSensor(task_id="t", uuid="u", poll_interval=bad)
+
+
+def test_durations_of_mapped_tasks_may_be_timedeltas() -> None:
+    with DAG("d", schedule=None):
+        mapped = ComplianceSubmitUrlOperator.partial(
+            task_id="t", timeout=timedelta(minutes=1), poll_interval=timedelta(seconds=5)
+        ).expand(url=[PAGE])
+    kwargs = {**mapped.partial_kwargs, "task_id": "u", "url": PAGE}  # as Airflow makes the task of it
+    task = ComplianceSubmitUrlOperator(
+        **{name: kwargs[name] for name in ("timeout", "poll_interval", "task_id", "url")}
+    )
+    assert (task.timeout, task.poll_interval) == (60.0, 5.0)

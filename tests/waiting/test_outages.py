@@ -1,0 +1,367 @@
+"""What was good before may be bad for a while: every wait outlasts it, and ends with a retry at worst."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client import tokens
+from airflow_provider.client.sharing import forget_all
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.content import ComplianceSubmitUrlOperator
+from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.triggers import polling
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.here import wait_here
+from airflow_provider.triggers.polling import PollState
+from airflow_provider.triggers.work import ASSESSMENTS, JOBS
+from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, until
+from tests.support.jobs import completed, running
+
+CONN = "compliance_default"
+SOON = 1e10  # a deadline that no test meets
+MANY = 30
+
+
+@pytest.fixture(autouse=True)
+def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
+    for work in (JOBS, ASSESSMENTS):
+        monkeypatch.setattr(work, "pace", lambda _: 0.02)
+    monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 0.1, raising=False)
+
+
+FAULTS: dict[str, tuple[list[str], int]] = {
+    "batch status 404": (["get_statuses"], 404),
+    "batch status 403": (["get_statuses"], 403),
+    "batch status 405": (["get_statuses"], 405),
+    "batch status 401": (["get_statuses"], 401),
+    "token endpoint 404": (["login", "refresh_token"], 404),
+    "token endpoint 403": (["login", "refresh_token"], 403),
+}
+
+
+@contextmanager
+def fault(service: Emulator, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
+    """Let something go wrong; yields whether it has been met a few times."""
+    monkeypatch.setattr(tokens, "REFUSAL_MEMORY", 0.1)
+    operations, status = FAULTS[name]
+
+    def count() -> int:
+        return sum(service.count(each, status) for each in operations)
+
+    if "login" in operations:
+        service.revoke_tokens()
+    for each in operations:
+        service.fail(each, status=status, times=None)
+    before = count()
+    yield lambda: count() >= before + 3
+    service.clear_faults()
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_every_trigger_outlasts_a_blip(service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    uuids = [running(service) for _ in range(MANY)]
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [ComplianceContentTrigger(CONN, [uuid], 0.1, SOON) for uuid in uuids]
+        waiting = [asyncio.create_task(fire(each)) for each in triggers]
+        await until(lambda: service.count("get_statuses", 200))
+        with fault(service, name, monkeypatch) as is_met:
+            await until(is_met)
+        for uuid in uuids:
+            service.set_job(uuid, status="COMPLETED")
+        return list(await asyncio.gather(*waiting))
+
+    assert [each["kind"] for each in asyncio.run(scenario())] == ["done"] * MANY
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_wait_in_the_worker_outlasts_a_blip(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    uuid = running(service)
+    hook = ComplianceHook(CONN)
+
+    async def scenario() -> Any:
+        log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
+        waiting = asyncio.create_task(asyncio.to_thread(wait_here, JOBS, hook, [uuid], 0.1, SOON, log))
+        await until(lambda: service.count("get_statuses", 200))
+        with fault(service, name, monkeypatch) as is_met:
+            await until(is_met)
+        service.set_job(uuid, status="COMPLETED")
+        return await waiting
+
+    assert asyncio.run(scenario()).kind == "done"
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_rescheduled_sensor_outlasts_a_blip(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    uuid = running(service)
+    task = ComplianceContentSensor(task_id="t", uuid=uuid, mode="reschedule", poke_interval=1)
+    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore()}
+    assert task.poke(context) is False
+    with fault(service, name, monkeypatch) as is_met:
+        while not is_met():
+            assert task.poke(context) is False
+    service.set_job(uuid, status="COMPLETED")
+    asyncio.run(until(lambda: task.poke(context)))
+
+
+@pytest.mark.parametrize("status", [401, 403, 405])
+def test_assessments_outlast_a_blip(service: Emulator, status: int) -> None:
+    known = [service.add_assessment({})["uuid"] for _ in range(3)]
+    for each in known:
+        service.set_assessment(each, status="RUNNING")
+
+    async def scenario() -> dict[str, Any]:
+        waiting = asyncio.create_task(fire(ComplianceAssessmentTrigger(CONN, known, 0.1, SOON)))
+        await until(lambda: service.count("get_assessment", 200) >= 3)
+        service.fail("get_assessment", status=status, times=None)
+        await until(lambda: service.count("get_assessment", status) >= 6)
+        service.clear_faults()
+        for each in known:
+            service.set_assessment(each, status="COMPLETED")
+        return await waiting
+
+    assert asyncio.run(scenario())["kind"] == "done"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_after_an_outage_the_task_is_retried(
+    service: Emulator, attempts: Attempts, deferrable: bool, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.5, raising=False)
+    service.fail("get_statuses", status=status, times=None)
+    task = ComplianceSubmitUrlOperator(
+        task_id="t", url="http://127.0.0.1:9/", wait_for_completion=True, deferrable=deferrable
+    )
+    with pytest.raises(exc.ComplianceError, match=r"No poll has succeeded for \d+ s") as caught:
+        attempts.run(task)
+    assert caught.value.transient
+    assert not isinstance(caught.value, AirflowFailException)
+    assert service.count("cancel") == 0
+
+
+def test_an_outage_of_a_rescheduled_sensor_ends_too(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
+    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore()}
+    service.fail("get_statuses", status=403, times=None)
+    assert task.poke(context) is False
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.0)
+    with pytest.raises(exc.ComplianceError, match="No poll has succeeded") as caught:
+        task.poke(context)
+    assert not isinstance(caught.value, AirflowFailException)
+    # The next attempt has all the time again, and so has the next outage after a good time.
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 60.0)
+    assert task.poke(context) is False
+    context["task_state_store"].set("compliance_outage", {"since": 1.0, "last": 2.0})
+    assert task.poke(context) is False
+
+
+def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where there are two, and where there are many others."""
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 1.5)
+    uuids = [running(service) for _ in range(100)]
+    culprits = {uuids[0], uuids[70]}
+    polled: list[int] = []
+
+    class Client:
+        has_worked = is_logged_in = True
+
+        def __init__(self, client: Any) -> None:
+            self._client = client
+
+        async def get_statuses(self, asked: list[str]) -> Any:
+            polled[-1] += 1
+            if culprits & set(asked):
+                raise exc.ComplianceRefusedError("not yours", status=403)
+            return await self._client.get_statuses(asked)
+
+    look = JOBS.look
+
+    async def spy(client: Any, *rest: Any) -> None:
+        polled.append(0)
+        await look(Client(client), *rest)  # type: ignore[arg-type] # all that is used of a client
+
+    monkeypatch.setattr(JOBS, "look", spy)
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [ComplianceContentTrigger(CONN, [uuid], 0.1, SOON) for uuid in uuids]
+        waiting = [asyncio.create_task(fire(each)) for each in triggers]
+        await until(lambda: len(polled) >= 3)
+        for uuid in uuids:
+            service.set_job(uuid, status="COMPLETED")
+        return list(await asyncio.gather(*waiting))
+
+    endings = dict(zip(uuids, asyncio.run(scenario()), strict=True))
+    assert {uuid for uuid, ending in endings.items() if ending["kind"] != "done"} == culprits
+    assert all(endings[uuid]["transient"] for uuid in culprits)
+    assert max(polled) <= 11
+
+
+def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
+    uuids = [running(service) for _ in range(20)]
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggers = [ComplianceContentTrigger(CONN, [uuid], 0.1, SOON) for uuid in uuids]
+        waiting = [asyncio.create_task(fire(each)) for each in triggers]
+        await until(lambda: service.count("get_statuses", 200))
+        rotate(service)
+        await until(lambda: service.count("login") == 2)
+        await asyncio.sleep(0.3)
+        assert service.count("login") == 2  # a refused password is not tried again soon
+        connect(service, monkeypatch)
+        for uuid in uuids:
+            service.set_job(uuid, status="COMPLETED")
+        return list(await asyncio.gather(*waiting))
+
+    assert [each["kind"] for each in asyncio.run(scenario())] == ["done"] * 20
+    assert service.count("login") == 3
+
+
+def test_a_rotated_password_does_not_end_a_wait_in_the_worker(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid, hook = running(service), ComplianceHook(CONN)
+
+    async def scenario() -> Any:
+        log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
+        waiting = asyncio.create_task(asyncio.to_thread(wait_here, JOBS, hook, [uuid], 0.1, SOON, log))
+        await until(lambda: service.count("get_statuses", 200))
+        rotate(service)
+        await until(lambda: service.count("login") == 2)
+        connect(service, monkeypatch)
+        service.set_job(uuid, status="COMPLETED")
+        return await waiting
+
+    assert asyncio.run(scenario()).kind == "done"
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["the old connection", "a new one that is wrong, too"])
+def test_a_password_that_stays_wrong_ends_the_wait_with_a_retry(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, is_new: bool
+) -> None:
+    uuid = running(service)
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 1.0, raising=False)
+
+    async def scenario() -> dict[str, Any]:
+        waiting = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, SOON)))
+        await until(lambda: service.count("get_statuses", 200))
+        rotate(service)
+        if is_new:
+            connect(service, monkeypatch, password="wrong again")
+        return await waiting
+
+    ending = asyncio.run(scenario())
+    assert (ending["kind"], ending["transient"]) == ("error", True)
+    assert service.count("login") == (3 if is_new else 2)
+
+
+def test_credentials_that_never_worked_end_a_wait_at_once(service: Emulator) -> None:
+    service.fail("login", status=401, body={"error": "invalid_grant"}, times=None)
+    ending = asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))
+    assert (ending["kind"], ending["transient"]) == ("error", False)
+    assert service.count("login") == 1
+
+
+def test_a_gateway_that_refuses_a_fresh_token_is_outlasted_by_a_new_process(service: Emulator) -> None:
+    """The identity provider has taken the credentials, so they are not at fault."""
+    forget_all()
+    service.fail("get_statuses", status=401, times=2)
+    assert (
+        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["kind"] == "done"
+    )
+
+
+def test_a_connection_that_can_not_be_read_is_outlasted(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As while Airflow's API server restarts."""
+    reads: list[int] = []
+    get_async_conn = ComplianceHook.get_async_conn
+
+    async def fail_at_first(self: ComplianceHook, **changes: Any) -> Any:
+        reads.append(1)
+        if len(reads) < 4:
+            raise RuntimeError("the API server is away")
+        return await get_async_conn(self, **changes)
+
+    monkeypatch.setattr(ComplianceHook, "get_async_conn", fail_at_first)
+    assert (
+        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["kind"] == "done"
+    )
+
+
+def test_a_blip_does_not_make_a_job_unknown(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any], attempts: Attempts
+) -> None:
+    """A service may need a moment to know a job that it has just taken."""
+    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0, raising=False)
+    uuid = completed(service)
+    service.fail("get_statuses", body=[], times=2)
+    service.fail("get_status", status=404, times=2)
+    task = ComplianceContentSensor(task_id="t", uuid=uuid, poll_interval=0.1, timeout=30, **mode)
+    assert attempts.run(task)[0]["status"] == "COMPLETED"
+
+
+def test_a_job_is_gone_when_it_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0)
+    state, unknown = PollState("u", 0.0, 30.0), {"uuid": "u", "status": "UNKNOWN"}
+    assert state.observe(unknown, 100.0, True) is None
+    assert state.observe(exc.ComplianceServerError("500"), 120.0, True) is None
+    assert state.observe(unknown, 129.0, True) is None
+    assert state.observe(unknown, 130.0, True) == unknown
+    state.observe({"uuid": "u", "status": "RUNNING"}, 200.0, True)
+    assert state.observe(unknown, 300.0, True) is None
+
+
+def test_an_outage_is_measured_from_the_first_refusal_since_the_last_good_poll() -> None:
+    state, refused = PollState("u", 0.0, 30.0), exc.ComplianceRefusedError("403", status=403)
+    assert state.observe(exc.ComplianceServerError("500"), 10.0, True) is None
+    assert state.observe(refused, 5000.0, True) is None
+    assert state.observe(refused, 5899.0, True) is None
+    ended = state.observe(refused, 5900.0, True)
+    assert isinstance(ended, exc.ComplianceRefusedError)
+    assert ended.transient
+    assert not refused.transient
+    state.observe({"uuid": "u", "status": "RUNNING"}, 5901.0, True)
+    assert state.observe(refused, 9000.0, True) is None
+
+
+def test_pauses_grow_while_polls_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 60.0)
+    state, now, pauses = PollState("u", 0.0, 0.1), 1000.0, []
+    for _ in range(60):
+        state.observe(exc.ComplianceServerError("500"), now, True)
+        state.schedule(now, 1.0)
+        pauses.append(state.next_poll_at - now)
+        now = state.next_poll_at
+    assert min(pauses) > 0.9
+    assert pauses == sorted(pauses) or max(pauses) <= 60
+    assert pauses[-1] == 60
+    assert now - 1000 > 1500
+
+
+def rotate(service: Emulator) -> None:
+    """Let the old password be of no use any more, at once."""
+    service.add_user("partner", "rotated")
+    service.revoke_tokens()
+
+
+def connect(service: Emulator, monkeypatch: pytest.MonkeyPatch, password: str = "rotated") -> None:
+    connection = {**service.connection(), "password": password}
+    connection["extra"]["max_retries"] = 0
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))

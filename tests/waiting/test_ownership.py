@@ -1,0 +1,287 @@
+"""Which attempt a job belongs to: who goes on with it, who may cancel it, and what is never cancelled."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators import job as job_module
+from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
+from airflow_provider.operators.content import (
+    ComplianceSubmitFileOperator,
+    ComplianceSubmitUrlOperator,
+)
+from airflow_provider.triggers import polling
+from tests.support.attempts import Attempts, StateStore, heard
+from tests.support.signals import signalled_when, until
+from tests.support.values import PDF
+
+PAGE = "http://127.0.0.1:9/page"
+
+
+def submit(**kwargs: Any) -> Any:
+    values: dict[str, Any] = {"wait_for_completion": False, "poll_interval": 0.1, "timeout": 60, "url": PAGE}
+    return ComplianceSubmitUrlOperator(task_id="t", **{**values, **kwargs})
+
+
+def uuids(service: Emulator) -> set[str]:
+    return {job["uuid"] for job in service.jobs()}
+
+
+class Superseded(StateStore):
+    """What Airflow answers to an attempt whose task instance has another id by now: there is nothing."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return default
+
+
+class Unreachable(StateStore):
+    """A state store whose API server is away."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        raise RuntimeError("no API server")
+
+
+def test_a_late_kill_leaves_the_job_of_the_next_attempt_alone(service: Emulator, attempts: Attempts) -> None:
+    """The first attempt was taken for dead, and is killed while the second one waits for the same job."""
+    first = submit()
+    uuid = attempts.run(first)
+    assert attempts.run(submit()) == uuid
+    first.on_kill()
+    assert service.count("cancel") == 0
+
+
+@pytest.mark.parametrize("kind", [Superseded, Unreachable])
+def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
+    service: Emulator, attempts: Attempts, kind: type[StateStore], caplog: pytest.LogCaptureFixture
+) -> None:
+    task = heard(submit())
+    attempts.run(task)
+    task._store = kind()
+    task.on_kill()
+    assert service.count("cancel") == 0
+    assert "not cancelled" in caplog.text or "could not be cancelled" in caplog.text
+
+
+@pytest.mark.parametrize("store", [True, False], ids=["state store", "Airflow before 3.3"])
+def test_a_kill_never_deletes_a_completed_job(service: Emulator, store: bool) -> None:
+    attempts = Attempts(store=StateStore() if store else None)
+    task = submit()
+    uuid = attempts.run(task)
+    service.set_job(uuid, status="COMPLETED")
+    task.on_kill()
+    assert service.count("cancel") == 0
+    assert uuid in uuids(service)
+
+
+def test_a_kill_cancels_nothing_that_can_not_be_looked_at(service: Emulator, attempts: Attempts) -> None:
+    task = submit()
+    attempts.run(task)
+    service.fail("get_status*", status=403, times=None)
+    task.on_kill()
+    assert service.count("cancel") == 0
+
+
+def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A signal may come while the task talks to Airflow, with one lock for all who do."""
+    monkeypatch.setattr(job_module, "KILL_SECONDS_WITH_STORE", 0.2)
+    channel = threading.Lock()
+
+    class Store(StateStore):
+        def get(self, key: str, default: Any = None) -> Any:
+            with channel:
+                return super().get(key, default)
+
+    attempts.store = Store()
+    task = submit()
+    attempts.run(task)
+    handled = threading.Event()
+
+    def on_kill() -> None:
+        task.on_kill()
+        handled.set()
+
+    with signalled_when(channel.locked, on_kill), channel:
+        handled.wait(30)
+        assert service.count("cancel") == 0
+    until(lambda: service.count("cancel", 200))
+
+
+def test_a_killed_task_submits_nothing_any_more(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow lets the task go on for some seconds: it must not take its own cancellation for a loss."""
+    attempts.run(submit())
+    task = submit(wait_for_completion=True)
+    with (
+        signalled_when(lambda: service.count("get_statuses") >= 2, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    assert service.count("submit_url") == service.count("cancel", 200) == 1
+    assert not uuids(service)
+
+
+@pytest.fixture
+def document(tmp_path: Path) -> Path:
+    path = tmp_path / "contract.pdf"
+    path.write_bytes(PDF)
+    return path
+
+
+def correct(path: Path) -> None:
+    path.write_bytes(PDF + b"\n% corrected\n")
+
+
+def upload(path: Path, **kwargs: Any) -> ComplianceSubmitFileOperator:
+    return ComplianceSubmitFileOperator(task_id="t", file=str(path), **kwargs)
+
+
+@pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
+@pytest.mark.parametrize("status", ["RUNNING", "COMPLETED"])
+def test_a_corrected_document_is_submitted(
+    service: Emulator, attempts: Attempts, document: Path, is_cleared: bool, status: str
+) -> None:
+    first = attempts.run(upload(document))
+    service.set_job(first, status=status)
+    correct(document)
+    if is_cleared:
+        attempts.clear()
+    second = attempts.run(upload(document))
+    assert second != first
+    assert service.count("submit_file", 202) == 2
+    # What was superseded in flight is cancelled, by the attempt that supersedes it.
+    assert service.count("cancel", 200) == (status == "RUNNING")
+    assert uuids(service) == ({second} if status == "RUNNING" else {first, second})
+
+
+def test_a_file_of_the_same_size_with_another_time_is_another_file(
+    service: Emulator, attempts: Attempts, document: Path
+) -> None:
+    first = attempts.run(upload(document))
+    os.utime(document, (1, 1))
+    assert attempts.run(upload(document)) != first
+
+
+def test_a_file_under_another_name_is_another_input(
+    service: Emulator, attempts: Attempts, document: Path
+) -> None:
+    first = attempts.run(upload(document))
+    assert attempts.run(upload(document, file_name="other.pdf")) != first
+
+
+def test_a_superseded_job_is_left_running_where_asked_to(
+    service: Emulator, attempts: Attempts, document: Path
+) -> None:
+    attempts.run(upload(document))
+    correct(document)
+    attempts.run(upload(document, cancel_on_kill=False))
+    assert service.count("cancel") == 0
+
+
+def test_a_retry_goes_on_though_the_file_is_gone_meanwhile(
+    service: Emulator, attempts: Attempts, document: Path
+) -> None:
+    first = attempts.run(upload(document))
+    document.unlink()
+    assert attempts.run(upload(document)) == first
+
+
+def test_what_an_earlier_version_has_stored_is_gone_on_with(service: Emulator, attempts: Attempts) -> None:
+    uuid = attempts.run(submit())
+    assert attempts.store is not None
+    attempts.store.set("compliance_job", {"uuid": uuid, "source": PAGE})
+    assert attempts.run(submit()) == uuid
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
+def test_a_clear_submits_again_what_has_come_to_its_end(
+    service: Emulator, attempts: Attempts, status: str
+) -> None:
+    first = attempts.run(submit())
+    service.set_job(first, status=status)
+    attempts.clear()
+    second = attempts.run(submit())
+    assert second != first
+    assert service.count("cancel") == 0
+    service.set_job(second, status="COMPLETED")
+    assert attempts.run(submit()) == second  # that is a retry
+
+
+def test_a_clear_goes_on_with_a_job_in_flight(service: Emulator, attempts: Attempts) -> None:
+    first = attempts.run(submit())
+    attempts.clear()
+    assert attempts.run(submit()) == first
+    service.set_job(first, status="COMPLETED")
+    assert attempts.run(submit()) == first  # a retry after the clear
+    attempts.clear()
+    assert attempts.run(submit()) != first
+
+
+def test_a_cleared_assessment_that_is_done_is_made_again(service: Emulator, attempts: Attempts) -> None:
+    def assess() -> ComplianceSubmitAssessmentOperator:
+        return ComplianceSubmitAssessmentOperator(task_id="t", payload={"a": 1})
+
+    first = attempts.run(assess())
+    attempts.clear()
+    assert attempts.run(assess()) == first
+    service.set_assessment(first, status="COMPLETED")
+    assert attempts.run(assess()) == first
+    attempts.clear()
+    assert attempts.run(assess()) != first
+
+
+def test_a_blip_does_not_make_a_retry_submit_twice(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0, raising=False)
+    first = attempts.run(submit())
+    service.fail("get_statuses", body=[], times=1)
+    service.fail("get_status", status=404, times=1)
+    assert attempts.run(submit()) == first
+    assert service.count("submit_url") == 1
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_blip_does_not_end_a_retry(service: Emulator, attempts: Attempts, status: int) -> None:
+    first = attempts.run(submit())
+    service.fail("get_statuses", status=status, times=2)
+    service.fail("get_status", status=status, times=2)
+    assert attempts.run(submit()) == first
+
+
+def test_a_retry_that_finds_no_answer_is_retried(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts.run(submit())
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.2, raising=False)
+    service.fail("get_status*", status=500, times=None)
+    with pytest.raises(exc.ComplianceError, match="No poll has succeeded") as caught:
+        attempts.run(submit())
+    assert caught.value.transient
+    assert service.count("submit_url") == 1
+
+
+@pytest.mark.parametrize("cancels", [True, False], ids=["Airflow before 3.3", "state store"])
+def test_a_kill_gives_the_cancellation_time(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, cancels: bool
+) -> None:
+    """Where nothing goes on after `on_kill`, it has to wait for the service; otherwise Airflow waits."""
+    monkeypatch.setattr(job_module, "KILL_SECONDS_WITH_STORE", 0.05)
+    attempts = Attempts(store=None if cancels else StateStore())
+    task = submit()
+    attempts.run(task)
+    service.fail("get_status*", delay=0.4)
+    began = time.monotonic()
+    task.on_kill()
+    assert (time.monotonic() - began > 0.3) is cancels
+    until(lambda: service.count("cancel", 200))

@@ -1,0 +1,179 @@
+"""A refresh is done when the new result is there, not while the service still shows the old one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.content import ComplianceRefreshContentOperator, ComplianceSubmitUrlOperator
+from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.triggers import polling
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.polling import RefreshCheck, is_new_result
+from airflow_provider.triggers.work import JOBS
+from tests.support.attempts import Attempts, fire
+from tests.support.jobs import completed
+
+T0, T1 = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+
+
+def refresh(uuid: str, deferrable: bool, **kwargs: Any) -> ComplianceRefreshContentOperator:
+    values: dict[str, Any] = {"poll_interval": 0.1, "timeout": 30, **kwargs}
+    return ComplianceRefreshContentOperator(
+        task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, **values
+    )
+
+
+def record(uuid: str, status: str, **times: str) -> dict[str, Any]:
+    return {"uuid": uuid, "status": status, **times}
+
+
+class Lagging:
+    """A service that takes a refresh, and shows the old record for a while."""
+
+    def __init__(self, service: Emulator, uuid: str, before: dict[str, Any], *after: dict[str, Any]) -> None:
+        self.service = service
+        service.fail("refresh", status=202, body=before)
+        service.fail("get_statuses", body=[before], times=4)
+        for each in after:
+            service.fail("get_statuses", body=[each], times=1 if each is not after[-1] else None)
+
+
+def wire(uuid: str, status: str, **times: str) -> dict[str, Any]:
+    return {"uuid": uuid, "status": status, **times}
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "FAILED"])
+def test_a_refresh_waits_for_the_new_result(
+    service: Emulator, attempts: Attempts, deferrable: bool, status: str
+) -> None:
+    uuid = completed(service)
+    old = wire(uuid, status, completedAt=T0, fetchedAt=T0)
+    Lagging(service, uuid, old, wire(uuid, "COMPLETED", completedAt=T1, fetchedAt=T1))
+    assert attempts.run(refresh(uuid, deferrable)) == uuid
+    assert service.count("get_statuses") >= 5
+
+
+def test_a_refresh_that_fails_anew_is_a_failure(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    uuid = completed(service)
+    old = wire(uuid, "FAILED", completedAt=T0, error="old")
+    Lagging(service, uuid, old, wire(uuid, "FAILED", completedAt=T1, error="new"))
+    with pytest.raises(exc.ComplianceJobError, match="failed: new"):
+        attempts.run(refresh(uuid, deferrable))
+
+
+def test_a_refresh_that_never_shows_a_new_result_times_out(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    uuid = completed(service)
+    old = wire(uuid, "COMPLETED", completedAt=T0)
+    Lagging(service, uuid, old, old)
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(refresh(uuid, deferrable, timeout=1, cancel_on_kill=True))
+    assert service.count("cancel") == 0
+
+
+def test_without_times_a_result_counts_after_a_while(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    uuid = completed(service)
+    old = wire(uuid, "COMPLETED")
+    Lagging(service, uuid, old, old)
+    began = time.monotonic()
+    assert attempts.run(refresh(uuid, deferrable)) == uuid
+    assert time.monotonic() - began >= polling.REFRESH_GRACE_SECONDS
+
+
+def test_a_retry_of_a_refresh_does_not_take_the_old_result(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    uuid = completed(service)
+    old = wire(uuid, "COMPLETED", completedAt=T0)
+    service.fail("refresh", status=202, body=old, times=None)
+    fault = service.fail("get_statuses", body=[old], times=None)
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(refresh(uuid, deferrable, timeout=0.3))
+    service.clear_faults(fault)
+    service.fail("get_statuses", body=[old], times=2)
+    service.fail("get_statuses", body=[wire(uuid, "COMPLETED", completedAt=T1)], times=None)
+    assert attempts.run(refresh(uuid, deferrable)) == uuid
+    assert service.count("refresh") == 1
+    attempts.clear()
+    service.clear_faults()
+    service.configure(jobs="instant")
+    assert attempts.run(refresh(uuid, deferrable)) == uuid
+    assert service.count("refresh") == 2
+
+
+def test_a_failed_job_that_is_refreshed_is_not_taken_for_failed_again(
+    service: Emulator, attempts: Attempts, deferrable: bool
+) -> None:
+    def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
+        return ComplianceSubmitUrlOperator(
+            task_id="t", url="http://127.0.0.1:9/", poll_interval=0.1, refresh_failed=True, **kwargs
+        )
+
+    uuid = attempts.run(submit())
+    old = wire(uuid, "FAILED", completedAt=T0, error="old")
+    Lagging(service, uuid, old, wire(uuid, "RUNNING"), wire(uuid, "COMPLETED", completedAt=T1))
+    assert attempts.run(submit(wait_for_completion=True, deferrable=deferrable)) == uuid
+    assert (service.count("submit_url"), service.count("refresh")) == (1, 1)
+
+
+def test_one_who_waits_for_the_job_as_it_is_does_not_wait_for_the_refresh(service: Emulator) -> None:
+    """Both share one poller, and one poll of the job."""
+    uuid = completed(service)
+    old = wire(uuid, "COMPLETED", completedAt=T0)
+    service.fail("get_statuses", body=[old], times=3)
+    service.fail("get_statuses", body=[wire(uuid, "COMPLETED", completedAt=T1)], times=None)
+
+    async def scenario() -> list[dict[str, Any]]:
+        before = {uuid: record(uuid, "COMPLETED", completed_at=T0)}
+        deadline = time.time() + 30
+        refreshed = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline, before=before)
+        as_it_is = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline)
+        return list(await asyncio.gather(fire(refreshed), fire(as_it_is)))
+
+    refreshed, as_it_is = asyncio.run(scenario())
+    assert refreshed["jobs"][uuid]["completed_at"] == T1
+    assert as_it_is["jobs"][uuid]["completed_at"] == T0
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "is_new"),
+    [
+        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED", completed_at=T0), False),
+        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED", completed_at=T1), True),
+        (record("u", "COMPLETED", fetched_at=T0), record("u", "COMPLETED", fetched_at=T1), True),
+        (record("u", "COMPLETED"), record("u", "COMPLETED", fetched_at=T0), True),
+        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED"), None),
+        (record("u", "COMPLETED"), record("u", "COMPLETED"), None),
+        (record("u", "FAILED", completed_at=T0), record("u", "COMPLETED", completed_at=T0), True),
+        (record("u", "FAILED", completed_at=T0), record("u", "FAILED", completed_at=T0), False),
+    ],
+)
+def test_times_tell_a_new_result_from_an_old_one(
+    before: dict[str, Any], after: dict[str, Any], is_new: bool | None
+) -> None:
+    assert is_new_result(before, after) is is_new
+
+
+def test_a_result_after_a_state_in_flight_is_new_whatever_its_times() -> None:
+    before = record("u", "COMPLETED", completed_at=T0)
+    check = RefreshCheck({"u": before})
+    assert not check.accepts("u", before, 1.0)
+    assert not check.accepts("u", record("u", "RUNNING"), 2.0)
+    assert check.accepts("u", before, 3.0)
+
+
+def test_a_sensor_takes_a_completed_job_as_it_is(service: Emulator, attempts: Attempts) -> None:
+    uuid = completed(service)
+    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid))[0]["uuid"] == uuid
+    assert JOBS.noun == "job"
