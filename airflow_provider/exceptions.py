@@ -9,7 +9,7 @@
     ├── ComplianceAuthError              the identity provider or the service refuses these credentials
     ├── ComplianceConnectionError   *    not reached, or the connection broke, or no answer in time
     │   └── ComplianceTlsError           the server's certificate or TLS set-up is not acceptable
-    ├── ComplianceProtocolError          an answer that is not what the contract says, such as an HTML page
+    ├── ComplianceProtocolError     *    an answer that is not what the contract says, such as an HTML page
     ├── ComplianceUncertainError    *    a submit broke: the service may have taken it; never sent again
     ├── ComplianceJobError          *    a job failed, was cancelled, or is not known any more
     ├── ComplianceJobTimeoutError   *    a job did not come to its end in time
@@ -24,7 +24,8 @@
         └── ComplianceServerError   *    5xx, 408: the service has a fault
 
     * transient: may pass by itself, so an Airflow task that raises it is retried; all others end the task.
-      A single error can differ from its class: a 404 of a token endpoint that has worked before is transient.
+      A single error can differ from its class: a 404 of a token endpoint is transient, a submit that was
+      taken without an id is not.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ class ComplianceTlsError(ComplianceConnectionError):
 
 
 class ComplianceProtocolError(ComplianceError):
-    """The answer is not what the contract says."""
+    """The answer is not what the contract says: the page of a proxy, say, which may pass."""
+
+    transient = True
 
 
 class ComplianceUncertainError(ComplianceError):

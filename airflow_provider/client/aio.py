@@ -89,6 +89,11 @@ class AsyncComplianceClient:
         """How often the service has asked this process to send less."""
         return self._shared.throttlings
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether the service has answered a call with these settings well, in this process."""
+        return self._shared.has_worked
+
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
@@ -180,7 +185,7 @@ class AsyncComplianceClient:
     @asynccontextmanager
     async def _open(self, call: Call[T]) -> AsyncIterator[tuple[T, AsyncIterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call))
+        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
         while True:
             await asyncio.sleep(exchange.delay())
             token = await self._token(exchange.refused_token) if call.authorized else None
@@ -188,6 +193,7 @@ class AsyncComplianceClient:
                 outcome, response = await self._send(exchange.next_request(token), call, stack)
                 match exchange.judge(outcome):
                     case Answer(value):
+                        self._shared.has_worked |= call.authorized
                         yield value, _pieces(response, exchange)
                         return
 
@@ -215,6 +221,7 @@ class AsyncComplianceClient:
             )
         body = request.body
         url = URL(request.url, encoded=True)
+        proxy = self._proxy_for(str(url.origin()))
         try:
             response = await stack.enter_async_context(
                 self._session.request(
@@ -222,7 +229,7 @@ class AsyncComplianceClient:
                     url,
                     headers=request.headers,
                     data=body if body is None or isinstance(body, bytes) else _read_in_thread(body),
-                    proxy=self._proxy_for(str(url.origin())),
+                    proxy=proxy,
                     allow_redirects=False,
                 )
             )
@@ -240,7 +247,8 @@ class AsyncComplianceClient:
             if good:
                 return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status, headers, bytes(content), request.url), response
+        between = (proxy or "").rpartition("@")[2].removeprefix("http://")
+        return HttpResponse(response.status, headers, bytes(content), request.url, between), response
 
 
 async def _read_in_thread(body: Body) -> AsyncIterator[bytes]:

@@ -222,6 +222,7 @@ def request(
         headers=headers or {},
         returns=lambda response: response,
         returned=frozenset(range(300, 400)),
+        takes_pages=True,
         repeatable=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
         if repeatable is None
         else repeatable,

@@ -91,6 +91,8 @@ class Shared:
         # Longer than any renewal takes: after that its leader is taken for dead.
         self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
         self.batch = BatchLimit(settings.batch_size)
+        # An authorized call has been answered well in this process: what fails now may pass.
+        self.has_worked = False
         self._service_pause, self._token_pause = Pause(), Pause()
 
     @property

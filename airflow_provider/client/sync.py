@@ -88,6 +88,11 @@ class ComplianceClient:
         for scheme in ("http://", "https://"):
             self._session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=32))
 
+    @property
+    def has_worked(self) -> bool:
+        """Whether the service has answered a call with these settings well, in this process."""
+        return self._shared.has_worked
+
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
@@ -169,7 +174,7 @@ class ComplianceClient:
     @contextmanager
     def _open(self, call: Call[T]) -> Iterator[tuple[T, Iterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call))
+        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
         while True:
             time.sleep(exchange.delay())
             token = self._token(exchange.refused_token) if call.authorized else None
@@ -177,6 +182,7 @@ class ComplianceClient:
             with nullcontext() if response is None else response:
                 match exchange.judge(outcome):
                     case Answer(value):
+                        self._shared.has_worked |= call.authorized
                         yield value, _pieces(response, exchange)
                         return
 
@@ -227,7 +233,8 @@ class ComplianceClient:
                 response.close()
                 return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status_code, headers, bytes(content), request.url), response
+        between = (proxy or "").rpartition("@")[2].removeprefix("http://")
+        return HttpResponse(response.status_code, headers, bytes(content), request.url, between), response
 
 
 class _Stream:
