@@ -37,12 +37,14 @@ def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any
     return {}
 
 
-def read_models(response: HttpResponse, model: type[Model]) -> list[Model]:
-    """Read a JSON array of objects; what is no object in it is left out."""
+def read_models(
+    response: HttpResponse, model: type[Model], wanted: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> list[Model]:
+    """Read a JSON array of objects; what is no object in it, or not wanted, is left out."""
     value = response.json()
     if not isinstance(value, list):
         raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON array.")
-    return [model.model_validate(item) for item in value if isinstance(item, dict)]
+    return [model.model_validate(item) for item in value if isinstance(item, dict) and wanted(item)]
 
 
 def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:

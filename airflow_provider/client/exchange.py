@@ -20,6 +20,7 @@ from airflow_provider.client.answers import (
     retry_after,
     said,
 )
+from airflow_provider.client.decoding import ACCEPTED
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
@@ -114,7 +115,12 @@ class Exchange(Generic[T]):
     def next_request(self, token: AccessToken | None) -> HttpRequest:
         """Build the request; `token` is for a call that is authorized, and None for any other."""
         call, self._token = self.call, token
-        headers = {"Accept": "application/json, text/plain;q=0.9", "User-Agent": USER_AGENT, **call.headers}
+        headers = {
+            "Accept": "application/json, text/plain;q=0.9",
+            "User-Agent": USER_AGENT,
+            **call.headers,
+            "Accept-Encoding": ACCEPTED,
+        }
         body = call.body
         if call.json is not None:
             headers["Content-Type"] = "application/json"
@@ -124,7 +130,8 @@ class Exchange(Generic[T]):
             body = urlencode(call.form).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
-            headers["Content-Length"] = str(body.length)
+        if body is not None:
+            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if token:
             headers["Authorization"] = token.authorization
             if self.settings.idp_subject:
@@ -165,7 +172,7 @@ class Exchange(Generic[T]):
 
     def broken(self, failure: Failure) -> ComplianceError:
         """Say that the body of a good answer broke off, when part of it has been passed on already."""
-        return self._connection_error(failure, "the answer is not whole")
+        return self._failed(failure, "the answer is not whole")
 
     @property
     def _name(self) -> str:
@@ -211,7 +218,10 @@ class Exchange(Generic[T]):
             self._broke = True
             if not self.call.repeatable:
                 raise self._uncertain(str(failure))
-        return self._repeat(str(failure), self._connection_error(failure))
+        error = self._failed(failure)
+        if failure.kind is FailureKind.TOO_LARGE:
+            raise error  # another one would cost as much again
+        return self._repeat(str(failure), error)
 
     def _after_401(self, response: HttpResponse) -> TryAgain:
         if self.refused_token is None:
@@ -272,8 +282,10 @@ class Exchange(Generic[T]):
         )  # fmt: skip
         return TryAgain()
 
-    def _connection_error(self, failure: Failure, more: str = "") -> ComplianceConnectionError:
-        return ComplianceConnectionError(
+    def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
+        is_odd = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
+        kind = ComplianceProtocolError if is_odd else ComplianceConnectionError
+        return kind(
             f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
             "is right and can be reached from here."
         )

@@ -89,7 +89,7 @@ class Shared:
     def __init__(self, settings: Settings) -> None:
         self.tokens = TokenDesk(TokenCache(settings))
         # Longer than any renewal takes: after that its leader is taken for dead.
-        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
+        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
         self.batch = BatchLimit(settings.batch_size)
         # An authorized call has been answered well in this process: what fails now may pass.
         self.has_worked = False

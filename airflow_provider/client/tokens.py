@@ -24,6 +24,7 @@ from airflow_provider.exceptions import (
 
 RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
 DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
+ANSWER_LIMIT = 1024**2  # bytes
 REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
 
 
@@ -129,6 +130,7 @@ class TokenCache:
             refusal=self._explain,
             repeatable=True,
             authorized=False,
+            limit=ANSWER_LIMIT,
         )
 
     def _parse(self, response: HttpResponse) -> TokenAnswer:

@@ -13,6 +13,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")
 ERROR_BODY = 64 * 1024  # bytes of an error answer that are read at most
+RECORD = 8 * 1024**2  # bytes of a good answer with one record, unpacked
 
 
 class Body(Protocol):
@@ -91,6 +92,8 @@ class FailureKind(enum.Enum):
     TLS = "TLS failed"
     TIMED_OUT = "no answer in time"
     BROKEN = "the connection broke"
+    UNREADABLE = "the answer can't be decoded"
+    TOO_LARGE = "the answer is too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,7 @@ class Call(Generic[T]):
     :param repeatable: doing it twice is the same as once, so a broken one may be sent again
     :param authorized: send the access token
     :param streamed: the body of a good answer is left to the caller
+    :param limit: most bytes of a good answer, unpacked; None for any number
     :param returned: statuses besides 2xx that are a good answer
     :param takes_pages: an HTML page may be a good answer
     :param refusal: turns a 4xx answer into a more telling error, if it has one
@@ -133,6 +137,7 @@ class Call(Generic[T]):
     repeatable: bool = False
     authorized: bool = True
     streamed: bool = False
+    limit: int | None = RECORD
     returned: frozenset[int] = frozenset()
     takes_pages: bool = False
     refusal: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)
