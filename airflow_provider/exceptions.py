@@ -25,7 +25,8 @@
         └── ComplianceServerError   *    5xx, 408: the service has a fault
 
     * transient: may pass by itself, so an Airflow task that raises it is retried; all others end the task.
-      A single error can differ from its class: a 404 of a token endpoint that has worked before is transient.
+      A single error can differ from its class: a 404 of a token endpoint is transient, a submit that was
+      taken without an id is not.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class ComplianceTlsError(ComplianceConnectionError):
 
 
 class ComplianceProtocolError(ComplianceError):
-    """The answer is not what the contract says."""
+    """The answer is not what the contract says: the page of a proxy, say, which may pass."""
 
     transient = True
 

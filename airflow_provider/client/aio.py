@@ -5,21 +5,24 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from concurrent.futures import Future
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from functools import cache, partial, wraps
-from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import IO, Any, Concatenate, ParamSpec, TypeGuard, TypeVar, cast
 
 import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
+from airflow_provider.client.decoding import BodyDecoder, BodyError
 from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for, tls_context
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
+from airflow_provider.client.threads import CLOSE_SECONDS, chunks_of, in_daemon, unreadable
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY,
@@ -40,6 +43,7 @@ _NOT_CONNECTED = (
     aiohttp.ConnectionTimeoutError,
 )
 _TIMED_OUT = (TimeoutError,)
+LONGEST_HEADER = 65536  # bytes, as with requests
 _FAILED = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -101,12 +105,12 @@ class AsyncComplianceClient:
 
     @property
     def has_worked(self) -> bool:
-        """The service has answered an authorized call of this process well, with these settings."""
+        """Whether the service has answered an authorized call of this process well, with these settings."""
         return self._shared.has_worked
 
     @property
     def is_logged_in(self) -> bool:
-        """The identity provider has taken these credentials, and has not refused them since."""
+        """Whether the identity provider has taken these credentials, and has not refused them since."""
         return self._shared.is_logged_in
 
     submit_url = _operation(endpoints.submit_url)
@@ -134,11 +138,15 @@ class AsyncComplianceClient:
 
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is; it is read in a thread."""
-        document = await asyncio.to_thread(Document, file, file_name)
+        seconds = self.settings.answer_seconds
+        opening = in_daemon(Document, file, file_name)
+        document = await _in_time(opening, seconds)
         try:
             return await self.run(endpoints.submit_file(document))
         finally:
-            document.close()
+            # One that hangs in a read is closed whenever that ends.
+            closing = asyncio.wrap_future(in_daemon(document.close))
+            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
@@ -189,6 +197,10 @@ class AsyncComplianceClient:
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=CHUNK,
+            auto_decompress=False,
+            max_line_size=LONGEST_HEADER,
+            max_field_size=LONGEST_HEADER,
+            trace_configs=[_watching()],
         )
         self._session._retry_connection = False  # noqa: SLF001 - it repeats behind the back of Exchange
         return self
@@ -200,16 +212,16 @@ class AsyncComplianceClient:
     @asynccontextmanager
     async def _open(self, call: Call[T]) -> AsyncIterator[tuple[T, AsyncIterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call))
+        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
         while True:
             await asyncio.sleep(exchange.delay())
             token = await self._token(exchange.refused_token) if call.authorized else None
             async with AsyncExitStack() as stack:
-                outcome, response = await self._send(exchange.next_request(token), call, stack)
+                outcome, pieces = await self._send(exchange.next_request(token), call, stack)
                 match exchange.judge(outcome):
                     case Answer(value):
-                        self._shared.has_worked = self._shared.has_worked or call.authorized
-                        yield value, _pieces(response, exchange)
+                        self._shared.has_worked |= call.authorized
+                        yield value, _whole(pieces, exchange)
                         return
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
@@ -229,54 +241,147 @@ class AsyncComplianceClient:
 
     async def _send(
         self, request: HttpRequest, call: Call[Any], stack: AsyncExitStack
-    ) -> tuple[HttpResponse | Failure, aiohttp.ClientResponse | None]:
+    ) -> tuple[HttpResponse | Failure, AsyncIterator[bytes]]:
+        """Send one request; give what came of it and, where it is streamed, the body to be read."""
         if self._session is None:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
-        body = request.body
+        body, seconds = request.body, self.settings.answer_seconds
         url = URL(request.url, encoded=True)
+        proxy = self._proxy_for(str(url.origin()))
+        watch = _Watch(self.settings.timeout, seconds)
         try:
-            response = await stack.enter_async_context(
-                self._session.request(
-                    request.method,
-                    url,
-                    headers=request.headers,
-                    data=body if body is None or isinstance(body, bytes) else _read_in_thread(body),
-                    proxy=self._proxy_for(str(url.origin())),
-                    allow_redirects=False,
+            async with watch.limit:
+                response = await stack.enter_async_context(
+                    self._session.request(
+                        request.method,
+                        url,
+                        headers=request.headers,
+                        data=body if body is None or _is_small(body) else _upload(body, watch),
+                        proxy=proxy,
+                        allow_redirects=False,
+                        trace_request_ctx=watch,
+                    )
                 )
-            )
         except _FAILED as error:
-            return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
-        good, content = response.status < 300, bytearray()
-        try:
-            if not (good and call.streamed):
-                async for piece in response.content.iter_chunked(CHUNK):
-                    content += piece
-                    if not good and len(content) > ERROR_BODY:
-                        response.close()
-                        break
-        except _FAILED as error:
-            if good:
-                return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
+            return _failure(error, is_sent=watch.is_sent), _nothing()
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status, headers, bytes(content), request.url), response
+        good, content = 200 <= response.status < 300, bytearray()
+        pieces = _nothing()
+        try:
+            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY)
+            if good and call.streamed:
+                pieces = _pieces(response, decoder, seconds)
+            elif call.method != "HEAD":
+                async with asyncio.timeout(seconds):
+                    async for data in response.content.iter_chunked(CHUNK):
+                        for piece in decoder.feed(data):
+                            content += piece
+                decoder.finish()
+        except (BodyError, *_FAILED) as error:
+            response.close()
+            if good:
+                return _failure(error), _nothing()
+        between = (proxy or "").rpartition("@")[2].removeprefix("http://")
+        return HttpResponse(response.status, headers, bytes(content), request.url, between), pieces
 
 
-async def _read_in_thread(body: Body) -> AsyncIterator[bytes]:
-    chunks = body.chunks()
-    while (piece := await asyncio.to_thread(next, chunks, None)) is not None:
+class _Watch:
+    """Ends a request that comes to a standstill; aiohttp has no limit for a body that nobody takes.
+
+    :param timeout: seconds for a piece of the body to be taken
+    :param answer_seconds: seconds for a connection to be made, for a piece to be read, and for the answer
+    """
+
+    def __init__(self, timeout: float, answer_seconds: float) -> None:
+        self.limit = asyncio.timeout(None)
+        self.timeout, self.answer_seconds = timeout, answer_seconds
+        self.is_sent = False
+
+    def allow(self, seconds: float | None) -> None:
+        """Go on for that long from now on."""
+        with suppress(RuntimeError):  # answered before the body was sent whole
+            self.limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
+
+
+def _watching() -> aiohttp.TraceConfig:
+    """Start the clock of a request: not before it has a place among the connections."""
+
+    async def connecting(_: Any, context: Any, __: Any) -> None:
+        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+
+    async def sending(_: Any, context: Any, __: Any) -> None:
+        context.trace_request_ctx.is_sent = True
+        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+
+    trace = aiohttp.TraceConfig()
+    trace.on_connection_create_start.append(connecting)
+    trace.on_request_headers_sent.append(sending)
+    return trace
+
+
+def _is_small(body: bytes | Body) -> TypeGuard[bytes]:
+    return isinstance(body, bytes) and len(body) <= CHUNK
+
+
+async def _upload(body: bytes | Body, watch: _Watch) -> AsyncIterator[bytes]:
+    """Read a body in threads; each piece has to be read, and to be taken, in time."""
+    chunks = chunks_of(body)
+    while True:
+        watch.allow(None)
+        if (piece := await _in_time(in_daemon(next, chunks, None), watch.answer_seconds)) is None:
+            break
+        watch.allow(watch.timeout)
+        yield piece
+    watch.allow(watch.answer_seconds)
+
+
+async def _in_time(future: Future[T], seconds: float) -> T:
+    waiting = asyncio.wrap_future(future)
+    await asyncio.wait([waiting], timeout=seconds)
+    if not waiting.done():
+        raise unreadable(seconds)
+    return waiting.result()
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    empty: tuple[bytes, ...] = ()
+    for piece in empty:
         yield piece
 
 
-async def _pieces(response: aiohttp.ClientResponse | None, exchange: Exchange[Any]) -> AsyncIterator[bytes]:
+async def _pieces(
+    response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float
+) -> AsyncIterator[bytes]:
+    """Read a body in large pieces, each within that time."""
+    while True:
+        data = bytearray()
+        async with asyncio.timeout(seconds):
+            while len(data) < CHUNK and (more := await response.content.read(CHUNK - len(data))):
+                data += more
+        if not data:
+            break
+        for piece in decoder.feed(bytes(data)):
+            yield piece
+    decoder.finish()
+
+
+async def _whole(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
     try:
-        if response is not None:
-            async for piece in response.content.iter_chunked(CHUNK):
-                yield piece
-    except _FAILED as error:
-        raise exchange.broken(failure(error, _NOT_CONNECTED, _TIMED_OUT)) from None
+        async for piece in pieces:
+            yield piece
+    except (BodyError, *_FAILED) as error:
+        raise exchange.broken(_failure(error)) from None
+
+
+def _failure(error: BaseException, *, is_sent: bool = True) -> Failure:
+    if isinstance(error, BodyError):
+        return error.failure
+    try:
+        return failure(error, _NOT_CONNECTED if is_sent else (*_NOT_CONNECTED, TimeoutError), _TIMED_OUT)
+    except ComplianceError as own:  # raised by the body; the frames on the way here hold the token
+        raise own.with_traceback(None) from None
 
 
 def _tls_context(verify: bool | str) -> ssl.SSLContext | bool:

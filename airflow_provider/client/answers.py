@@ -37,12 +37,14 @@ def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any
     return {}
 
 
-def read_models(response: HttpResponse, model: type[Model]) -> list[Model]:
-    """Read a JSON array of objects; what is no object in it is left out."""
+def read_models(
+    response: HttpResponse, model: type[Model], wanted: Callable[[dict[str, Any]], bool] = lambda _: True
+) -> list[Model]:
+    """Read a JSON array of objects; what is no object in it, or not wanted, is left out."""
     value = response.json()
     if not isinstance(value, list):
         raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON array.")
-    return [model.model_validate(item) for item in value if isinstance(item, dict)]
+    return [model.model_validate(item) for item in value if isinstance(item, dict) and wanted(item)]
 
 
 def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:
@@ -53,7 +55,7 @@ def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -
 
 def read_accepted_job(response: HttpResponse) -> ContentJob:
     """Read the answer to a submit: the record, or at least where to look for it."""
-    job = ContentJob.model_validate(read_object(response, strict=False))
+    job = ContentJob.model_validate(_accepted_record(response))
     return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
 
 
@@ -63,7 +65,7 @@ Translate = Callable[[dict[str, Any]], dict[str, Any]]
 
 def read_accepted_assessment(response: HttpResponse, translate: Translate) -> Assessment:
     """Read the answer to a submit: the record, or at least where to look for it."""
-    assessment = as_assessment(read_object(response, strict=False), "", translate)
+    assessment = as_assessment(_accepted_record(response), "", translate)
     return assessment if assessment.id else assessment.model_copy(update={"id": _accepted_id(response)})
 
 
@@ -74,7 +76,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
         ids = [told.get(key) for key in ("uuid", "id", "assessmentId")]
         error, status = told.get("error"), told.get("status", JobStatus.RUNNING)
     except Exception as problem:
-        raise ComplianceProtocolError(
+        raise _for_good(
             f"The record of an assessment could not be translated: {problem!r}. Correct translate_assessment "
             "of the hook."
         ) from None
@@ -84,15 +86,39 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
     )
 
 
+def _accepted_record(response: HttpResponse) -> dict[str, Any]:
+    """Read the record of a submit; without a body, or with a Location, it may be missing."""
+    try:
+        record = response.json()
+    except ComplianceProtocolError:
+        if response.body.strip() and not response.location:
+            raise
+        return {}
+    return record if isinstance(record, dict) else {}
+
+
 def _accepted_id(response: HttpResponse) -> str:
     """Find the id in the Location of an answer whose body has none."""
     for part in reversed((response.location or "").split("/")):
         if part and part not in ("status", "content", "results"):
             return unquote(part)
-    raise ComplianceProtocolError(
+    raise _for_good(
         f"The service took the submit ({response.status}), but its answer has neither an id nor a usable "
         "Location, so the job can't be followed. Do not repeat it blindly: it may be running."
     )
+
+
+def _for_good(message: str) -> ComplianceProtocolError:
+    """Make an error that ends a task: a retry would only submit again."""
+    error = ComplianceProtocolError(message)
+    error.transient = False
+    return error
+
+
+def proxy_hint(response: HttpResponse) -> str:
+    """Say what to do about a proxy that asks for a login (407)."""
+    proxy = f"The proxy {response.proxy}" if response.proxy else "A proxy"
+    return f"{proxy} asks for a login (407): check HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment."
 
 
 def retry_after(response: HttpResponse) -> float | None:

@@ -40,6 +40,11 @@ FRAMEWORKS = "/api/v1/frameworks"
 FEEDBACK = "/api/v1/assessmentFeedback"
 SEE_OTHER = frozenset({303})
 
+# Bytes of good answers at most, unpacked; a single record has the default of `Call`.
+PER_JOB, BATCH_AT_LEAST = 4 * 1024, 1024**2
+LISTS = 64 * 1024**2
+TEXT = 256 * 1024**2
+
 
 def submit_file(file: Body) -> Call[ContentJob]:
     """Submit a document; `file` is its multipart form."""
@@ -69,27 +74,37 @@ def get_status(uuid: str) -> Call[ContentJob]:
 
 def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
     """Ask for many jobs in one request; those that the service does not know may be missing in the answer."""
+    asked = list(uuids)
+    known = {uuid.lower() for uuid in asked}
 
     def jobs(response: HttpResponse) -> list[ContentJob]:
-        return [job for job in read_models(response, ContentJob) if job.uuid]
+        # Only what was asked for becomes a model: a broken service may send any number of records.
+        return read_models(response, ContentJob, lambda record: str(record.get("uuid")).lower() in known)
 
-    return Call("POST", f"{CONTENT}/status/batch", json={"uuids": list(uuids)}, returns=jobs, repeatable=True)
+    return Call(
+        "POST",
+        f"{CONTENT}/status/batch",
+        json={"uuids": asked},
+        returns=jobs,
+        repeatable=True,
+        limit=max(BATCH_AT_LEAST, PER_JOB * len(asked)),
+    )
 
 
 def get_content(uuid: str) -> Call[str]:
-    """Get the extracted text, in memory."""
+    """Get the extracted text, in memory: up to 256 MB; stream or download a larger one."""
 
     def text(response: HttpResponse) -> str:
         stream = TextStream.of(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", returns=text, repeatable=True)
+    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", returns=text, repeatable=True, limit=TEXT)
 
 
 def stream_content(uuid: str) -> Call[TextStream]:
     """Get the extracted text piece by piece."""
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, returns=TextStream.of, repeatable=True, streamed=True)
+    return Call("GET", path, returns=TextStream.of, repeatable=True, streamed=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
@@ -108,13 +123,21 @@ def refresh(uuid: str) -> Call[ContentJob]:
 
 def list_frameworks() -> Call[list[Framework]]:
     """List all frameworks with their criteria."""
-    return Call("GET", FRAMEWORKS, returns=lambda response: read_models(response, Framework), repeatable=True)
+
+    def frameworks(response: HttpResponse) -> list[Framework]:
+        return read_models(response, Framework)
+
+    return Call("GET", FRAMEWORKS, returns=frameworks, repeatable=True, limit=LISTS)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
     """List the criteria of one framework."""
+
+    def criteria(response: HttpResponse) -> list[Criterion]:
+        return read_models(response, Criterion)
+
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, returns=lambda response: read_models(response, Criterion), repeatable=True)
+    return Call("GET", path, returns=criteria, repeatable=True, limit=LISTS)
 
 
 def submit_feedback(
@@ -182,7 +205,7 @@ def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[A
     """Get the results of an assessment, as JSON."""
     path = _assessment_path(paths.assessment_results, assessment_id)
     hint = _wrong_path("assessment_results", assessment_id)
-    return Call("GET", path, returns=HttpResponse.json, repeatable=True, refusal=hint)
+    return Call("GET", path, returns=HttpResponse.json, repeatable=True, refusal=hint, limit=LISTS)
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
@@ -222,6 +245,8 @@ def request(
         headers=headers or {},
         returns=lambda response: response,
         returned=frozenset(range(300, 400)),
+        takes_pages=True,
+        limit=LISTS,
         repeatable=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
         if repeatable is None
         else repeatable,

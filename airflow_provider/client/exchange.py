@@ -7,13 +7,20 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode
 
 from airflow_provider import __version__
-from airflow_provider.client.answers import excerpt, phrase, retry_after, said
+from airflow_provider.client.answers import (
+    excerpt,
+    phrase,
+    proxy_hint,
+    retry_after,
+    said,
+)
+from airflow_provider.client.decoding import ACCEPTED
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
@@ -34,6 +41,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 LONGEST_BACKOFF = 30.0
+LONGEST_PAUSE = 3600.0  # seconds; a longer Retry-After is asked about again after that
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
@@ -69,6 +77,7 @@ class Exchange(Generic[T]):
     :param call: the call
     :param settings: where it goes, and how patient we are
     :param pause: the pause shared with other calls to the same server
+    :param has_worked: an authorized call has been answered well before, so these credentials are good
     :param clock: monotonic time
     :param dice: random numbers in [0, 1)
     """
@@ -76,6 +85,7 @@ class Exchange(Generic[T]):
     call: Call[T]
     settings: Settings
     pause: Pause
+    has_worked: bool = False
     clock: Callable[[], float] = time.monotonic
     dice: Callable[[], float] = random.random
     refused_token: AccessToken | None = field(default=None, init=False)
@@ -105,7 +115,12 @@ class Exchange(Generic[T]):
     def next_request(self, token: AccessToken | None) -> HttpRequest:
         """Build the request; `token` is for a call that is authorized, and None for any other."""
         call, self._token = self.call, token
-        headers = {"Accept": "application/json, text/plain;q=0.9", "User-Agent": USER_AGENT, **call.headers}
+        headers = {
+            "Accept": "application/json, text/plain;q=0.9",
+            "User-Agent": USER_AGENT,
+            **call.headers,
+            "Accept-Encoding": ACCEPTED,
+        }
         body = call.body
         if call.json is not None:
             headers["Content-Type"] = "application/json"
@@ -115,7 +130,8 @@ class Exchange(Generic[T]):
             body = urlencode(call.form).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
-            headers["Content-Length"] = str(body.length)
+        if body is not None:
+            headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if token:
             headers["Authorization"] = token.authorization
             if self.settings.idp_subject:
@@ -131,7 +147,7 @@ class Exchange(Generic[T]):
         """Say what came of the last request: its value, once more, or an error."""
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
-        if outcome.status < 300 or outcome.status in self.call.returned:
+        if 200 <= outcome.status < 300 or outcome.status in self.call.returned:
             return self._after_success(outcome)
         response = self._without_secrets(outcome)
         status, wait = response.status, retry_after(response)
@@ -148,16 +164,15 @@ class Exchange(Generic[T]):
                 # The attempt that broke had arrived after all.
                 return Answer(self.call.returns(outcome))
             case _ if status < 400:
-                target = response.headers.get("location", "")[:200]
-                raise ComplianceProtocolError(
-                    f"{self._name} was redirected ({status}) to {target!r}. "
-                    f"Redirects are never followed: check {self._address}."
-                )
-        raise self.call.refusal(response) or self._refused(response)
+                return self._after_odd_answer(self._redirected(response))
+        error = self.call.refusal(response) or self._refused(response)
+        if not error.transient:
+            raise error
+        return self._repeat(f"{status} {phrase(status)}", error)
 
     def broken(self, failure: Failure) -> ComplianceError:
         """Say that the body of a good answer broke off, when part of it has been passed on already."""
-        return self._connection_error(failure, "the answer is not whole")
+        return self._failed(failure, "the answer is not whole")
 
     @property
     def _name(self) -> str:
@@ -173,11 +188,25 @@ class Exchange(Generic[T]):
 
     def _after_success(self, response: HttpResponse) -> Answer[T] | TryAgain:
         try:
+            if response.is_page and response.status < 300 and not self.call.takes_pages:
+                raise ComplianceProtocolError(
+                    f"An HTML page came from {response.url}: that is a proxy or a login page, not the "
+                    f"service. Check {self._address}."
+                )
             return Answer(self.call.returns(response))
         except ComplianceProtocolError as error:
-            if response.has_marked_end or not self.call.repeatable:
+            if not error.transient:
                 raise
-            return self._repeat("the answer may be cut off", error)
+            return self._after_odd_answer(error, may_be_cut=not response.has_marked_end)
+
+    def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> TryAgain:
+        """Go on after what the service would not say: a page, a redirect, a body that makes no sense."""
+        if not self.call.repeatable:
+            raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
+        # A token endpoint is all or nothing: what stands before it says nothing about our credentials.
+        if may_be_cut or not self.call.authorized:
+            return self._repeat("an odd answer", error)
+        raise error
 
     def _after_failure(self, failure: Failure) -> TryAgain:
         if failure.kind is FailureKind.TLS:
@@ -189,17 +218,25 @@ class Exchange(Generic[T]):
             self._broke = True
             if not self.call.repeatable:
                 raise self._uncertain(str(failure))
-        return self._repeat(str(failure), self._connection_error(failure))
+        error = self._failed(failure)
+        if failure.kind is FailureKind.TOO_LARGE:
+            raise error  # another one would cost as much again
+        return self._repeat(str(failure), error)
 
     def _after_401(self, response: HttpResponse) -> TryAgain:
-        if self.refused_token is not None:
-            raise ComplianceAuthError(
-                f"{self._name} was refused with a fresh token (401{said(response)}): user "
-                f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
-                "identity provider is not the one that the service trusts."
-            )
-        self.refused_token = self._token
-        return TryAgain()
+        if self.refused_token is None:
+            self.refused_token = self._token
+            return TryAgain()
+        error = ComplianceAuthError(
+            f"{self._name} was refused with a fresh token (401{said(response)}): user "
+            f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
+            "identity provider is not the one that the service trusts."
+        )
+        if not self.has_worked:
+            raise error
+        # A gateway with stale keys refuses good tokens for a while; it has passed nothing on.
+        error.transient = True
+        return self._repeat("a fresh token was refused (401)", error)
 
     def _after_throttling(self, response: HttpResponse, wait: float | None) -> TryAgain:
         error = ComplianceThrottledError(
@@ -208,9 +245,10 @@ class Exchange(Generic[T]):
             body=excerpt(response),
             retry_after=wait,
         )
-        again = self._repeat(f"throttled ({response.status})", error, wait)
-        self.pause.extend(self._not_before)
-        return again
+        self._plan(wait)
+        # For all, also where this call gives up: the next one must not ask before its time.
+        self.pause.extend(min(self._not_before, self.clock() + LONGEST_PAUSE))
+        return self._again(f"throttled ({response.status})", error)
 
     def _after_server_error(self, response: HttpResponse) -> TryAgain:
         why = f"{response.status} {phrase(response.status)}{said(response)}"
@@ -223,23 +261,31 @@ class Exchange(Generic[T]):
         return self._repeat(why, error, retry_after(response))
 
     def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> TryAgain:
-        """Plan one more request, or raise `error` when the number or the time is used up."""
-        now = self.clock()
+        self._plan(wait)
+        return self._again(why, error)
+
+    def _plan(self, wait: float | None) -> None:
+        """Set when the next request may be sent: after what the service asks for, or our own back-off."""
         back_off = min(LONGEST_BACKOFF, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
             0.5 + self.dice() / 2
         )
-        self._not_before = now + (back_off if wait is None else wait)
+        self._not_before = self.clock() + (back_off if wait is None else wait)
+
+    def _again(self, why: str, error: ComplianceError) -> TryAgain:
+        """Send the request once more as planned, or raise `error` when the number or the time is used up."""
         if self._repeats >= self.settings.max_retries or self._not_before > self._give_up_at:
             raise error
         self._repeats += 1
         log.info(
             "%s: %s; trying again in %.1f s (%s of %s).",
-            self._name, why, self._not_before - now, self._repeats, self.settings.max_retries,
+            self._name, why, self._not_before - self.clock(), self._repeats, self.settings.max_retries,
         )  # fmt: skip
         return TryAgain()
 
-    def _connection_error(self, failure: Failure, more: str = "") -> ComplianceConnectionError:
-        return ComplianceConnectionError(
+    def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
+        is_odd = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
+        kind = ComplianceProtocolError if is_odd else ComplianceConnectionError
+        return kind(
             f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
             "is right and can be reached from here."
         )
@@ -250,9 +296,21 @@ class Exchange(Generic[T]):
             "there before you submit it once more."
         )
 
+    def _redirected(self, response: HttpResponse) -> ComplianceProtocolError:
+        if response.status < 200:
+            return ComplianceProtocolError(f"{self._name} got an interim answer only ({response.status}).")
+        target = response.headers.get("location", "")[:200]
+        return ComplianceProtocolError(
+            f"{self._name} was redirected ({response.status}) to {target!r}. "
+            f"Redirects are never followed: check {self._address}."
+        )
+
     def _refused(self, response: HttpResponse) -> ComplianceError:
         kind = ComplianceNotFoundError if response.status in (404, 410) else ComplianceRefusedError
-        hint = f" User '{self.settings.username}' may lack a role or scope." if response.status == 403 else ""
+        hint = {
+            403: f" User '{self.settings.username}' may lack a role or scope.",
+            407: f" {proxy_hint(response)}",
+        }.get(response.status, "")
         return kind(
             f"{self._name} was refused: {response.status} {phrase(response.status)}{said(response)}.{hint}",
             status=response.status,
@@ -267,4 +325,4 @@ class Exchange(Generic[T]):
             for form in (secret, quote_plus(secret), json.dumps(secret)[1:-1]):
                 if len(form) > 3:
                     body = body.replace(form.encode(), b"***")
-        return HttpResponse(response.status, response.headers, body, response.url)
+        return replace(response, body=body)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from dataclasses import dataclass, field, fields
 from typing import Any
 from urllib.parse import urlsplit
@@ -10,6 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from airflow_provider.exceptions import ComplianceConfigError
+
+LONGEST_TIMEOUT = 86_400  # seconds
+ANSWER_TIMEOUTS = 3  # timeouts in which the head of an answer must be there, and again its body
 
 # How the Airflow connection calls a setting, where the names differ.
 _LABELS = {"base_url": "host (the base URL)", "username": "login"}
@@ -71,7 +75,8 @@ class Settings:
     :param client_secret: secret of the client
     :param idp_subject: sent as IDP_SUBJECT where set; usually the gateway sets this header
     :param verify: check TLS certificates; or the path of a CA file
-    :param timeout: seconds to wait for a connection, and between two parts of an answer
+    :param timeout: seconds to wait for a connection, for progress of an upload, and between two parts of an
+        answer; three times that for all of its head, for all of its body, and for 256 KB of a streamed text
     :param max_retries: how often a request is repeated after a passing fault
     :param retry_seconds: how long a request may be repeated, pauses included
     :param backoff: first pause in seconds before a repeat; doubles with each
@@ -112,14 +117,24 @@ class Settings:
             self.idp_subject.isascii() and self.idp_subject.isprintable()
         ):
             raise self._wrong("idp_subject", "has characters that can't stand in a header")
-        if self.console_url and not self.console_url.startswith(("https://", "http://")):
+        if (console := self.console_url) and not console.startswith(("https://", "http://")):
             raise self._wrong("console_url", "must be a web address such as https://example.com/jobs/{uuid}")
-        if not self.timeout > 0:
-            raise self._wrong("timeout", "must be more than 0 seconds")
+        if console and (not console.isprintable() or " " in console):
+            raise self._wrong("console_url", "has blanks or control characters in it")
+        if not 0 < self.timeout <= LONGEST_TIMEOUT:
+            raise self._wrong("timeout", f"must be more than 0 and at most {LONGEST_TIMEOUT} seconds")
         if self.max_retries < 0:
             raise self._wrong("max_retries", "must be 0 or more")
+        for setting in ("retry_seconds", "backoff"):
+            if not 0 <= getattr(self, setting) < math.inf:
+                raise self._wrong(setting, "must be 0 seconds or more")
         if self.batch_size < 1:
             raise self._wrong("batch_size", "must be 1 or more")
+
+    @property
+    def answer_seconds(self) -> float:
+        """How long the head of an answer may take, and again its body; of a stream, each piece."""
+        return self.timeout * ANSWER_TIMEOUTS
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -91,8 +91,9 @@ class Shared:
         self.settings = settings
         self.tokens = TokenDesk(TokenCache(settings))
         # Longer than any renewal takes: after that its leader is taken for dead.
-        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout)
+        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
         self.batch = BatchLimit(settings.batch_size)
+        # An authorized call has been answered well in this process: what fails now may pass.
         self._service_pause, self._token_pause = Pause(), Pause()
         self.has_worked = False  # whether the service has answered an authorized call well
         bind_to_process(self)

@@ -5,24 +5,27 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from http.cookiejar import DefaultCookiePolicy
-from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
+from typing import IO, Any, Concatenate, ParamSpec, TypeGuard, TypeVar, cast
 
 import requests
-import requests.adapters
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
+from airflow_provider.client.decoding import BodyDecoder, BodyError
 from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
+from airflow_provider.client.threads import chunks_of, close, in_daemon, unreadable
 from airflow_provider.client.tokens import AccessToken
+from airflow_provider.client.transport import TimedAdapter, allow
 from airflow_provider.client.wire import (
     ERROR_BODY,
     Body,
@@ -41,7 +44,7 @@ _NOT_CONNECTED = (
     requests.exceptions.ProxyError,
     urllib3.exceptions.NewConnectionError,
 )
-_TIMED_OUT = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError)
+_TIMED_OUT = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
 _FAILED = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
@@ -99,12 +102,12 @@ class ComplianceClient:
 
     @property
     def has_worked(self) -> bool:
-        """The service has answered an authorized call of this process well, with these settings."""
+        """Whether the service has answered an authorized call of this process well, with these settings."""
         return self._shared.has_worked
 
     @property
     def is_logged_in(self) -> bool:
-        """The identity provider has taken these credentials, and has not refused them since."""
+        """Whether the identity provider has taken these credentials, and has not refused them since."""
         return self._shared.is_logged_in
 
     submit_url = _operation(endpoints.submit_url)
@@ -132,8 +135,11 @@ class ComplianceClient:
 
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is."""
-        with Document(file, file_name) as document:
+        document = Document(file, file_name)
+        try:
             return self.run(endpoints.submit_file(document))
+        finally:
+            close(document)
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
@@ -188,16 +194,16 @@ class ComplianceClient:
     @contextmanager
     def _open(self, call: Call[T]) -> Iterator[tuple[T, Iterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call))
+        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
         while True:
             time.sleep(exchange.delay())
             token = self._token(exchange.refused_token) if call.authorized else None
-            outcome, response = self._send(exchange.next_request(token), call)
-            with nullcontext() if response is None else response:
+            with ExitStack() as stack:
+                outcome, pieces = self._send(exchange.next_request(token), call, stack)
                 match exchange.judge(outcome):
                     case Answer(value):
-                        self._shared.has_worked = self._shared.has_worked or call.authorized
-                        yield value, _pieces(response, exchange)
+                        self._shared.has_worked |= call.authorized
+                        yield value, _whole(pieces, exchange)
                         return
 
     def _token(self, refused: AccessToken | None) -> AccessToken:
@@ -218,36 +224,42 @@ class ComplianceClient:
                 desk.give_up(asked)
 
     def _send(
-        self, request: HttpRequest, call: Call[Any]
-    ) -> tuple[HttpResponse | Failure, requests.Response | None]:
-        body, proxy = request.body, proxy_for(request.url)
+        self, request: HttpRequest, call: Call[Any], stack: ExitStack
+    ) -> tuple[HttpResponse | Failure, Iterator[bytes]]:
+        """Send one request; give what came of it and, where it is streamed, the body to be read."""
+        body, proxy, seconds = request.body, proxy_for(request.url), self.settings.answer_seconds
         try:
             response = self._session.request(
                 request.method,
                 request.url,
                 headers=dict(request.headers),
-                data=body if body is None or isinstance(body, bytes) else _Stream(body),
+                data=body if body is None or _is_small(body) else _Stream(body, seconds),
                 timeout=self.settings.timeout,
                 verify=self._verify,
                 proxies={"http": proxy, "https": proxy} if proxy else {},
                 allow_redirects=False,
                 stream=True,
             )
+        except ComplianceError as error:  # raised by the body; the frames on the way here hold the token
+            raise error.with_traceback(None) from None
         except _FAILED as error:
-            return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
-        good, content = response.status_code < 300, bytearray()
-        try:
-            if not (good and call.streamed):
-                for piece in response.iter_content(CHUNK):
-                    content += piece
-                    if not good and len(content) > ERROR_BODY:
-                        break
-        except _FAILED as error:
-            if good:
-                response.close()
-                return failure(error, _NOT_CONNECTED, _TIMED_OUT), None
+            return _failure(error), iter(())
+        stack.callback(response.close)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        return HttpResponse(response.status_code, headers, bytes(content), request.url), response
+        good, content = 200 <= response.status_code < 300, bytearray()
+        pieces: Iterator[bytes] = iter(())
+        try:
+            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY)
+            if good and call.streamed:
+                pieces = _pieces(response, decoder, seconds, for_each=True)
+            elif call.method != "HEAD":
+                for piece in _pieces(response, decoder, seconds, for_each=False):
+                    content += piece
+        except (BodyError, *_FAILED) as error:
+            if good:
+                return _failure(error), iter(())
+        between = (proxy or "").rpartition("@")[2].removeprefix("http://")
+        return HttpResponse(response.status_code, headers, bytes(content), request.url, between), pieces
 
 
 def _new_session() -> requests.Session:
@@ -255,26 +267,50 @@ def _new_session() -> requests.Session:
     session.trust_env = False
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     for scheme in ("http://", "https://"):
-        session.mount(scheme, requests.adapters.HTTPAdapter(pool_maxsize=32))
+        session.mount(scheme, TimedAdapter(pool_maxsize=32))
     return session
 
 
 class _Stream:
     """A body as requests wants it: with a length, and read from its start at each iteration."""
 
-    def __init__(self, body: Body) -> None:
-        self._body = body
+    def __init__(self, body: bytes | Body, seconds: float) -> None:
+        self._body, self._seconds = body, seconds
 
     def __len__(self) -> int:
-        return self._body.length
+        return len(self._body) if isinstance(self._body, bytes) else self._body.length
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._body.chunks()
+        chunks = chunks_of(self._body)
+        try:
+            while (piece := in_daemon(next, chunks, None).result(self._seconds)) is not None:
+                yield piece
+        except FutureTimeoutError:
+            raise unreadable(self._seconds) from None
 
 
-def _pieces(response: requests.Response | None, exchange: Exchange[Any]) -> Iterator[bytes]:
+def _is_small(body: bytes | Body) -> TypeGuard[bytes]:
+    return isinstance(body, bytes) and len(body) <= CHUNK
+
+
+def _pieces(
+    response: requests.Response, decoder: BodyDecoder, seconds: float, *, for_each: bool
+) -> Iterator[bytes]:
+    """Read a body, within that time or with that time for each piece."""
+    allow(response, seconds)
+    while data := response.raw.read(CHUNK, decode_content=False):
+        yield from decoder.feed(data)
+        if for_each:
+            allow(response, seconds)
+    decoder.finish()
+
+
+def _whole(pieces: Iterator[bytes], exchange: Exchange[Any]) -> Iterator[bytes]:
     try:
-        if response is not None:
-            yield from response.iter_content(CHUNK)
-    except _FAILED as error:
-        raise exchange.broken(failure(error, _NOT_CONNECTED, _TIMED_OUT)) from None
+        yield from pieces
+    except (BodyError, *_FAILED) as error:
+        raise exchange.broken(_failure(error)) from None
+
+
+def _failure(error: BaseException) -> Failure:
+    return error.failure if isinstance(error, BodyError) else failure(error, _NOT_CONNECTED, _TIMED_OUT)

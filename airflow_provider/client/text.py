@@ -33,11 +33,6 @@ class TextStream:
                 f"The answer from {response.url} says neither its length nor that it is chunked, so a broken "
                 "text could not be told from a whole one. Check the proxies on the way to the service."
             )
-        if response.content_type == "text/html":
-            raise ComplianceProtocolError(
-                f"An HTML page instead of a text came from {response.url}: check the address, and whether a "
-                "proxy or login page stands before the service."
-            )
         return cls(_charset(response), response.url)
 
     def feed(self, data: bytes) -> bytes:

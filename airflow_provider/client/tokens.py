@@ -10,13 +10,21 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from airflow_provider.client.answers import proxy_hint
 from airflow_provider.client.models import WireModel
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.wire import Call, HttpResponse
-from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceProtocolError
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceConnectionError,
+    ComplianceError,
+    ComplianceProtocolError,
+)
 
 RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
 DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
+ANSWER_LIMIT = 1024**2  # bytes
 REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
 
 
@@ -122,6 +130,7 @@ class TokenCache:
             refusal=self._explain,
             repeatable=True,
             authorized=False,
+            limit=ANSWER_LIMIT,
         )
 
     def _parse(self, response: HttpResponse) -> TokenAnswer:
@@ -141,15 +150,12 @@ class TokenCache:
             raise ComplianceProtocolError(f"The token from {response.url} is not a bearer token.")
         return answer
 
-    def _explain(self, response: HttpResponse) -> ComplianceAuthError | ComplianceConfigError:
+    def _explain(self, response: HttpResponse) -> ComplianceError:
         """Say whom the identity provider refused; only the fields of RFC 6749 are shown."""
         where = self._settings.name
-        if response.status in (404, 405):
-            return ComplianceConfigError(
-                f"{response.url} answered {response.status}: it is no token endpoint. "
-                f"Check the extra 'token_url' of {where}."
-            )
         code, description = oauth_error(response)
+        if not code and response.status not in (400, 401):
+            return self._no_verdict(response)
         said = f"{code}: {description}" if description else code or f"status {response.status}"
         if code in ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"):
             return ComplianceAuthError(
@@ -161,6 +167,19 @@ class TokenCache:
             f"The identity provider refused user '{self._settings.username}' ({said}): check login and "
             f"password{also} of {where}."
         )
+
+    def _no_verdict(self, response: HttpResponse) -> ComplianceError:
+        """Say that something else than a token endpoint answered; it may pass, and blames no credentials."""
+        if response.status == 407:
+            return ComplianceConnectionError(
+                f"The token request of {self._settings.name} did not get through. {proxy_hint(response)}"
+            )
+        error = ComplianceConfigError(
+            f"{response.url} answered {response.status} without an error of OAuth: it is no token endpoint, "
+            f"or something before it refuses us. Check the extra 'token_url' of {self._settings.name}."
+        )
+        error.transient = True
+        return error
 
 
 def oauth_error(response: HttpResponse) -> tuple[str, str]:

@@ -13,6 +13,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")
 ERROR_BODY = 64 * 1024  # bytes of an error answer that are read at most
+RECORD = 8 * 1024**2  # bytes of a good answer with one record, unpacked
 
 
 class Body(Protocol):
@@ -38,17 +39,23 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One answer; the keys of `headers` are in lower case."""
+    """One answer; the keys of `headers` are in lower case, `proxy` is host and port of what stood between."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
     url: str = ""
+    proxy: str = ""
 
     @property
     def content_type(self) -> str:
         """The media type, without parameters."""
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    @property
+    def is_page(self) -> bool:
+        """Whether this is a page for people: the service has none."""
+        return self.content_type in ("text/html", "application/xhtml+xml")
 
     @property
     def has_marked_end(self) -> bool:
@@ -74,11 +81,6 @@ class HttpResponse:
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
-            if self.content_type == "text/html":
-                raise ComplianceProtocolError(
-                    f"An HTML page instead of JSON came from {self.url}: this is not the service. "
-                    "Check the address, and whether a proxy or login page stands before it."
-                ) from None
             kind = self.content_type or "no content type"
             raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).") from None
 
@@ -90,6 +92,8 @@ class FailureKind(enum.Enum):
     TLS = "TLS failed"
     TIMED_OUT = "no answer in time"
     BROKEN = "the connection broke"
+    UNREADABLE = "the answer can't be decoded"
+    TOO_LARGE = "the answer is too large"
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +121,9 @@ class Call(Generic[T]):
     :param repeatable: doing it twice is the same as once, so a broken one may be sent again
     :param authorized: send the access token
     :param streamed: the body of a good answer is left to the caller
+    :param limit: most bytes of a good answer, unpacked; None for any number
     :param returned: statuses besides 2xx that are a good answer
+    :param takes_pages: an HTML page may be a good answer
     :param refusal: turns a 4xx answer into a more telling error, if it has one
     """
 
@@ -131,5 +137,7 @@ class Call(Generic[T]):
     repeatable: bool = False
     authorized: bool = True
     streamed: bool = False
+    limit: int | None = RECORD
     returned: frozenset[int] = frozenset()
+    takes_pages: bool = False
     refusal: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)

@@ -89,10 +89,12 @@ def findings_in(results: Any) -> list[Finding]:
     """Return the findings in the results of an assessment; what is no finding is left out."""
     records = _records_in(results, DEPTH)
     if records is None:
-        raise ComplianceProtocolError(
+        error = ComplianceProtocolError(
             "No findings can be seen in the results of the assessment: a list is expected, or an object with "
             "one under 'results' or 'findings'. Override findings_of in a subclass of the operator."
         )
+        error.transient = False
+        raise error
     return [_finding(record) for record in records]
 
 

@@ -143,7 +143,7 @@ def test_a_download_survives_faults_before_its_first_byte(run: Any, service: Ser
 
 def test_a_login_page_is_no_text(run: Any, service: Service) -> None:
     service.on(TEXT, Reply(body=b"<html>", headers={"Content-Type": "text/html"}))
-    with pytest.raises(exc.ComplianceProtocolError, match="HTML page instead of a text"):
+    with pytest.raises(exc.ComplianceProtocolError, match="An HTML page came"):
         run("download_content", UUID, io.BytesIO())
 
 

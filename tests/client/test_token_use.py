@@ -106,7 +106,8 @@ def test_a_short_lived_token_does_not_loop(run: Any, service: Service, life: flo
         (400, {"error": "invalid_request"}, "refused user 'alice'.*and the extras 'client_id'"),
         (401, {"error": "invalid_client"}, "refused client 'partner'.*'client_id' and 'client_secret'"),
         (400, {"error": "unauthorized_client"}, "refused client 'partner'"),
-        (403, None, r"refused user 'alice' \(status 403\)"),
+        (403, {"error": "access_denied"}, r"refused user 'alice' \(access_denied\)"),
+        (401, None, r"refused user 'alice' \(status 401\)"),
         (400, [], r"refused user 'alice' \(status 400\)"),
         (400, {"error": 7}, r"refused user 'alice' \(status 400\)"),
     ],
@@ -131,7 +132,7 @@ def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None
     assert service.grants() == ["password"]
 
 
-@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
     service.on("POST /token", Reply(status))
     with pytest.raises(exc.ComplianceConfigError, match=r"no token endpoint.*'token_url'"):

@@ -194,7 +194,6 @@ def test_what_no_retry_can_mend_ends_the_task(hook: ComplianceHook, service: Ser
     [
         (Reply(401, json={"error": "invalid_grant"}), Reply(303), exc.ComplianceAuthError),
         (None, Reply(400), exc.ComplianceRefusedError),
-        (None, Reply(body=b"<html>"), exc.ComplianceProtocolError),
     ],
 )
 def test_wrong_credentials_and_wrong_input_end_the_task(
@@ -221,6 +220,7 @@ def test_a_wrong_connection_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> No
     [
         (Reply(500), exc.ComplianceServerError),
         (Reply(429, headers={"Retry-After": "0"}), exc.ComplianceThrottledError),
+        (Reply(body=b"<html>"), exc.ComplianceProtocolError),
     ],
 )
 def test_what_may_pass_by_itself_is_left_to_the_task_s_retries(

@@ -55,11 +55,22 @@ class Raw:
     reset: bool = False
 
 
+@dataclass(frozen=True)
+class Drip:
+    """This beginning, then one piece after the other, and at last the end: an answer that takes its time."""
+
+    head: bytes
+    piece: bytes = b" "
+    every: float = 0.1
+    times: int = 40
+    end: bytes = b""
+
+
 class Hang:
     """No answer, until the test is over."""
 
 
-Action: TypeAlias = Reply | Raw | Hang | Callable[[Received], Reply]
+Action: TypeAlias = Reply | Raw | Drip | Hang | Callable[[Received], Reply]
 
 
 class Service:
@@ -145,6 +156,14 @@ class Service:
                     linger = struct.pack("ii", 1, 0)
                     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                     handler.connection.close()
+            case Drip(head, piece, every, times, end):
+                handler.close_connection = True
+                handler.wfile.write(head)
+                for _ in range(times):
+                    if self.over.wait(every):
+                        return
+                    handler.wfile.write(piece)
+                handler.wfile.write(end)
             case Hang():
                 self.over.wait(60)
                 handler.close_connection = True

@@ -1,0 +1,81 @@
+"""The body of an answer, from its bytes on the wire to its content: unpacked, whole, and within a limit."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping
+
+from airflow_provider.client.wire import Failure, FailureKind
+
+ACCEPTED = "gzip, deflate"  # what requests ask for, and what can be decoded here
+PIECE = 256 * 1024  # bytes of content at a time, however well they are packed
+
+
+class BodyError(Exception):
+    """A body that can't be taken; `failure` says why."""
+
+    def __init__(self, kind: FailureKind, reason: str) -> None:
+        super().__init__(reason)
+        self.failure = Failure(kind, reason)
+
+
+class BodyDecoder:
+    """Decodes one body, piece by piece.
+
+    :param headers: the headers of the answer, with keys in lower case
+    :param limit: how many bytes of content are taken at most; None for any number
+    """
+
+    def __init__(self, headers: Mapping[str, str], limit: int | None) -> None:
+        codings = [word.strip() for word in headers.get("content-encoding", "").lower().split(",")]
+        codings = [word for word in codings if word not in ("", "identity")]
+        if codings not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
+            raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {', '.join(codings)[:50]!r}")
+        self._is_gzip = codings in (["gzip"], ["x-gzip"])
+        self._is_packed = bool(codings)
+        # Chunks may end before the first byte of a packed body; a length of 0 says that there is none.
+        self._is_begun = self._is_packed and "chunked" in headers.get("transfer-encoding", "").lower()
+        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else None
+        self._limit = limit
+        self._size = 0
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """Take the next bytes of the body, give the content in them; what exceeds the limit is cut off."""
+        for piece in self._unpacked(data) if self._is_packed else [data]:
+            left = len(piece) if self._limit is None else self._limit - self._size
+            self._size += len(piece)
+            yield piece[:left]
+            if len(piece) > left:
+                raise BodyError(FailureKind.TOO_LARGE, f"more than {_size(self._size - len(piece) + left)}")
+
+    def finish(self) -> None:
+        """Check that the body was whole; an answer may also have none."""
+        if self._is_begun and not (self._unpacker and self._unpacker.eof):
+            raise BodyError(FailureKind.UNREADABLE, "a packed body that is cut off")
+
+    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+        more = bool(data)
+        self._is_begun |= more
+        while more:
+            if self._unpacker is None:  # deflate: with the head of zlib, as it should be, or bare
+                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS if data[0] & 15 == 8 else -zlib.MAX_WBITS)
+            elif self._unpacker.eof:
+                # A gzip file may have several members, and be padded; nothing else may follow.
+                if not (data := data.lstrip(b"\0")):
+                    return
+                if not self._is_gzip:
+                    raise BodyError(FailureKind.UNREADABLE, "rubbish after a packed body")
+                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            try:
+                piece = self._unpacker.decompress(data, PIECE)
+            except zlib.error:
+                raise BodyError(FailureKind.UNREADABLE, "a packed body that is broken") from None
+            if piece:
+                yield piece
+            data = self._unpacker.unused_data or self._unpacker.unconsumed_tail
+            # A full piece says that there may be more of it, also without more bytes to unpack.
+            more = bool(data) or (len(piece) == PIECE and not self._unpacker.eof)
+
+
+def _size(count: int) -> str:
+    return f"{count / 1024**2:g} MB" if count >= 1024**2 else f"{count / 1024:g} KB"

@@ -1,0 +1,209 @@
+"""Answers have a limit of size and of time, whatever the service does; on both clients over real sockets."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import time
+import tracemalloc
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client import endpoints
+from airflow_provider.client.models import ContentJob
+from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.wire import ERROR_BODY, Call
+from tests.support.service import Drip, Reply, Service
+from tests.support.values import CONTENT, UUID, settings_for
+
+MB = 1024 * 1024
+STATUS = f"GET {CONTENT}/{UUID}/status"
+BATCH = f"POST {CONTENT}/status/batch"
+TEXT = f"GET {CONTENT}/{UUID}/content"
+SUBMIT = f"POST {CONTENT}/url"
+JSON = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+ENDLESS = Drip(f"{JSON}Content-Length: {10**12}\r\n\r\n".encode(), b" " * MB, every=0.0, times=10**6)
+
+
+def packed(body: bytes) -> Reply:
+    return Reply(body=gzip.compress(body, 1), headers={"Content-Encoding": "gzip"})
+
+
+@pytest.mark.parametrize("way", ["endless", "packed"])
+def test_an_answer_without_end_is_refused_and_costs_little_memory(
+    run: Any, service: Service, way: str
+) -> None:
+    service.on(STATUS, ENDLESS if way == "endless" else packed(b" " * 200 * MB))
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    run("list_frameworks")
+    tracemalloc.start()
+    try:
+        with pytest.raises(exc.ComplianceProtocolError, match=r"too large.* 8 MB") as caught:
+            run("get_status", UUID)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert caught.value.transient
+    assert len(service.requests_to(STATUS)) == 1
+    assert peak < 60 * MB
+
+
+def test_a_login_may_be_answered_with_one_megabyte(run: Any, service: Service) -> None:
+    service.on("POST /token", packed(b" " * 2 * MB))
+    with pytest.raises(exc.ComplianceProtocolError, match=r"too large.* 1 MB"):
+        run("list_frameworks")
+    assert len(service.grants()) == 1
+
+
+def test_a_submit_with_too_large_an_answer_is_uncertain(run: Any, service: Service) -> None:
+    service.on(SUBMIT, packed(b" " * 10 * MB))
+    with pytest.raises(exc.ComplianceUncertainError, match="too large"):
+        run("submit_url", "https://example.com")
+
+
+def test_a_million_records_for_one_question_are_refused(run: Any, service: Service) -> None:
+    record = json.dumps({"uuid": "someone-else", "status": "RUNNING"}).encode()
+    service.on(BATCH, packed(b"[" + b",".join([record] * 1_000_000) + b"]"))
+    with pytest.raises(exc.ComplianceProtocolError, match="too large"):
+        run("get_statuses", [UUID])
+
+
+def test_records_that_nobody_asked_for_are_not_even_read(
+    run: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    validate = ContentJob.model_validate
+
+    def counted(record: Any) -> ContentJob:
+        read.append(record)
+        return validate(record)
+
+    monkeypatch.setattr(ContentJob, "model_validate", counted)
+    strangers = [{"uuid": f"stranger-{number}"} for number in range(20_000)]
+    service.on(BATCH, Reply(json=[*strangers, 5, {"uuid": UUID.upper(), "status": "FAILED"}]))
+    assert run("get_statuses", [UUID])[UUID].status == "FAILED"
+    assert len(read) == 1
+
+
+def test_an_error_page_of_any_size_counts_by_its_status(run: Any, service: Service) -> None:
+    service.on(STATUS, Reply(400, body=b'{"message": "no"}' + b" " * 10 * ERROR_BODY))
+    with pytest.raises(exc.ComplianceRefusedError):
+        run("get_status", UUID)
+    page = b"x" * 200 * MB
+    service.on(STATUS, Reply(400, body=gzip.compress(page, 1), headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(exc.ComplianceRefusedError) as caught:
+        run("get_status", UUID)
+    assert caught.value.body == "x" * 500
+
+
+def test_a_text_that_is_streamed_has_no_limit(run: Any, service: Service) -> None:
+    size = 300 * MB
+    service.on(TEXT, Reply(body=gzip.compress(b"x" * size, 1), headers={"Content-Encoding": "gzip"}))
+
+    class Counter(io.RawIOBase):
+        count = 0
+
+        def write(self, data: Any) -> int:
+            self.count += len(data)
+            assert len(data) <= MB
+            return len(data)
+
+    target = Counter()
+    assert run("download_content", UUID, target) == target.count == size
+
+
+def test_each_call_has_its_limit() -> None:
+    paths = Endpoints()
+    limits: list[tuple[Call[Any], int | None]] = [
+        (endpoints.get_status(UUID), 8 * MB),
+        (endpoints.submit_url("https://example.com"), 8 * MB),
+        (endpoints.get_batch([UUID]), MB),
+        (endpoints.get_batch(map(str, range(1000))), 4096 * 1000),
+        (endpoints.get_content(UUID), 256 * MB),
+        (endpoints.stream_content(UUID), None),
+        (endpoints.list_frameworks(), 64 * MB),
+        (endpoints.list_criteria(1), 64 * MB),
+        (endpoints.get_assessment_results(paths, 1), 64 * MB),
+        (endpoints.request("GET", "/x"), 64 * MB),
+    ]
+    assert [call.limit for call, _ in limits] == [limit for _, limit in limits]
+
+
+# Time
+
+SLOW_HEAD = Drip(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x", end=b"\r\nContent-Length: 2\r\n\r\n[]")
+SLOW_BODY = Drip(f"{JSON}Content-Length: 42\r\n\r\n".encode(), end=b"[]")
+SLOW_CHUNK_SIZE = Drip(
+    f"{JSON}Transfer-Encoding: chunked\r\n\r\n".encode(), b"0", end=b"2\r\n[]\r\n0\r\n\r\n"
+)
+
+
+def hasty(service: Service, **changes: Any) -> Any:
+    return settings_for(service.url, **{"timeout": 0.5, "max_retries": 0, **changes})
+
+
+@pytest.mark.parametrize("slow", [SLOW_HEAD, SLOW_BODY, SLOW_CHUNK_SIZE], ids=["head", "body", "chunk"])
+def test_a_dripped_answer_ends(connect: Any, service: Service, slow: Drip) -> None:
+    service.on("GET /api/v1/frameworks", slow)
+    with pytest.raises(exc.ComplianceConnectionError, match="no answer in time"):
+        connect(hasty(service))("list_frameworks")
+
+
+def test_a_dripped_answer_to_a_submit_is_uncertain(connect: Any, service: Service) -> None:
+    service.on(SUBMIT, SLOW_BODY)
+    with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        connect(hasty(service))("submit_url", "https://example.com")
+
+
+def test_a_dripped_error_page_counts_by_its_status(connect: Any, service: Service) -> None:
+    service.on(SUBMIT, Drip(b"HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n"))
+    with pytest.raises(exc.ComplianceRefusedError):
+        connect(hasty(service))("submit_url", "https://example.com")
+
+
+def test_a_dripped_login_ends(connect: Any, service: Service) -> None:
+    service.on("POST /token", SLOW_BODY)
+    with pytest.raises(exc.ComplianceConnectionError, match="no answer in time"):
+        connect(hasty(service))("list_frameworks")
+
+
+def test_a_stream_has_a_limit_for_each_piece(connect: Any, service: Service) -> None:
+    service.on(TEXT, Drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 40\r\n\r\n"))
+    with pytest.raises(exc.ComplianceConnectionError, match=r"no answer in time.*not whole"):
+        connect(hasty(service))("download_content", UUID, io.BytesIO())
+
+
+def test_a_long_stream_whose_pieces_come_in_time_is_fine(connect: Any, service: Service) -> None:
+    piece = b"x" * 300_000
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(piece) * 20}\r\n\r\n"
+    service.on(TEXT, Drip(head.encode(), piece, times=20))
+    target = io.BytesIO()
+    started = time.monotonic()
+    connect(hasty(service, timeout=0.6))("download_content", UUID, target)
+    assert time.monotonic() - started > 3 * 0.6
+    assert target.getvalue() == piece * 20
+
+
+class Slow(io.BytesIO):
+    """Somewhere to write to that takes longer than an answer may."""
+
+    def write(self, data: Any) -> int:
+        time.sleep(0.3)
+        return super().write(data)
+
+
+def test_a_slow_target_is_not_the_service_s_fault(connect: Any, service: Service) -> None:
+    text = b"x" * 2_000_000
+    service.on(TEXT, Reply(body=text, headers={"Content-Type": "text/plain"}))
+    target = Slow()
+    connect(hasty(service))("download_content", UUID, target)
+    assert target.getvalue() == text
+
+
+def test_raw_answers_end_too(connect: Any, service: Service) -> None:
+    service.on("GET /x", SLOW_BODY)
+    with pytest.raises(exc.ComplianceConnectionError):
+        connect(hasty(service))("request", "GET", "/x")

@@ -1,0 +1,93 @@
+"""A page or a redirect of something before the service is never the service's answer; on both clients."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from tests.support.service import Reply, Service
+from tests.support.values import CONTENT, PDF, UUID
+
+HTML = {"Content-Type": "text/html; charset=utf-8"}
+PAGES = {
+    "page": Reply(body=b"<html>Sign in</html>", headers=HTML),
+    "xhtml": Reply(body=b"<html/>", headers={"Content-Type": "application/xhtml+xml"}),
+    "accepted page": Reply(202, body=b"<html>Sign in</html>", headers=HTML),
+    "page with a Location": Reply(body=b"<html>", headers={**HTML, "Location": f"{CONTENT}/login/status"}),
+    "redirect": Reply(302, headers={"Location": "/maintenance.html"}),
+}
+SUBMITS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "submit_url": (f"POST {CONTENT}/url", ("https://example.com",)),
+    "submit_file": (f"POST {CONTENT}/file", (PDF,)),
+    "refresh": (f"POST {CONTENT}/{UUID}/refresh", (UUID,)),
+    "submit_feedback": ("POST /api/v1/assessmentFeedback", ("e", "r")),
+    "submit_assessment": ("POST /api/v1/assessments", ({},)),
+}
+READS: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "get_status": (f"GET {CONTENT}/{UUID}/status", (UUID,)),
+    "get_statuses": (f"POST {CONTENT}/status/batch", ([UUID],)),
+    "get_content": (f"GET {CONTENT}/{UUID}/content", (UUID,)),
+    "cancel": (f"DELETE {CONTENT}/{UUID}", (UUID,)),
+    "cancel_assessment": ("DELETE /api/v1/assessments/1", ("1",)),
+    "list_frameworks": ("GET /api/v1/frameworks", ()),
+}
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("method", SUBMITS)
+def test_on_a_submit_it_is_uncertain_and_nobody_claims_that_it_was_taken(
+    run: Any, service: Service, method: str, page: str
+) -> None:
+    route, args = SUBMITS[method]
+    service.on(route, PAGES[page])
+    with pytest.raises(exc.ComplianceUncertainError, match="may have taken it or not") as caught:
+        run(method, *(io.BytesIO(arg) if arg is PDF else arg for arg in args))
+    assert "took the submit" not in str(caught.value)
+    assert caught.value.transient
+    assert len(service.requests_to(route)) == 1
+
+
+@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("method", READS)
+def test_on_anything_else_it_is_an_odd_answer_that_may_pass(
+    run: Any, service: Service, method: str, page: str
+) -> None:
+    route, args = READS[method]
+    service.on(route, PAGES[page])
+    with pytest.raises(exc.ComplianceProtocolError) as caught:
+        run(method, *args)
+    assert caught.value.transient
+
+
+def test_a_submit_that_is_answered_with_no_json_is_uncertain(run: Any, service: Service) -> None:
+    service.on(f"POST {CONTENT}/url", Reply(200, body=b"OK", headers={"Content-Type": "text/plain"}))
+    with pytest.raises(exc.ComplianceUncertainError) as caught:
+        run("submit_url", "https://example.com")
+    assert "took the submit" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [Reply(202, json={}), Reply(202, json=[]), Reply(202)], ids=str)
+@pytest.mark.parametrize("method", ["submit_url", "submit_assessment"])
+def test_a_submit_that_was_taken_without_an_id_ends_for_good_because_a_retry_would_submit_again(
+    run: Any, service: Service, method: str, answer: Reply
+) -> None:
+    route, args = SUBMITS[method]
+    service.on(route, answer)
+    with pytest.raises(exc.ComplianceProtocolError, match="took the submit") as caught:
+        run(method, *args)
+    assert not caught.value.transient
+    assert len(service.requests_to(route)) == 1
+
+
+def test_a_redirect_that_is_the_answer_may_have_a_page_in_it(run: Any, service: Service) -> None:
+    route, args = READS["get_status"]
+    service.on(route, Reply(303, body=b"<html>See there</html>", headers=HTML))
+    assert run("get_status", *args).status == "COMPLETED"
+
+
+def test_any_other_call_may_get_a_page(run: Any, service: Service) -> None:
+    service.on("POST /help", PAGES["page"])
+    assert run("request", "POST", "/help").body == b"<html>Sign in</html>"

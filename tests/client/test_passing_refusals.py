@@ -1,0 +1,162 @@
+"""A refusal that is no verdict about credentials passes; on both clients over real sockets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.sharing import shared_by
+from tests.support.service import Received, Reply, Service
+from tests.support.values import CONTENT, UUID, settings_for
+
+FRAMEWORKS = "GET /api/v1/frameworks"
+PAGE = Reply(body=b"<html>Maintenance</html>", headers={"Content-Type": "text/html"})
+BLIPS = {
+    "404": Reply(404),
+    "405": Reply(405),
+    "403": Reply(403, body=b"<html>WAF</html>", headers={"Content-Type": "text/html"}),
+    "407": Reply(407),
+    "451": Reply(451),
+    "302": Reply(302, headers={"Location": "/maintenance.html"}),
+    "page": PAGE,
+}
+
+
+@pytest.mark.parametrize("blip", BLIPS)
+def test_a_login_outlasts_what_says_nothing_about_credentials(run: Any, service: Service, blip: str) -> None:
+    service.on("POST /token", BLIPS[blip], BLIPS[blip], service._issue_token)
+    service.on(FRAMEWORKS, Reply(json=[]))
+    assert run("list_frameworks") == []
+    assert len(service.grants()) == 3
+
+
+@pytest.mark.parametrize("blip", BLIPS)
+def test_a_login_that_meets_it_to_the_end_fails_for_now_and_is_not_remembered(
+    connect: Any, service: Service, blip: str
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", BLIPS[blip])
+    run = connect(settings_for(service.url, max_retries=1))
+    with pytest.raises(exc.ComplianceError) as caught:
+        run("list_frameworks")
+    assert caught.value.transient
+    assert not isinstance(caught.value, exc.ComplianceAuthError)
+    assert "compliance_default" in str(caught.value)
+    assert len(service.grants()) == 2
+    service.on("POST /token", service._issue_token)
+    assert run("list_frameworks") == []
+
+
+@pytest.mark.parametrize("status", [403, 404, 422])
+def test_an_error_code_of_oauth_is_a_verdict_with_any_status(run: Any, service: Service, status: int) -> None:
+    service.on("POST /token", Reply(status, json={"error": "invalid_grant"}))
+    for _ in range(2):
+        with pytest.raises(exc.ComplianceAuthError) as caught:
+            run("list_frameworks")
+        assert not caught.value.transient
+    assert len(service.grants()) == 1
+
+
+def test_a_refresh_that_meets_a_blip_keeps_the_session(run: Any, service: Service) -> None:
+    service.token_life = 0
+    service.on(FRAMEWORKS, Reply(json=[]))
+    run("list_frameworks")
+    service.on("POST /token", Reply(404), service._issue_token)
+    run("list_frameworks")
+    assert service.grants() == ["password", "refresh_token", "refresh_token"]
+
+
+def proxied(service: Service, **changes: Any) -> Any:
+    return settings_for(
+        "http://service.example", token_url="http://id.example/token", allow_http=True, **changes
+    )
+
+
+def test_a_proxy_that_wants_a_login_is_named_and_no_password_is_blamed(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = service.url.removeprefix("http://")
+    monkeypatch.setenv("http_proxy", f"http://robot:h1dden@{where}")
+    service.on("POST /token", Reply(407, headers={"Proxy-Authenticate": "Basic"}))
+    run = connect(proxied(service, max_retries=0))
+    for calls in (1, 2):
+        with pytest.raises(exc.ComplianceConnectionError, match=f"proxy {where} .*407") as caught:
+            run("list_frameworks")
+        assert (
+            len(service.requests_to("POST /token")) + len(service.requests_to("POST http://id.example/token"))
+            == calls
+        )
+    assert "password" not in str(caught.value)
+    assert "h1dden" not in str(caught.value)
+
+
+def test_a_proxy_before_the_service_is_named_too(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = service.url.removeprefix("http://")
+    monkeypatch.setenv("http_proxy", f"http://{where}")
+    service.on(FRAMEWORKS, Reply(407))
+    run = connect(proxied(service))
+    with pytest.raises(exc.ComplianceRefusedError, match=f"proxy {where} .*407"):
+        run("list_frameworks")
+
+
+def refuse_tokens(*numbers: int) -> Any:
+    left = list(numbers)
+
+    def answer(request: Received) -> Reply:
+        number = int(request.token.removeprefix("access-"))
+        if number in left:
+            left.remove(number)
+            return Reply(401)
+        return Reply(json=[]) if request.method == "GET" else Reply(202, json={"uuid": UUID})
+
+    return answer
+
+
+def test_nothing_has_worked_before_the_first_good_answer(connect: Any, service: Service) -> None:
+    settings = settings_for(service.url)
+    run = connect(settings)
+    service.on(FRAMEWORKS, Reply(500), Reply(404), Reply(json=[]))
+    with pytest.raises(exc.ComplianceNotFoundError):
+        run("list_frameworks")
+    assert not run._client.has_worked
+    run("list_frameworks")
+    assert run._client.has_worked
+    assert shared_by(settings).has_worked
+    assert not shared_by(settings_for(service.url, username="bob")).has_worked
+
+
+@pytest.mark.parametrize(
+    ("method", "route", "args"),
+    [("list_frameworks", FRAMEWORKS, ()), ("submit_url", f"POST {CONTENT}/url", ("https://example.com",))],
+)
+def test_what_has_worked_outlasts_a_gateway_that_refuses_good_tokens(
+    run: Any, service: Service, method: str, route: str, args: Any
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    run("list_frameworks")
+    service.on(route, refuse_tokens(1, 2, 2, 2))
+    run(method, *args)
+    assert service.grants() == ["password", "refresh_token"]
+
+
+def test_what_has_worked_fails_for_now_when_good_tokens_stay_refused(connect: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]), Reply(401, json={"message": "stale keys"}))
+    run = connect(settings_for(service.url, max_retries=2))
+    run("list_frameworks")
+    with pytest.raises(exc.ComplianceAuthError, match=r"fresh token \(401, 'stale keys'\)") as caught:
+        run("list_frameworks")
+    assert caught.value.transient
+    assert len(service.requests_to(FRAMEWORKS)) == 1 + 1 + 3
+    assert service.grants() == ["password", "refresh_token"]
+
+
+def test_what_never_worked_is_refused_for_good(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(401))
+    with pytest.raises(exc.ComplianceAuthError) as caught:
+        run("list_frameworks")
+    assert not caught.value.transient
+    assert len(service.requests_to(FRAMEWORKS)) == 2
