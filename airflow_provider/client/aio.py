@@ -16,8 +16,9 @@ from yarl import URL
 from airflow_provider.client import endpoints, plans
 from airflow_provider.client.answers import Translate
 from airflow_provider.client.decoding import BodyDecoder, BodyError
-from airflow_provider.client.documents import CHUNK, Document, FileSource, write_all
+from airflow_provider.client.documents import Document, FileSource
 from airflow_provider.client.exchange import Answer, Exchange
+from airflow_provider.client.files import CHUNK, write_all
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.network import ca_file, failure, proxy_for, tls_context
 from airflow_provider.client.settings import Endpoints, Settings
