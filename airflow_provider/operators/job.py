@@ -30,7 +30,7 @@ STATE_KEY = "compliance_job"
 KILL_SECONDS = 15.0  # for the cancellation of a killed task's job
 # With a state store (Airflow 3.3) the task goes on after `on_kill`, until it is killed 5 s after the signal:
 # so `on_kill` may return before its thread is done, and must, where the interrupted code holds a lock.
-KILL_SECONDS_WITH_STORE = 2.0
+KILL_SECONDS_WITH_STORE = 3.0
 Job = TypeVar("Job", bound="ContentJob | Assessment")
 
 
@@ -213,7 +213,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
             return identifier
         if ending.kind == "timeout":
             seen = None
-            if self.cancel_on_kill:
+            if self.cancel_on_kill and identifier:
                 hook = self.hook_class(self.conn_id)
                 seen = cancel_here(self.work, hook, identifier, "The time is up", self.log)
             if seen and seen["status"] == "COMPLETED" and not self._is_stale(seen):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +15,6 @@ from tests.deployment.system import Deployment, Run
 pytestmark = pytest.mark.deployment
 
 MANY = 24
-STALL = 20.0  # seconds in which a triggerer surely hears of a kill, and a client does not give up
 STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
 KILLED = "invoking on_kill"  # in the log of a task, by Airflow
 
@@ -26,6 +27,25 @@ def submitted(deployment: Deployment, service: Service) -> Run:
     deployment.wait_for(lambda: STARTED in run.log(), "the start of the trigger")
     deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
     return run
+
+
+def waiting_in_worker(deployment: Deployment, service: Service) -> tuple[Run, dict[str, Any]]:
+    """Start a run whose task waits for its job in a worker."""
+    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
+    task = run.wait_for("running")
+    deployment.wait_for(lambda: service.jobs() and service.count("get_statuses") >= 1, "a first poll")
+    return run, task
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def test_a_killed_triggerer_costs_nothing(deployment: Deployment, service: Service) -> None:
@@ -80,9 +100,7 @@ def test_marking_a_deferred_submit_failed_cancels_its_job(deployment: Deployment
 
 
 def test_marking_a_waiting_worker_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
-    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
-    run.wait_for("running")
-    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+    run, _ = waiting_in_worker(deployment, service)
 
     run.mark("failed")
 
@@ -114,25 +132,37 @@ def test_marking_a_sensor_failed_cancels_nothing(deployment: Deployment, service
     assert len(service.jobs()) == 1
 
 
-def test_clearing_a_deferred_submit_leaves_one_job(deployment: Deployment, service: Service) -> None:
-    """Either the first job is cancelled, or the next attempt goes on with it, whichever comes first.
-
-    Airflow may also notice nothing: SQLite gives the next trigger the number of the deleted one.
-    """
+def test_clearing_a_deferred_submit_goes_on_with_its_job(deployment: Deployment, service: Service) -> None:
+    """Airflow may notice nothing of it: SQLite gives the next trigger the number of the deleted one."""
     run = submitted(deployment, service)
+    (job,) = service.jobs()
 
     run.clear()
 
     run.wait_for("deferred", tries=2)
-    # A triggerer hears of a deleted trigger every second; after some looks it has.
-    looks = service.count("get_statuses")
-    deployment.wait_for(lambda: service.count("get_statuses") >= looks + 4, "looks in the triggerer")
-    deployment.wait_for(lambda: service.count("submit_url") == 1 + service.count("cancel"), "one job")
+    # A triggerer hears of a deleted trigger every second; after some polls it has.
+    polls = service.count("get_statuses")
+    deployment.wait_for(lambda: service.count("get_statuses") >= polls + 4, "polls in the triggerer")
+    assert f"Going on with job {job['uuid']}" in run.log(attempt=2)
     service.finish_jobs()
     run.wait_for("success")
-    (job,) = service.jobs()
     assert run.returned() == job["uuid"]
-    assert service.count("submit_url") == 1 + service.count("cancel") <= 2
+    assert service.count("submit_url") == 1
+    assert service.count("cancel") == 0
+
+
+def test_clearing_a_submit_that_is_done_submits_again(deployment: Deployment, service: Service) -> None:
+    run = submitted(deployment, service)
+    service.finish_jobs()
+    run.wait_for("success")
+
+    run.clear()
+
+    run.wait_for("deferred", tries=2)
+    service.finish_jobs()
+    run.wait_for("success", tries=2)
+    assert service.count("submit_url") == 2
+    assert service.count("cancel") == 0
 
 
 def test_clearing_a_submit_that_no_triggerer_has_yet_goes_on_with_its_job(
@@ -154,23 +184,37 @@ def test_clearing_a_submit_that_no_triggerer_has_yet_goes_on_with_its_job(
     assert service.count("submit_url") == 1
 
 
-def test_clearing_survives_a_cancellation_that_comes_late(deployment: Deployment, service: Service) -> None:
-    """The next attempt finds the job of the first, and just then it is cancelled."""
-    run = submitted(deployment, service)
-    (first,) = service.jobs()
-    service.fail("get_status", stall=STALL)  # says that the job is under way, but not soon
+@pytest.mark.parametrize("is_done", [False, True], ids=["while it waits", "when it has succeeded"])
+def test_a_late_kill_spares_the_job_of_the_next_attempt(
+    deployment: Deployment, service: Service, is_done: bool
+) -> None:
+    """A worker that hung while its task was ended and begun again learns of that when it is back."""
+    run, task = waiting_in_worker(deployment, service)
+    supervisor = parent_of(task["pid"])
+    os.kill(supervisor, signal.SIGSTOP)
+    try:
+        run.mark("failed")
+        run.clear()
+        run.wait_for("running", tries=2)
+        (job,) = service.jobs()
+        deployment.wait_for(
+            lambda: f"Going on with job {job['uuid']}" in run.log(attempt=2), "the second attempt"
+        )
+        if is_done:
+            os.kill(task["pid"], signal.SIGSTOP)  # or it would see that, too
+            service.finish_jobs()
+            run.wait_for("success")
+    finally:
+        os.kill(supervisor, signal.SIGCONT)
+        os.kill(task["pid"], signal.SIGCONT)
 
-    run.clear()
-
-    deployment.wait_for(lambda: service.count("cancel") == 1, "the cancellation of the first job")
-    assert service.count("get_status") == 1
-    deployment.wait_for(lambda: service.count("submit_url") == 2, "a second job")
-    run.wait_for("deferred", tries=2)
-    assert f"Going on with job {first['uuid']}" in run.log(attempt=2)
-    (second,) = service.jobs()
+    deployment.wait_for(lambda: not is_alive(task["pid"]), "the end of the first attempt")
+    assert service.count("cancel") == 0
     service.finish_jobs()
     run.wait_for("success")
-    assert run.returned() == second["uuid"]
+    assert run.returned() == job["uuid"]
+    assert [each["uuid"] for each in service.jobs()] == [job["uuid"]]
+    assert service.count("submit_url") == 1
 
 
 def test_an_attempt_that_died_before_it_deferred_is_gone_on_with(
@@ -189,9 +233,7 @@ def test_an_attempt_that_died_before_it_deferred_is_gone_on_with(
 
 
 def test_a_worker_killed_while_it_waits_is_gone_on_with(deployment: Deployment, service: Service) -> None:
-    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
-    task = run.wait_for("running")
-    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
+    run, task = waiting_in_worker(deployment, service)
 
     os.kill(task["pid"], signal.SIGKILL)
 

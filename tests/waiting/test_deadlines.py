@@ -6,6 +6,7 @@ import asyncio
 import time
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from airflow_provider.triggers import base, here, waiting
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.here import wait_here
 from airflow_provider.triggers.waiting import Deadline
@@ -32,28 +34,6 @@ def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
     return ComplianceSubmitUrlOperator(task_id="t", url=PAGE, wait_for_completion=True, **kwargs)
 
 
-def complete_after_the_first_poll(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let all jobs complete after a poll that is the last one before the deadline, were there no other."""
-    see = ComplianceHook.get_statuses
-    look = JOBS.look
-
-    def finish() -> None:
-        for job in service.jobs():
-            service.set_job(job["uuid"], status="COMPLETED")
-
-    def here(self: ComplianceHook, uuids: Any) -> Any:
-        found = see(self, uuids)
-        finish()
-        return found
-
-    async def in_triggerer(*args: Any) -> None:
-        await look(*args)
-        await asyncio.to_thread(finish)
-
-    monkeypatch.setattr(ComplianceHook, "get_statuses", here)
-    monkeypatch.setattr(JOBS, "look", in_triggerer)
-
-
 @pytest.mark.parametrize("kind", ["submit", "sensor", "transfer"])
 def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     service: Emulator,
@@ -64,9 +44,8 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     tmp_path: Path,
 ) -> None:
     """However seldom it is polled."""
-    monkeypatch.setattr(JOBS, "pace", lambda _: 0.2)
-    monkeypatch.setattr("airflow_provider.triggers.waiting.MIN_POLL_SECONDS", 3600.0, raising=False)
-    how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5}
+    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5, "poll_interval": 3600}
     task: Any
     if kind == "submit":
         task = submit(**how)
@@ -76,12 +55,22 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
         task = ComplianceContentToObjectStorageOperator(
             task_id="t", uuid=running(service), destination=f"{tmp_path}/", wait_for_completion=True, **how
         )
-    complete_after_the_first_poll(service, monkeypatch)
-    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+
+    def finish(*_: Any) -> None:
+        for job in service.jobs():
+            service.set_job(job["uuid"], status="COMPLETED")
+
+    see = ComplianceHook.get_statuses
+
+    def see_and_finish(self: ComplianceHook, uuids: Any) -> Any:
+        found = see(self, uuids)
+        finish()
+        return found
+
     if deferrable:
-        attempts.while_deferred = lambda _: [
-            service.set_job(job["uuid"], status="COMPLETED") for job in service.jobs()
-        ]
+        attempts.while_deferred = finish
+    else:
+        monkeypatch.setattr(ComplianceHook, "get_statuses", see_and_finish)
     attempts.run(task)
     assert service.count("cancel") == 0
 
@@ -143,22 +132,25 @@ def test_a_clock_that_jumps_ends_no_wait(
     uuid = running(service)
     now = time.time()
     wall = [now]
-    monkeypatch.setattr(time, "time", lambda: wall[0])
+    # Not the clock of the emulator: its tokens would end.
+    clock = SimpleNamespace(time=lambda: wall[0], monotonic=time.monotonic, sleep=time.sleep)
+    for module in (base, here, waiting):
+        monkeypatch.setattr(module, "time", clock)
 
     async def scenario() -> str:
         if where == "here":
             log = submit().log
-            waiting: Any = asyncio.create_task(
+            wait: Any = asyncio.create_task(
                 asyncio.to_thread(wait_here, JOBS, ComplianceHook(CONN), [uuid], 0.1, now + 60, log)
             )
         else:
-            waiting = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, now + 60)))
+            wait = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, now + 60)))
         await until(lambda: service.count("get_statuses"))
         wall[0] += 24 * 3600
         polls = service.count("get_statuses")
-        await until(lambda: waiting.done() or service.count("get_statuses") >= polls + 3)
+        await until(lambda: wait.done() or service.count("get_statuses") >= polls + 3)
         service.set_job(uuid, status="COMPLETED")
-        ending = await waiting
+        ending = await wait
         return str(ending["kind"] if where == "deferred" else ending.kind)
 
     assert asyncio.run(scenario()) == "done"

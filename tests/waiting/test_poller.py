@@ -225,7 +225,13 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
 
 
 def test_a_row_of_an_earlier_version_still_makes_a_trigger() -> None:
-    row = {"conn_id": CONN, "uuids": ["a"], "poll_interval": 30.0, "deadline": 1.0, "cancel_on_kill": True}
+    row: dict[str, Any] = {
+        "conn_id": CONN,
+        "uuids": ["a"],
+        "poll_interval": 30.0,
+        "deadline": 1.0,
+        "cancel_on_kill": True,
+    }
     assert ComplianceContentTrigger(**row).serialize()[1] == {**row, "before": None}
     assert ComplianceIngestTrigger(**row, enough=2).serialize()[1] == {**row, "before": None, "enough": 2}
 

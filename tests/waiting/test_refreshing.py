@@ -11,11 +11,9 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceRefreshContentOperator, ComplianceSubmitUrlOperator
-from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers import polling
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.polling import RefreshCheck, is_new_result
-from airflow_provider.triggers.work import JOBS
 from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed
 
@@ -33,15 +31,12 @@ def record(uuid: str, status: str, **times: str) -> dict[str, Any]:
     return {"uuid": uuid, "status": status, **times}
 
 
-class Lagging:
-    """A service that takes a refresh, and shows the old record for a while."""
-
-    def __init__(self, service: Emulator, uuid: str, before: dict[str, Any], *after: dict[str, Any]) -> None:
-        self.service = service
-        service.fail("refresh", status=202, body=before)
-        service.fail("get_statuses", body=[before], times=4)
-        for each in after:
-            service.fail("get_statuses", body=[each], times=1 if each is not after[-1] else None)
+def lag(service: Emulator, before: dict[str, Any], *after: dict[str, Any]) -> None:
+    """Let the service take a refresh, and show the old record for a while."""
+    service.fail("refresh", status=202, body=before)
+    service.fail("get_statuses", body=[before], times=4)
+    for each in after:
+        service.fail("get_statuses", body=[each], times=1 if each is not after[-1] else None)
 
 
 def wire(uuid: str, status: str, **times: str) -> dict[str, Any]:
@@ -54,7 +49,7 @@ def test_a_refresh_waits_for_the_new_result(
 ) -> None:
     uuid = completed(service)
     old = wire(uuid, status, completedAt=T0, fetchedAt=T0)
-    Lagging(service, uuid, old, wire(uuid, "COMPLETED", completedAt=T1, fetchedAt=T1))
+    lag(service, old, wire(uuid, "COMPLETED", completedAt=T1, fetchedAt=T1))
     assert attempts.run(refresh(uuid, deferrable)) == uuid
     assert service.count("get_statuses") >= 5
 
@@ -64,7 +59,7 @@ def test_a_refresh_that_fails_anew_is_a_failure(
 ) -> None:
     uuid = completed(service)
     old = wire(uuid, "FAILED", completedAt=T0, error="old")
-    Lagging(service, uuid, old, wire(uuid, "FAILED", completedAt=T1, error="new"))
+    lag(service, old, wire(uuid, "FAILED", completedAt=T1, error="new"))
     with pytest.raises(exc.ComplianceJobError, match="failed: new"):
         attempts.run(refresh(uuid, deferrable))
 
@@ -74,7 +69,7 @@ def test_a_refresh_that_never_shows_a_new_result_times_out(
 ) -> None:
     uuid = completed(service)
     old = wire(uuid, "COMPLETED", completedAt=T0)
-    Lagging(service, uuid, old, old)
+    lag(service, old, old)
     with pytest.raises(exc.ComplianceJobTimeoutError):
         attempts.run(refresh(uuid, deferrable, timeout=1, cancel_on_kill=True))
     assert service.count("cancel") == 0
@@ -85,7 +80,7 @@ def test_without_times_a_result_counts_after_a_while(
 ) -> None:
     uuid = completed(service)
     old = wire(uuid, "COMPLETED")
-    Lagging(service, uuid, old, old)
+    lag(service, old, old)
     began = time.monotonic()
     assert attempts.run(refresh(uuid, deferrable)) == uuid
     assert time.monotonic() - began >= polling.REFRESH_GRACE_SECONDS
@@ -122,7 +117,7 @@ def test_a_failed_job_that_is_refreshed_is_not_taken_for_failed_again(
 
     uuid = attempts.run(submit())
     old = wire(uuid, "FAILED", completedAt=T0, error="old")
-    Lagging(service, uuid, old, wire(uuid, "RUNNING"), wire(uuid, "COMPLETED", completedAt=T1))
+    lag(service, old, wire(uuid, "RUNNING"), wire(uuid, "COMPLETED", completedAt=T1))
     assert attempts.run(submit(wait_for_completion=True, deferrable=deferrable)) == uuid
     assert (service.count("submit_url"), service.count("refresh")) == (1, 1)
 
@@ -171,9 +166,3 @@ def test_a_result_after_a_state_in_flight_is_new_whatever_its_times() -> None:
     assert not check.accepts("u", before, 1.0)
     assert not check.accepts("u", record("u", "RUNNING"), 2.0)
     assert check.accepts("u", before, 3.0)
-
-
-def test_a_sensor_takes_a_completed_job_as_it_is(service: Emulator, attempts: Attempts) -> None:
-    uuid = completed(service)
-    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid))[0]["uuid"] == uuid
-    assert JOBS.noun == "job"
