@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.exceptions import ComplianceConnectionError, ComplianceServerError
+from airflow_provider.exceptions import (
+    ComplianceConnectionError,
+    ComplianceRefusedError,
+    ComplianceServerError,
+)
 from airflow_provider.ingest import troubles
 from airflow_provider.ingest.troubles import Troubles
 
@@ -103,3 +107,58 @@ def test_few_documents_however_often_are_not_many(clock: Clock, concurrency: int
         for source in "abc":
             assert known.pause("submit", source, FAULT)
         clock.now += 30
+
+
+def refused() -> ComplianceRefusedError:
+    return ComplianceRefusedError("Forbidden.", status=403)
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_a_refusal_of_all_is_believed_after_half_a_minute(clock: Clock, has_worked: bool) -> None:
+    known = Troubles(4, clock)
+    if has_worked:
+        known.worked_before("submit")
+    for number in range(20):
+        assert known.pause("submit", str(number), refused()) == 2.0
+    clock.now += 29
+    assert known.pause("submit", "a", refused()) == 2.0
+    clock.now += 1
+    with pytest.raises(ComplianceRefusedError) as error:
+        known.pause("submit", "b", refused())
+    assert error.value.transient is has_worked  # else the address or a role is wrong, which no retry mends
+
+
+def test_a_refusal_of_few_after_others_got_on_ends_nothing(clock: Clock) -> None:
+    known = Troubles(4, clock)
+    known.worked_before("submit")
+    assert known.pause("submit", "a", refused()) == 2.0
+    clock.now += 60
+    assert known.pause("submit", "a", refused()) == 6.0
+
+
+@pytest.mark.parametrize("others_get_on", [False, True])
+def test_only_where_others_get_on_is_a_refused_document_to_blame(clock: Clock, others_get_on: bool) -> None:
+    known = Troubles(16, clock)
+    known.worked_before("submit")
+    assert known.pause("submit", "a", refused()) == 2.0
+    assert known.pause("submit", "a", refused()) == 6.0
+    clock.now += 1 if others_get_on else 300
+    if others_get_on:
+        known.over("submit", "b", clock.now)
+    error = refused()
+    assert known.pause("submit", "a", error) is None
+    assert error.transient is not others_get_on
+
+
+def test_nobody_tries_while_all_are_refused_then_some_do_less_and_less_often(clock: Clock) -> None:
+    known = Troubles(4, clock)
+    for number in range(12):
+        assert known.held("submit") == 0
+        known.pause("submit", str(number), refused())
+    assert known.held("submit") == 2.0
+    assert known.held("fetch") == 0
+    clock.now += 2
+    known.pause("submit", "a", refused())
+    assert known.held("submit") == 6.0
+    known.over("submit", "b", clock.now)
+    assert known.held("submit") == 0
