@@ -197,7 +197,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
             )
         made = {uuid: names.fill_in(template, {**run, **names.fields_of(jobs[uuid])}) for uuid in uuids}
-        if context["ti"].map_index >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
+        if int(run["map_index"]) >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
             made = {uuid: names.marked(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
