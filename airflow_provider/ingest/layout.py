@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from string import Formatter
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -39,7 +38,7 @@ def check_template(template: str) -> None:
     task has besides, so a retry with another list, or another shard, would call it otherwise.
     """
     names.check_template(template, NAME_FIELDS)
-    if DISTINCT_FIELDS.isdisjoint(name for _, name, *_ in Formatter().parse(template)):
+    if DISTINCT_FIELDS.isdisjoint(names.fields_in(template)):
         raise ComplianceInputError(
             f"file_name_template {template!r} has neither {{source_hash}} nor {{uuid}}, so the texts of two "
             "documents with the same file name would overwrite each other. Add one of them, as in "

@@ -52,7 +52,7 @@ class ComplianceIngestOperator(BaseOperator):
     :param destination: prefix for the texts, such as `s3://conn_id@bucket/dt={{ ds }}/`; manifest and report
         are below it in `_ingest/`
     :param file_name_template: what the texts are called, with the fields `{source_name}`, `{source_stem}`,
-        `{source_hash}` and `{uuid}`
+        `{source_hash}` and `{uuid}`; one of the last two must be in it, so that no two texts share a name
     :param concurrency: most requests to the service at a time; after a 429 fewer, for a while
     :param max_failed: how many documents may fail before the task does: a number, or a share below 1
     :param retry_failed: how often a failed job is processed again

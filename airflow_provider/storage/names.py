@@ -111,6 +111,11 @@ def check_template(template: str, known: Sequence[str]) -> None:
         )
 
 
+def fields_in(template: str) -> set[str]:
+    """Return the fields that a template uses."""
+    return {name for _, name, *_ in Formatter().parse(template) if name}
+
+
 def fill_in(template: str, values: Mapping[str, str]) -> str:
     """Make a name; the slashes in it are the template's own."""
     name = template.format_map({name: safe(value) for name, value in values.items()})
@@ -134,10 +139,11 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
         if not equal:
             return result
         for key in equal:
-            result[key] = _marked(result[key], key)
+            result[key] = marked(result[key], key)
 
 
-def _marked(name: str, key: str) -> str:
+def marked(name: str, key: str) -> str:
+    """Add a piece of a key's hash to a name."""
     folder, slash, last = name.rpartition("/")
     stem, suffixes = _split(last)
     mark = f"-{digest(key)}"

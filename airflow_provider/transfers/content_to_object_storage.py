@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 # What a template of names may contain besides what a job gives; the values come from Airflow.
 RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
 JOB_FIELDS = ("uuid", "source_name", "source_stem")
+SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these tells mapped tasks apart
 URIS_IN_EVENT = 100  # an asset event is kept for ever, so it stays small
 
 
@@ -47,7 +48,8 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         uuid, the full key; for a list it is always a prefix
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
-        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names are told apart
+        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names are told apart, also those of
+        mapped tasks
     :param overwrite: what to do where there is an object of the name already: "replace", "skip" (and return
         its URI, with no hash), or "fail" before anything is written
     :param compression: None, or "gzip", which adds `.gz` to names below a prefix
@@ -209,6 +211,8 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
             )
         made = {uuid: names.fill_in(template, {**run, **names.fields_of(jobs[uuid])}) for uuid in uuids}
+        if int(run["map_index"]) >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
+            made = {uuid: names.marked(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
     async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:

@@ -131,7 +131,8 @@ def strict_log() -> Iterator[list[str]]:
     handler = Strict(logging.INFO)  # what fsspec says at DEBUG is not ours
     root = logging.getLogger()
     root.addHandler(handler)
-    level, _ = root.level, root.setLevel(logging.INFO)
+    level = root.level
+    root.setLevel(logging.INFO)
     yield lines
     root.removeHandler(handler)
     root.setLevel(level)
@@ -221,7 +222,7 @@ def test_a_source_with_an_unknown_connection_is_a_row(
 ) -> None:
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, ObjectStoragePath
 
-    real = ObjectStoragePath.fs.fget
+    real: Any = vars(ObjectStoragePath)["fs"].fget
 
     def fs(path: Any) -> Any:
         if path.conn_id == "nope":

@@ -7,6 +7,7 @@ import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -117,7 +118,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is done to the disk, in its order."""
     done: list[str] = []
-    fsync, link, replace, mkdir = os.fsync, os.link, os.replace, os.mkdir
+    fsync = os.fsync
 
     def synced(descriptor: int) -> None:
         is_folder = stat.S_ISDIR(os.fstat(descriptor).st_mode)
@@ -125,10 +126,18 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         done.append(f"sync {name}/" if is_folder else "sync file")
         fsync(descriptor)
 
+    def observe(call: str, name: str) -> None:
+        real = getattr(os, call)
+
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            done.append(name)
+            return real(*args, **kwargs)
+
+        monkeypatch.setattr(os, call, observed)
+
     monkeypatch.setattr(os, "fsync", synced)
-    monkeypatch.setattr(os, "link", lambda *a, **k: (done.append("link"), link(*a, **k))[1])
-    monkeypatch.setattr(os, "replace", lambda *a, **k: (done.append("rename"), replace(*a, **k))[1])
-    monkeypatch.setattr(os, "mkdir", lambda *a, **k: (done.append("mkdir"), mkdir(*a, **k))[1])
+    for call, name in (("link", "link"), ("replace", "rename"), ("mkdir", "mkdir")):
+        observe(call, name)
     return done
 
 

@@ -98,6 +98,21 @@ def test_names_are_made_of_what_is_known(service: Emulator, attempts: Attempts, 
     assert len(files(tmp_path)) == 3
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_mapped_tasks_do_not_overwrite_each_other_s_texts(
+    service: Emulator, attempts: Attempts, tmp_path: Path, many: bool
+) -> None:
+    for map_index in range(2):
+        attempts.identity = {"map_index": map_index}
+        uuid = completed(service, file_name="report.pdf", text=f"text {map_index}")
+        task = transfer([uuid] if many else uuid, f"{tmp_path}/", file_name_template="{source_stem}.txt")
+        assert attempts.run(task) == attempts.run(task)
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"text 0", "text 1"}
+    attempts.identity = {"map_index": 7}
+    attempts.run(transfer(uuid, f"{tmp_path}/x/", file_name_template="{source_stem}-{map_index}.txt"))
+    assert [path.name for path in (tmp_path / "x").iterdir()] == ["report-7.txt"]
+
+
 def test_a_run_without_a_date_says_what_to_use(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
     with pytest.raises(AirflowFailException, match=r"no ds.*Use \{run_id\}"):
         attempts.run(transfer([completed(service)], tmp_path, file_name_template="{ds}/{uuid}"))
