@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs screenshots bench compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -74,6 +74,9 @@ screenshots: $(READY) ## pictures of DAGs for the documentation, in docs/images
 
 bench: $(READY) ## memory, throughput and import time, printed as ratios
 	.venv/bin/python -m benchmarks $(ARGS)
+
+mutants: $(READY) ## mistakes put into the code, to see whether tests notice them; ARGS=client/exchange for one module
+	.venv/bin/python -m mutants $(ARGS)
 
 # The Python of a cell: by its name, or where pyenv keeps it; nothing where there is none.
 version_of = $(lastword $(subst -py, ,$(1)))

@@ -1,0 +1,114 @@
+"""`make mutants`: see CONTRIBUTING.md."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import sys
+import time
+import tomllib
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from mutants.mutations import Mutant, mutants_of, mutated
+from mutants.running import Fork, preload, run_forked, wait_for
+from mutants.targets import TARGETS, nearest_tests
+
+HERE = Path(__file__).parent
+RESULTS = Path("build/mutants")
+LEAST = 90.0  # percent that must be killed
+PATIENCE = 900.0  # seconds for the tests without a mutant
+
+
+def main(arguments: list[str]) -> int:
+    """Run the mutants of some modules or all; return 1 where too many survive."""
+    parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
+    parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of: {', '.join(TARGETS)}")
+    parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
+    options = parser.parse_args(arguments)
+    modules: list[str] = options.modules or list(TARGETS)
+    if unknown := [each for each in modules if each not in TARGETS]:
+        parser.error(f"no such module: {', '.join(unknown)}")
+    if options.list:
+        for module in modules:
+            for mutant in mutants_of(module, _source(module)):
+                print(f"{module}:{mutant.line} {mutant.name}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also then the forks are ended
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    total: Counter[str] = Counter()
+    for module in modules:
+        total += _run_module(module, options.jobs)
+    return 0 if _rate("all", total) >= LEAST else 1
+
+
+def _run_module(module: str, jobs: int) -> Counter[str]:
+    source, tests = _source(module), nearest_tests(module)
+    known = tomllib.loads((HERE / "equivalent.toml").read_text()).get(module, {})
+    mutants = mutants_of(module, source)
+    if stale := set(known) - {each.name for each in mutants}:
+        sys.exit(f"equivalent.toml names mutants of {module} that there are not: {'; '.join(sorted(stale))}")
+    log = RESULTS / f"{module.replace('/', '-')}.log"
+    baseline = wait_for(run_forked(tests, log), PATIENCE)
+    if baseline.code != 0:
+        sys.exit(f"The tests of {module} do not pass without a mutant: see {log}")
+    preload(baseline)
+    limit = 20 + 4 * baseline.seconds
+    begin = time.monotonic()
+    counts: Counter[str] = Counter(equivalent=len(known))
+    with (RESULTS / f"{module.replace('/', '-')}.txt").open("w") as results:
+        wanted = [each for each in mutants if each.name not in known]
+        for mutant, fork in _finished(wanted, source, tests, jobs, limit):
+            outcome = {0: "survived", None: "timed out"}.get(fork.code, "killed")
+            counts[outcome] += 1
+            line = f"{outcome:9} {fork.seconds:6.1f} s  {module}:{mutant.line} {mutant.name}"
+            results.write(f"{line}\n")
+            results.flush()
+            if outcome == "survived":
+                print(line, flush=True)
+    counts["seconds"] = round(time.monotonic() - begin)
+    _rate(module, counts)
+    return counts
+
+
+def _finished(
+    mutants: list[Mutant], source: str, tests: list[str], jobs: int, limit: float
+) -> Iterator[tuple[Mutant, Fork]]:
+    waiting = list(reversed(mutants))
+    running: list[tuple[Mutant, Fork]] = []
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                mutant = waiting.pop()
+                log = RESULTS / f"mutant-{mutant.number % (2 * jobs)}.log"
+                running.append((mutant, run_forked(tests, log, mutant.module, mutated(source, mutant))))
+            for each in list(running):
+                if each[1].is_over(limit):
+                    running.remove(each)
+                    yield each
+            time.sleep(0.02)
+    finally:
+        for _, fork in running:
+            fork.is_over(0)
+
+
+def _rate(name: str, counts: Counter[str]) -> float:
+    killed = counts["killed"] + counts["timed out"]
+    count = killed + counts["survived"]
+    rate = 100 * killed / count if count else 100.0
+    print(
+        f"{name:18} {rate:5.1f} % killed: {killed} of {count} ({counts['timed out']} by time), "
+        f"{counts['survived']} survived, {counts['equivalent']} equivalent; {counts['seconds']} s",
+        flush=True,
+    )
+    return rate
+
+
+def _source(module: str) -> str:
+    return Path("airflow_provider", f"{module}.py").read_text(encoding="utf-8")
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,153 @@
+"""Runs the tests against one mutant after the other, each in a fork of a process that has imported the rest.
+
+To start pytest with Airflow takes longer than most tests, so it is done once. The mutant is put into the fork
+by an import hook: no file is changed.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.abc
+import importlib.util
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+OURS = ("airflow_provider", "tests", "mutants", "__main__")
+
+
+@dataclass
+class Fork:
+    """A process that runs tests; `code` is pytest's, or None where the time was up."""
+
+    pid: int
+    folder: Path
+    started: float = field(default_factory=time.monotonic)
+    code: int | None = None
+    seconds: float = 0.0
+
+    def is_over(self, limit: float) -> bool:
+        """Whether it has ended; ends it when its time is up."""
+        done, status = os.waitpid(self.pid, os.WNOHANG)
+        self.seconds = time.monotonic() - self.started
+        if not done and self.seconds < limit:
+            return False
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)  # what the tests have started, too
+        if done:
+            self.code = os.waitstatus_to_exitcode(status)
+        else:
+            os.waitpid(self.pid, 0)
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return True
+
+
+def run_forked(tests: list[str], log: Path, module: str = "", tree: ast.Module | None = None) -> Fork:
+    """Begin to run tests in a fork, where `module` is made of another syntax tree."""
+    folder = Path(tempfile.mkdtemp(prefix="mutant-"))
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid:
+        return Fork(pid, folder)
+    code = 70
+    try:
+        os.setpgid(0, 0)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(output, 1)
+        os.dup2(output, 2)
+        code = _run_tests(tests, folder, module, tree)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)  # threads that a mutant has left behind end here, too
+    raise AssertionError  # for mypy, which does not know that nobody comes here
+
+
+def _run_tests(tests: list[str], folder: Path, module: str, tree: ast.Module | None) -> int:
+    import pytest
+
+    if tree is not None:
+        name = f"airflow_provider.{module.replace('/', '.')}"
+        if name in sys.modules:
+            raise AssertionError(f"{name} is imported too early.")
+        sys.meta_path.insert(0, _Finder(name, tree))
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-m", MARKS, f"--basetemp={folder}/pytest"]
+    # Pytest would rewrite plugins that are imported already.
+    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    code = int(pytest.main([*options, *tests], plugins=[_SameExamples()]))
+    (folder.parent / f"{folder.name}.modules").write_text("\n".join(sys.modules)) if tree is None else None
+    return code
+
+
+MARKS = "not " + " and not ".join(
+    ("browser", "deployment", "distributed", "identity_provider", "once", "release", "stores")
+)
+
+
+class _SameExamples:
+    """Lets Hypothesis try the same few examples in each run."""
+
+    def pytest_sessionstart(self) -> None:
+        import hypothesis
+
+        hypothesis.settings.register_profile("mutants", derandomize=True, database=None, max_examples=30)
+        hypothesis.settings.load_profile("mutants")
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds one module, and makes it of a syntax tree."""
+
+    def __init__(self, name: str, tree: ast.Module) -> None:
+        self._name = name
+        self._tree = tree
+        self._path = f"{name.replace('.', '/')}.py"
+
+    def find_spec(self, fullname: str, path: object = None, target: object = None) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        return importlib.util.spec_from_loader(fullname, self, origin=self._path)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__file__ = str(Path(self._path).absolute())
+        exec(compile(self._tree, self._path, "exec"), module.__dict__)  # noqa: S102 - that is what it is for
+
+
+def wait_for(fork: Fork, limit: float) -> Fork:
+    """Wait until a fork is over."""
+    try:
+        while not fork.is_over(limit):
+            time.sleep(0.02)
+    except BaseException:
+        fork.is_over(0)
+        raise
+    return fork
+
+
+def preload(fork: Fork) -> None:
+    """Import what the tests needed that is not mutated, so that forks find it there."""
+    seen = fork.folder.parent / f"{fork.folder.name}.modules"
+    for name in _foreign(seen.read_text().split("\n")):
+        with suppress(Exception):
+            importlib.import_module(name)
+    seen.unlink()
+    identity = importlib.import_module("airflow_provider.emulator.memory.identity")
+    identity.signing_key()  # takes long, too
+
+
+def _foreign(names: list[str]) -> Iterator[str]:
+    for name in names:
+        if name.startswith("airflow_provider.emulator") or not name.startswith(OURS):
+            yield name
