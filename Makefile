@@ -57,7 +57,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,answers catalogue comparison decoding endpoints exchange models plans settings text tokens wire))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/client/%.py,answers catalogue comparison decoding endpoints exchange messages models plans settings text tokens wire))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .

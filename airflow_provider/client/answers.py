@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
+from airflow_provider.client.messages import one_line
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
 from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
@@ -101,7 +102,9 @@ def _accepted_id(response: HttpResponse) -> str:
     """Find the id in the Location of an answer whose body has none."""
     for part in reversed((response.location or "").split("/")):
         if part and part not in ("status", "content", "results"):
-            return unquote(part)
+            if (found := unquote(part)).isprintable():
+                return found
+            break
     raise _for_good(
         f"The service took the submit ({response.status}), but its answer has neither an id nor a usable "
         "Location, so the job can't be followed. Do not repeat it blindly: it may be running."
@@ -144,8 +147,8 @@ def phrase(status: int) -> str:
 
 
 def excerpt(response: HttpResponse) -> str:
-    """Return the beginning of a body, as text."""
-    return response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN]
+    """Return the beginning of a body, as text on one line."""
+    return one_line(response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN])
 
 
 def said(response: HttpResponse) -> str:

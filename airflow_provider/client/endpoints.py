@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_module
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -39,6 +40,8 @@ CONTENT = "/api/v1/content-processing"
 FRAMEWORKS = "/api/v1/frameworks"
 FEEDBACK = "/api/v1/assessmentFeedback"
 SEE_OTHER = frozenset({303})
+_METHOD = re.compile(r"(?!connect$)[a-z]+", re.ASCII | re.IGNORECASE)
+_HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 # Bytes of good answers at most, unpacked; a single record has the default of `Call`.
 PER_JOB, BATCH_AT_LEAST = 4 * 1024, 1024**2
@@ -226,15 +229,25 @@ def request(
     repeatable: bool | None = None,
 ) -> Call[HttpResponse]:
     """Make any other call of the service; redirects are returned, error answers raise."""
-    if not path.startswith("/") or path.startswith("//"):
+    if not isinstance(method, str) or not _METHOD.fullmatch(method):
+        raise ComplianceInputError(f"{method!r} is no method of HTTP.")
+    if not isinstance(path, str) or not path.startswith("/") or path.startswith("//"):
         raise ComplianceInputError(f"{path!r} is no path of the service: it must begin with one '/'.")
-    path = quote(path, safe="/%?&=:;@!$'()*+,~[]")
-    if params:
-        path += f"{'&' if '?' in path else '?'}{urlencode(params)}"
+    if not isinstance(data, bytes | None):
+        raise ComplianceInputError(f"The data of a request must be bytes, not {type(data).__name__}.")
+    try:
+        path = quote(path, safe="/%?&=:;@!$'()*+,~[]")
+        if params:
+            path += f"{'&' if '?' in path else '?'}{urlencode(params)}"
+        json_module.dumps(json, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ComplianceInputError(f"The request can't be sent: {error}.") from None
     for name, value in (headers or {}).items():
+        if not isinstance(name, str) or not _HEADER.fullmatch(name):
+            raise ComplianceInputError(f"{name!r} is no name of a header.")
         if name.lower() in ("authorization", "host", "content-length", "transfer-encoding"):
             raise ComplianceInputError(f"The header '{name}' is set by the client.")
-        if not all(isinstance(word, str) and word.isascii() and word.isprintable() for word in (name, value)):
+        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
             raise ComplianceInputError(f"The header {name!r} can't be sent: use printable ASCII characters.")
     method = method.upper()
     return Call(

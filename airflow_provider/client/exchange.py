@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Generic, TypeVar
-from urllib.parse import quote_plus, urlencode
+from urllib.parse import urlencode
 
 from airflow_provider import __version__
 from airflow_provider.client.answers import (
@@ -21,9 +21,10 @@ from airflow_provider.client.answers import (
     said,
 )
 from airflow_provider.client.decoding import ACCEPTED
+from airflow_provider.client.messages import mask
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
+from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, plain
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConnectionError,
@@ -127,7 +128,7 @@ class Exchange(Generic[T]):
             body = json.dumps(call.json).encode()
         elif call.form is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = urlencode(call.form).encode()
+            body = urlencode({name: plain(value) for name, value in call.form.items()}).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
         if body is not None:
@@ -319,10 +320,9 @@ class Exchange(Generic[T]):
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
         """Blank out our own secrets, which a gateway's error page may repeat."""
-        body = response.body
-        token = self._token.secret.get_secret_value() if self._token else ""
-        for secret in (*self.settings.secrets, (self.call.form or {}).get("refresh_token", ""), token):
-            for form in (secret, quote_plus(secret), json.dumps(secret)[1:-1]):
-                if len(form) > 3:
-                    body = body.replace(form.encode(), b"***")
-        return replace(response, body=body)
+        secrets = [*self.settings.secrets, *map(plain, [(self.call.form or {}).get("refresh_token", "")])]
+        if self._token:
+            secrets.append(plain(self._token.secret))
+        text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)
+        headers = {name: mask(value, secrets) for name, value in response.headers.items()}
+        return replace(response, headers=headers, body=text.encode("utf-8", "surrogateescape"))

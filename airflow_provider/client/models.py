@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import enum
 import logging
-from datetime import datetime
-from typing import Any
+from datetime import UTC, datetime
+from typing import Annotated, Any
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -17,6 +18,8 @@ from pydantic import (
     field_validator,
 )
 from pydantic.alias_generators import to_camel
+
+from airflow_provider.client.messages import one_line
 
 log = logging.getLogger(__name__)
 
@@ -72,18 +75,33 @@ class WireModel(BaseModel):
             return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
 
 
+def _in_utc(moment: datetime) -> datetime:
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _check_id(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("An id has no line breaks and nothing hidden in it.")
+    return value
+
+
+Id = Annotated[str, AfterValidator(_check_id)]
+Moment = Annotated[datetime, AfterValidator(_in_utc)]  # without a zone it is UTC
+Words = Annotated[str, AfterValidator(one_line)]  # goes into logs
+
+
 class ContentJob(WireModel):
     """A content processing job."""
 
-    uuid: str = ""
+    uuid: Id = ""
     source_type: str | None = None
     source_url: str | None = None
     file_name: str | None = None
     status: JobStatus = JobStatus.RUNNING
-    error: str | None = None
-    created_at: datetime | None = None
-    completed_at: datetime | None = None
-    fetched_at: datetime | None = None
+    error: Words | None = None
+    created_at: Moment | None = None
+    completed_at: Moment | None = None
+    fetched_at: Moment | None = None
 
 
 class Criterion(WireModel):
@@ -112,9 +130,9 @@ class Framework(WireModel):
 class Assessment(WireModel):
     """An assessment; `raw` is the whole answer, for its fields are not in the contract."""
 
-    id: str = ""
+    id: Id = ""
     status: JobStatus = JobStatus.RUNNING
-    error: str | None = None
+    error: Words | None = None
     raw: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 

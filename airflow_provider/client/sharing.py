@@ -93,9 +93,9 @@ class Shared:
         # Longer than any renewal takes: after that its leader is taken for dead.
         self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
         self.batch = BatchLimit(settings.batch_size)
-        # An authorized call has been answered well in this process: what fails now may pass.
         self._service_pause, self._token_pause = Pause(), Pause()
-        self.has_worked = False  # whether the service has answered an authorized call well
+        # An authorized call has been answered well in this process: what fails now may pass.
+        self.has_worked = False
         bind_to_process(self)
 
     def after_fork(self) -> None:

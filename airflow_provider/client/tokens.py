@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from airflow_provider.client.answers import proxy_hint
+from airflow_provider.client.messages import one_line
 from airflow_provider.client.models import WireModel
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.wire import Call, HttpResponse
@@ -92,16 +93,17 @@ class TokenCache:
         """Renew with the refresh token, or log in with the password when that is gone or refused."""
         tokens, asked_at = self._tokens, self._clock()
         if tokens and tokens.refresh and asked_at < tokens.refresh_until:
-            form = {"grant_type": "refresh_token", "refresh_token": tokens.refresh.get_secret_value()}
             try:
-                return self._keep((yield self._grant(form)), asked_at, tokens.refresh)
+                grant = self._grant("refresh_token", refresh_token=tokens.refresh)
+                return self._keep((yield grant), asked_at, tokens.refresh)
             except ComplianceAuthError:
                 self._tokens = None
         asked_at = self._clock()
-        password = self._settings.password.get_secret_value()
-        form = {"grant_type": "password", "username": self._settings.username, "password": password}
         try:
-            return self._keep((yield self._grant(form)), asked_at)
+            grant = self._grant(
+                "password", username=self._settings.username, password=self._settings.password
+            )
+            return self._keep((yield grant), asked_at)
         except ComplianceAuthError as error:
             self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
             raise
@@ -119,13 +121,13 @@ class TokenCache:
         self._refusal = None
         return access
 
-    def _grant(self, form: dict[str, str]) -> Call[TokenAnswer]:
-        secret = self._settings.client_secret.get_secret_value()
-        form = {**form, "client_id": self._settings.client_id, "client_secret": secret}
+    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenAnswer]:
+        settings = self._settings
+        form |= {"client_id": settings.client_id, "client_secret": settings.client_secret}
         return Call(
             "POST",
-            self._settings.token_url,
-            form=form,
+            settings.token_url,
+            form={"grant_type": grant_type, **form},
             returns=self._parse,
             refusal=self._explain,
             repeatable=True,
@@ -183,7 +185,7 @@ class TokenCache:
 
 
 def oauth_error(response: HttpResponse) -> tuple[str, str]:
-    """Read `error` and `error_description` of RFC 6749, cut short."""
+    """Read `error` and `error_description` of RFC 6749, cut short and on one line."""
     try:
         record: Any = response.json()
     except ComplianceProtocolError:
@@ -192,6 +194,6 @@ def oauth_error(response: HttpResponse) -> tuple[str, str]:
         return "", ""
     code, description = record.get("error"), record.get("error_description")
     return (
-        code[:100] if isinstance(code, str) else "",
-        description[:200] if isinstance(description, str) else "",
+        one_line(code[:100]) if isinstance(code, str) else "",
+        one_line(description[:200]) if isinstance(description, str) else "",
     )

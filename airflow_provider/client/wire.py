@@ -9,11 +9,19 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urljoin, urlsplit
 
+from pydantic import SecretStr
+
+from airflow_provider.client.messages import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")
 ERROR_BODY = 64 * 1024  # bytes of an error answer that are read at most
 RECORD = 8 * 1024**2  # bytes of a good answer with one record, unpacked
+
+
+def plain(value: str | SecretStr) -> str:
+    """Return a value as it has to be sent; only where it is sent, for tools show the locals of frames."""
+    return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 class Body(Protocol):
@@ -81,7 +89,7 @@ class HttpResponse:
         try:
             return json.loads(self.body)
         except (ValueError, RecursionError):
-            kind = self.content_type or "no content type"
+            kind = one_line(self.content_type) or "no content type"
             raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).") from None
 
 
@@ -131,7 +139,7 @@ class Call(Generic[T]):
     path: str
     returns: Callable[[HttpResponse], T]
     json: Any = None
-    form: Mapping[str, str] | None = field(default=None, repr=False)
+    form: Mapping[str, str | SecretStr] | None = field(default=None, repr=False)
     body: bytes | Body | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     repeatable: bool = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -15,10 +16,11 @@ from airflow_provider.client import endpoints
 from airflow_provider.client.answers import retry_after
 from airflow_provider.client.exchange import Answer, Exchange, Pause, TryAgain
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.tokens import AccessToken
+from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpResponse
 from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
 
+SETTINGS = settings_for("https://api.example.com/x", token_url="https://id.example/token")
 TOKEN = AccessToken(SecretStr("the-token"))
 READ = endpoints.get_status(UUID)
 SUBMIT = endpoints.submit_url("https://example.com")
@@ -297,3 +299,92 @@ def test_repeatable_is_what_http_says_unless_told() -> None:
     assert not endpoints.request("POST", "/x").repeatable
     assert endpoints.request("POST", "/x?a=b", params={"c": "d"}, repeatable=True).repeatable
     assert endpoints.request("POST", "/x?a=b", params={"c": "d"}).path == "/x?a=b&c=d"
+
+
+FORGED = "bad\r\n[2026] INFO - all is well \x1b[2K \u202e."
+
+
+@pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 429, 500])
+@pytest.mark.parametrize("call", [READ, SUBMIT, LOGIN, next(TokenCache(SETTINGS).renewal())])
+def test_no_answer_can_forge_a_line_of_the_log(
+    call: Call[Any], status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+    body = json.dumps({"error": FORGED, "error_description": FORGED, "message": FORGED}).encode()
+    for content in (body, FORGED.encode()):
+        headers = {"location": FORGED, "content-type": FORGED, "content-length": "1"}
+        one = exchange(call, max_retries=1)
+        one.next_request(TOKEN)
+        answer = HttpResponse(status, headers, content, "https://id.example/token")
+        with pytest.raises(exc.ComplianceError) as caught:
+            all(one.judge(answer) for _ in range(3))
+        assert str(caught.value).isprintable()
+        assert getattr(caught.value, "body", "").isprintable()
+    assert all(record.getMessage().isprintable() for record in caplog.records)
+
+
+def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
+    with pytest.raises(exc.ComplianceProtocolError) as caught:
+        exchange(READ).judge(
+            HttpResponse(200, {"content-type": FORGED, "content-length": "1"}, b"x", "https://x")
+        )
+    assert str(caught.value).isprintable()
+
+
+def test_a_cancel_that_arrived_though_the_service_failed_is_done() -> None:
+    one = exchange(endpoints.cancel(UUID))
+    assert isinstance(one.judge(response(500)), TryAgain)
+    assert one.judge(response(404)) == Answer(None)
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("https://api.example.com/jobs/1", "/jobs/1"),
+        ("https://api.example.com:443/jobs/1", None),
+        ("https://api.example.com:8443/jobs/1", None),
+        ("http://api.example.com/jobs/1", None),
+        ("https://api.example.com.evil.example/jobs/1", None),
+        ("//api.example.com/jobs/1", "/jobs/1"),
+        ("/jobs/1", "/jobs/1"),
+        ("https://api.example.com:99999/jobs/1", None),
+    ],
+)
+def test_a_location_is_used_only_on_the_same_scheme_host_and_port(location: str, path: str | None) -> None:
+    answer = HttpResponse(202, {"location": location}, b"", "https://api.example.com/x")
+    assert answer.location == path
+
+
+@pytest.mark.parametrize(
+    "name", ["Host", "host", "HOST", "Authorization", "Content-Length", "Transfer-Encoding"]
+)
+def test_any_other_call_can_not_set_what_the_client_sets(name: str) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="set by the client"):
+        endpoints.request("GET", "/x", headers={name: "x"})
+
+
+@pytest.mark.parametrize(
+    "method", ["", "GET /x HTTP/1.1", "GET\r\nHost: evil", "GÉT", "G T", None, 5, "CONNECT"]
+)
+def test_any_other_call_needs_a_method(method: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="method"):
+        endpoints.request(method, "/x")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"path": None},
+        {"path": "/\ud800"},
+        {"path": "/x", "headers": {"X A": "b"}},
+        {"path": "/x", "headers": {"X:A": "b"}},
+        {"path": "/x", "headers": {"": "b"}},
+        {"path": "/x", "json": {"a": {1, 2}}},
+        {"path": "/x", "json": {"a": float("nan")}},
+        {"path": "/x", "data": "text"},
+        {"path": "/x", "params": {"a": "\ud800"}},
+    ],
+)
+def test_what_can_not_be_sent_is_an_error_of_the_input(arguments: dict[str, Any]) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        endpoints.request("POST", **arguments)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
-from airflow_provider.client.answers import as_assessment
-from airflow_provider.client.models import ContentJob, Framework, JobStatus
+from airflow_provider.client.answers import as_assessment, read_accepted_job
+from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
+from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 
@@ -83,3 +85,33 @@ def test_an_assessment_may_be_translated_and_a_translation_that_fails_says_so() 
     assert (told.id, told.status, told.raw) == ("7", "COMPLETED", record)
     with pytest.raises(ComplianceProtocolError, match=r"KeyError\('number'\).*translate_assessment"):
         as_assessment(record, "", lambda each: {"id": each["number"]})
+
+
+@pytest.mark.parametrize(
+    "moment", ["2026-01-02T03:04:05", "2026-01-02T03:04:05Z", "2026-01-02T05:04:05+02:00"]
+)
+def test_a_time_without_a_zone_is_utc(moment: str) -> None:
+    times = {"createdAt": moment, "completedAt": moment, "fetchedAt": moment}
+    job = ContentJob.model_validate(times)
+    assert job.created_at == job.completed_at == job.fetched_at == datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+
+FORGED = "broken\r\n[2026-11-15] INFO - all is well\x1b[2K\u202e\u2028\x85\x00\ud800 end\t."
+
+
+@pytest.mark.parametrize("model", [ContentJob, Assessment])
+def test_an_error_of_a_job_is_one_line_that_shows_what_it_hides(model: type[ContentJob | Assessment]) -> None:
+    error = model.model_validate({"error": FORGED}).error
+    assert error == r"broken [2026-11-15] INFO - all is well\x1b[2K\u202e \x00\ud800 end ."
+    assert error.isprintable()
+    words = "Prüfung: § 5 — «ja» 日本語 🙂 نعم"
+    assert model.model_validate({"error": words}).error == words
+
+
+@pytest.mark.parametrize("odd", ["a\nb", "a\x1b[0m", "a\u202eb", "\u2028"])
+def test_an_id_that_could_forge_a_line_is_none(odd: str) -> None:
+    assert ContentJob.model_validate({"uuid": odd}).uuid == ""
+    assert Assessment.model_validate({"id": odd}).id == ""
+    with pytest.raises(ComplianceProtocolError, match="neither an id") as caught:
+        read_accepted_job(HttpResponse(202, {"location": f"/jobs/{quote(odd)}/status"}, b"{}", "https://x"))
+    assert str(caught.value).isprintable()

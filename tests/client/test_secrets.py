@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
+import json
 import logging
+import re
 import traceback
+from pathlib import Path
+from types import FrameType
 from typing import Any
+from urllib.parse import quote, quote_plus, urlencode
 
 import pytest
+from pydantic import SecretStr
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.client import endpoints
+from airflow_provider.client.exchange import Exchange, Pause
+from airflow_provider.client.wire import HttpResponse
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
 from tests.support.service import Raw, Received, Reply, Service
 from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD, PDF, UUID, settings_for
 
@@ -59,14 +70,29 @@ def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixt
 
 
 def shown(error: BaseException) -> str:
-    with_locals = traceback.TracebackException.from_exception(error, capture_locals=True)
-    lines = [line for frame in with_locals.stack for line in (frame.locals or {}).items() if _ours(frame)]
-    return f"{error} {error!r} {vars(error)} {''.join(traceback.format_exception(error))} {lines}"
+    """All that a tool could show of an error: its chain, and the locals of each frame, with their content."""
+    said: list[str] = []
+    link: BaseException | None = error
+    while link is not None:
+        said += [str(link), repr(link), repr(vars(link))]
+        for frame, _ in traceback.walk_tb(link.__traceback__):
+            said += map(_local, _seen(frame))
+        link = link.__cause__ or (None if link.__suppress_context__ else link.__context__)
+    return " ".join([*said, *traceback.format_exception(error)])
 
 
-def _ours(frame: traceback.FrameSummary) -> bool:
-    """Look at our own locals only, and not where a secret has to be plain to be sent."""
-    return "airflow_provider" in frame.filename and frame.name not in ("renewal", "_send")
+def _seen(frame: FrameType) -> list[Any]:
+    is_test = frame.f_code.co_filename.startswith(str(Path(__file__).parents[1]))
+    return [] if is_test else list(frame.f_locals.values())
+
+
+def _local(value: Any) -> str:
+    """Show a value as Sentry does: containers by their content, anything else by its repr."""
+    if isinstance(value, dict):
+        return " ".join(f"{_local(key)} {_local(item)}" for key, item in value.items())
+    if isinstance(value, list | tuple | set):
+        return " ".join(map(_local, value))
+    return repr(value)
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -108,3 +134,81 @@ def test_a_refused_refresh_shows_no_secret(
     assert len(service.grants()) == 3
     text = shown(caught.value) + everything_logged.text
     assert not [secret for secret in SECRETS if secret in text]
+
+
+class Fading(io.BytesIO):
+    """A document whose store goes away while it is sent."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if self.tell() > 500_000:
+            raise OSError(5, "Input/output error")
+        return super().read(size)
+
+
+def test_an_upload_that_breaks_shows_no_secret(
+    run: Any, service: Service, everything_logged: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ComplianceError) as caught:
+        run("submit_file", Fading(PDF * 300_000))
+    text = shown(caught.value) + everything_logged.text
+    assert not [secret for secret in SECRETS if secret in text]
+
+
+TRICKY = 'it\'s <a> "p&ss" w/ü 100%'
+ECHOES = {
+    "as it is": TRICKY,
+    "HTML": html.escape(TRICKY),
+    "HTML without quotes": html.escape(TRICKY, quote=False),
+    "HTML in decimal": TRICKY.replace("&", "&amp;").replace("'", "&#39;").replace('"', "&#34;"),
+    "HTML in padded decimal": TRICKY.replace("&", "&#038;").replace("'", "&#039;"),
+    "HTML by name": TRICKY.replace("&", "&amp;").replace("'", "&apos;").replace("ü", "&uuml;"),
+    "HTML in upper case": TRICKY.replace("'", "&#X27;").replace("ü", "&#XFC;"),
+    "HTML twice": html.escape(html.escape(TRICKY)),
+    "form": quote_plus(TRICKY),
+    "form in lower case": re.sub("%..", lambda hit: hit[0].lower(), quote_plus(TRICKY)),
+    "URL": quote(TRICKY, safe=""),
+    "URL in lower case": re.sub("%..", lambda hit: hit[0].lower(), quote(TRICKY, safe="")),
+    "URL with slashes": quote(TRICKY),
+    "URL of a browser": quote(TRICKY, safe="'()*!/"),
+    "URL twice": quote(quote(TRICKY, safe=""), safe=""),
+    "URL in latin-1": quote(TRICKY, safe="", encoding="latin-1"),
+    "JSON": json.dumps(TRICKY)[1:-1],
+    "JSON with letters": json.dumps(TRICKY, ensure_ascii=False)[1:-1],
+    "JSON with slashes escaped": json.dumps(TRICKY)[1:-1].replace("/", "\\/"),
+    "JSON safe for HTML": "".join(f"\\u{ord(c):04x}" if c in "<>&'\"" else c for c in TRICKY),
+    "JSON in upper case": "".join(f"\\u{ord(c):04X}" if c in "<>&'\"ü" else c for c in TRICKY),
+    "JSON in JSON": json.dumps(json.dumps(TRICKY))[3:-3],
+    "Python": repr(TRICKY.encode()),
+    "base64": base64.b64encode(TRICKY.encode()).decode(),
+    "base64 for URLs": base64.urlsafe_b64encode(TRICKY.encode()).decode(),
+    "base64 of basic authentication": base64.b64encode(f"alice:{TRICKY}".encode()).decode(),
+    "base64 of the body": base64.b64encode(
+        urlencode({"a": "b", "password": TRICKY, "c": "d"}).encode()
+    ).decode(),
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
+    settings = settings_for("https://api.example.com", password=SecretStr(TRICKY))
+    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, Pause())
+    written = ECHOES[echo]
+    page, headers = f"You sent {written} to us.", {"location": f"/login?p={written}"}
+    for status in (400, 302):
+        with pytest.raises(ComplianceError) as caught:
+            exchange.judge(HttpResponse(status, headers, page.encode(), "https://api.example.com"))
+        said = f"{caught.value} {vars(caught.value)}"
+        assert "***" in said
+        assert written[len(written) // 3 : len(written) * 2 // 3] not in said
+        if status == 400 and "base64" not in echo and echo != "Python":
+            assert getattr(caught.value, "body", None) == "You sent *** to us."
+
+
+def test_a_secret_in_another_charset_is_blanked_out() -> None:
+    settings = settings_for("https://api.example.com", password=SecretStr("gr\u00fc\u00dfe-an-alle"))
+    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, Pause())
+    with pytest.raises(ComplianceHttpError) as caught:
+        exchange.judge(
+            HttpResponse(400, {}, "gr\u00fc\u00dfe-an-alle".encode("latin-1"), "https://api.example.com")
+        )
+    assert caught.value.body == "***"

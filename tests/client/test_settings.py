@@ -42,6 +42,17 @@ from tests.support.values import settings_for
         ({"console_url": "console.example.com"}, "console_url .* must be a web address"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
+        ({"timeout": float("inf")}, "timeout"),
+        ({"timeout": 1e12}, "timeout"),
+        ({"timeout": -1}, "timeout"),
+        ({"retry_seconds": float("nan")}, "retry_seconds"),
+        ({"retry_seconds": -1}, "retry_seconds"),
+        ({"retry_seconds": float("inf")}, "retry_seconds"),
+        ({"backoff": -1}, "backoff"),
+        ({"backoff": float("nan")}, "backoff"),
+        ({"console_url": "https://example.com/\nx{uuid}"}, "console_url .* control characters"),
+        ({"console_url": "https://example.com/ {uuid}"}, "console_url .* blanks"),
+        ({"console_url": "https://example.com/\u202e{uuid}"}, "console_url .* control characters"),
         ({"max_retries": -1}, "max_retries"),
         ({"batch_size": 0}, "batch_size"),
     ],
@@ -60,6 +71,15 @@ def test_http_is_fine_on_this_machine(url: str) -> None:
 
 def test_http_is_fine_where_it_is_allowed() -> None:
     assert settings_for("http://api.example.com", allow_http=True).base_url == "http://api.example.com"
+
+
+@pytest.mark.parametrize(
+    "host", ["evillocalhost", "evil-localhost", "localhost.", "localhostx", "127.0.0.1.evil.example"]
+)
+def test_a_name_that_only_looks_like_this_machine_is_another_one(host: str) -> None:
+    assert not is_loopback(host)
+    with pytest.raises(ComplianceConfigError, match="unencrypted"):
+        settings_for(f"http://{host}")
 
 
 @pytest.mark.parametrize("host", ["example.com", "localhost.example.com", "10.0.0.1", "128.0.0.1", "::2", ""])

@@ -40,7 +40,7 @@ def renew(cache: TokenCache, *answers: TokenAnswer | Exception) -> tuple[AccessT
     call: Call[TokenAnswer] = next(plan)
     while True:
         assert call.form is not None
-        grants.append(call.form["grant_type"])
+        grants.append(str(call.form["grant_type"]))
         result = queue.pop(0)
         try:
             call = plan.throw(result) if isinstance(result, Exception) else plan.send(result)
@@ -132,3 +132,56 @@ def test_tokens_can_not_be_printed(cache: TokenCache) -> None:
     shown = f"{token!r} {token} {cache._tokens!r} {answer('very-secret')!r} {cache._settings!r}"
     assert "very-secret" not in shown
     assert "pa55" not in shown
+
+
+def test_a_renewal_that_brings_the_same_token_is_a_renewal(cache: TokenCache) -> None:
+    old, _ = renew(cache, answer("a", expires_in=300))
+    new, _ = renew(cache, answer("a", expires_in=300))
+    assert cache.usable(refused=old) is new
+
+
+def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clock: Clock) -> None:
+    plan = cache.renewal()
+    next(plan)
+    clock.now += 100
+    with pytest.raises(StopIteration):
+        plan.send(answer("a", expires_in=300, refresh_expires_in=250))
+    clock.now += 169
+    assert cache.usable()
+    clock.now += 1
+    assert cache.usable() is None
+    _, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == ["password"]
+
+
+def test_a_login_after_a_slow_refused_refresh_has_a_life_of_its_own(cache: TokenCache, clock: Clock) -> None:
+    renew(cache, answer("a", expires_in=300))
+    plan = cache.renewal()
+    next(plan)
+    clock.now += 200
+    plan.throw(exc.ComplianceAuthError("used"))
+    with pytest.raises(StopIteration):
+        plan.send(answer("b", expires_in=300))
+    clock.now += 269
+    assert cache.usable()
+
+
+def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache: TokenCache) -> None:
+    with pytest.raises(exc.ComplianceAuthError):
+        renew(cache, exc.ComplianceAuthError("no"))
+    seen = []
+    for _ in range(2):
+        with pytest.raises(exc.ComplianceAuthError) as caught:
+            cache.usable()
+        seen.append(caught.value)
+    assert seen[0] is not seen[1]
+
+
+def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, clock: Clock) -> None:
+    plan = cache.renewal()
+    next(plan)
+    with pytest.raises(exc.ComplianceAuthError):
+        renew(cache, exc.ComplianceAuthError("no"))
+    with pytest.raises(StopIteration):
+        plan.send(answer("a", expires_in=300))
+    assert cache.usable()

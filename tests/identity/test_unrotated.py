@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import TokenCache
-from airflow_provider.client.wire import HttpResponse
+from airflow_provider.client.wire import HttpResponse, plain
 from tests.identity.conftest import Clock
 
 
@@ -21,7 +21,7 @@ def renew(cache: TokenCache, answer: dict[str, Any]) -> Mapping[str, str]:
     try:
         renewal.send(call.returns(HttpResponse(200, {}, json.dumps(answer).encode())))
     except StopIteration:
-        return call.form or {}
+        return {name: plain(value) for name, value in (call.form or {}).items()}
     raise AssertionError("one request was not enough")
 
 

@@ -1,0 +1,68 @@
+"""Foreign text, made fit for a message: on one line, with nothing hidden in it, and without our secrets."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Iterator
+from html.entities import codepoint2name
+from urllib.parse import quote_plus
+
+_BREAKS = re.compile(r"[^\S ]+")  # all white space but the blank itself
+_JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji, and harmless
+SHORTEST = 4  # characters; fewer would blank out half of any text
+SHORTEST_BASE64 = 8
+
+
+def one_line(text: str) -> str:
+    """Write line breaks as blanks, control and format characters as escapes: none can forge a log line."""
+    return "".join(
+        letter if letter.isprintable() or letter in _JOINERS else letter.encode("unicode_escape").decode()
+        for letter in _BREAKS.sub(" ", text)
+    )
+
+
+def mask(text: str, secrets: Iterable[str]) -> str:
+    """Blank out secrets, also where they were escaped for HTML, URLs, JSON or Python, or put into base64."""
+    for secret in secrets:
+        if len(secret) >= SHORTEST:
+            forms = ["".join(map(_spellings, secret)), *_in_base64(secret)]
+            text = re.sub("|".join(forms), "***", text)
+    return text
+
+
+def _spellings(letter: str) -> str:
+    """Make an expression for all ways to write a character; one may have been escaped more than once."""
+    if letter.isascii() and letter.isalnum():
+        return letter
+    code, utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
+    utf16 = letter.encode("utf-16-be", "surrogatepass").hex()
+    forms = [
+        rf"&(?:amp;)*#0*{code};",
+        rf"&(?:amp;)*#[xX]0*(?i:{code:x});",
+        "".join(rf"\\+u(?i:{utf16[at : at + 4]})" for at in range(0, len(utf16), 4)),
+    ]
+    for encoded in (utf8, *([bytes([code])] if 127 < code < 256 else [])):
+        forms += ["".join(rf"%(?:25)*(?i:{byte:02x})" for byte in encoded)]
+        forms += ["".join(rf"\\+x(?i:{byte:02x})" for byte in encoded)]
+    if name := "apos" if letter == "'" else codepoint2name.get(code):
+        forms.append(rf"&(?:amp;)*{name};")
+    if letter == " ":
+        forms.append(r"\+")
+    # A backslash before a sign; a byte of latin-1 in a text that was read as UTF-8.
+    forms.append(rf"\\*{re.escape(letter)}" if code < 128 else re.escape(letter))
+    if 127 < code < 256:
+        forms.append(chr(0xDC00 + code))
+    return f"(?:{'|'.join(forms)})"
+
+
+def _in_base64(secret: str) -> Iterator[str]:
+    """Make expressions for a secret inside of something that was put into base64 as a whole."""
+    for plain in {secret, quote_plus(secret, errors="replace")}:
+        data = plain.encode("utf-8", "surrogatepass")
+        for before in range(3):
+            encoded = base64.b64encode(bytes(before) + data).decode()
+            # Letters at the ends also hold bits of what stands there.
+            core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
+            if len(core) >= SHORTEST_BASE64:
+                yield re.sub(r"[+/]", lambda sign: {"+": r"[+\-]", "/": "[/_]"}[sign[0]], core)
