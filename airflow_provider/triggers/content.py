@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.triggers.polling import Accepts, RefreshCheck
@@ -37,6 +37,13 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     def ids(self) -> list[str]:
         """The jobs."""
         return self.uuids
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return the class path and the fields; `before` only where there is something in it."""
+        path, kwargs = super().serialize()
+        if not self.before:
+            del kwargs["before"]
+        return path, kwargs
 
     def _accepts(self) -> Accepts | None:
         return RefreshCheck(self.before).accepts if self.before else None

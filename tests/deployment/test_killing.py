@@ -194,6 +194,7 @@ def test_a_late_kill_spares_the_job_of_the_next_attempt(
     os.kill(supervisor, signal.SIGSTOP)
     try:
         run.mark("failed")
+        run.wait_for_end()  # or the scheduler ends the run after the clear
         run.clear()
         run.wait_for("running", tries=2)
         (job,) = service.jobs()

@@ -376,3 +376,23 @@ def test_every_parameter_a_dag_may_compute_is_templated() -> None:
 def test_a_mapped_task_is_called_by_its_text() -> None:
     assert transfer("u-1", "/x").title == "u-1"
     assert transfer(["a", "b"], "/x").title == "2 texts"
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_blip_of_the_status_does_not_end_a_transfer(
+    service: Emulator, attempts: Attempts, tmp_path: Path, status: int, waits: bool
+) -> None:
+    uuid = completed(service)
+    service.fail("get_statuses", status=status, times=2)
+    assert attempts.run(transfer(uuid, tmp_path / "x", wait_for_completion=waits)) == [f"{tmp_path}/x"]
+
+
+def test_a_job_that_is_unknown_for_a_moment_is_transferred(
+    service: Emulator, attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider.triggers.polling.UNKNOWN_SECONDS", 30.0, raising=False)
+    uuid = completed(service)
+    service.fail("get_statuses", body=[])
+    service.fail("get_status", status=404)
+    assert attempts.run(transfer(uuid, tmp_path / "x")) == [f"{tmp_path}/x"]
