@@ -284,6 +284,7 @@ class Ingest:
             self._unwritten.release()
             raise
         document.uuid, document.submitted_at, document.is_inherited = job.uuid, now(), False
+        document.completed_at = None  # of an earlier job
         document.attempts += 1
         self._journal.note(document).add_done_callback(lambda _: self._unwritten.release())
         self._see(document, job)
