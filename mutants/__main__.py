@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mutants.mutations import Mutant, mutants_of, mutated
-from mutants.running import Fork, preload, run_forked, wait_for
+from mutants.running import NOT_IMPORTED, Fork, preload, run_forked, wait_for
 from mutants.targets import TARGETS, nearest_tests
 
 HERE = Path(__file__).parent
@@ -61,6 +61,8 @@ def _run_module(module: str, jobs: int) -> Counter[str]:
     with (RESULTS / f"{module.replace('/', '-')}.txt").open("w") as results:
         wanted = [each for each in mutants if each.name not in known]
         for mutant, fork in _finished(wanted, source, tests, jobs, limit):
+            if fork.code == NOT_IMPORTED:
+                sys.exit(f"The tests of {module} do not import it: change targets.py.")
             outcome = {0: "survived", None: "timed out"}.get(fork.code, "killed")
             counts[outcome] += 1
             line = f"{outcome:9} {fork.seconds:6.1f} s  {module}:{mutant.line} {mutant.name}"

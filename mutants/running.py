@@ -23,6 +23,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
+NOT_IMPORTED = 99  # the code of a fork whose tests have not imported what was mutated
 OURS = ("airflow_provider", "tests", "mutants", "__main__")
 
 
@@ -79,17 +80,26 @@ def run_forked(tests: list[str], log: Path, module: str = "", tree: ast.Module |
 def _run_tests(tests: list[str], folder: Path, module: str, tree: ast.Module | None) -> int:
     import pytest
 
+    finder = None
     if tree is not None:
         name = f"airflow_provider.{module.replace('/', '.')}"
         if name in sys.modules:
             raise AssertionError(f"{name} is imported too early.")
-        sys.meta_path.insert(0, _Finder(name, tree))
+        finder = _Finder(name, tree)
+        sys.meta_path.insert(0, finder)
     options = ["-x", "-q", "-p", "no:cacheprovider", "-m", MARKS, f"--basetemp={folder}/pytest"]
-    # Pytest would rewrite plugins that are imported already.
-    options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+    # Pytest's own import hook, which rewrites assertions, would come before ours.
+    options += ["--assert=plain"]
     code = int(pytest.main([*options, *tests], plugins=[_SameExamples()]))
-    (folder.parent / f"{folder.name}.modules").write_text("\n".join(sys.modules)) if tree is None else None
+    if finder is None:
+        _modules_seen(folder).write_text("\n".join(sys.modules))
+    elif not finder.was_used:
+        return NOT_IMPORTED
     return code
+
+
+def _modules_seen(folder: Path) -> Path:
+    return folder.with_suffix(".modules")
 
 
 MARKS = "not " + " and not ".join(
@@ -111,6 +121,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds one module, and makes it of a syntax tree."""
 
     def __init__(self, name: str, tree: ast.Module) -> None:
+        self.was_used = False
         self._name = name
         self._tree = tree
         self._path = f"{name.replace('.', '/')}.py"
@@ -121,6 +132,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return importlib.util.spec_from_loader(fullname, self, origin=self._path)
 
     def exec_module(self, module: ModuleType) -> None:
+        self.was_used = True
         module.__file__ = str(Path(self._path).absolute())
         exec(compile(self._tree, self._path, "exec"), module.__dict__)  # noqa: S102 - that is what it is for
 
@@ -138,7 +150,7 @@ def wait_for(fork: Fork, limit: float) -> Fork:
 
 def preload(fork: Fork) -> None:
     """Import what the tests needed that is not mutated, so that forks find it there."""
-    seen = fork.folder.parent / f"{fork.folder.name}.modules"
+    seen = _modules_seen(fork.folder)
     for name in _foreign(seen.read_text().split("\n")):
         with suppress(Exception):
             importlib.import_module(name)
