@@ -40,8 +40,13 @@ def files_matching(pattern: Location) -> list[str]:
         wanted = re.compile(re.escape(f"{root}/") + glob_translate(f"{rest}/**" if is_folder else rest))
     except ValueError as error:
         raise ComplianceInputError(f"'{pattern}' can't be searched for: {error}.") from None
+    if "*" not in pattern.uri and not is_folder and not pattern.fs.isdir(root):
+        return []
     if is_folder:
-        return _chosen(pattern, root, None, wanted)
+        found = _chosen(pattern, root, None, wanted)
+        if not found and "*" not in pattern.uri and pattern.protocol not in OBJECT_STORES:
+            raise _missing(pattern, "There is no folder of that name, and none that matches.")
+        return found
     # Only a flat listing shows keys with an empty part, `a//b`.
     depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
     return _chosen(pattern, root, depth, wanted, endings=("",))

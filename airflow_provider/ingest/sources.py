@@ -72,7 +72,9 @@ def _expanded(source: str, *, is_listed: bool) -> list[str]:
     with storage_errors(location, "searched"):
         location.fs.invalidate_cache()
         if has_pattern and not exists(location):
-            return files_matching(location)
+            found = files_matching(location)
+            # Without a star it is more likely a file that is missing, so nobody is silent about it.
+            return found if found or "*" in source or source.endswith("/") else [source]
         if source.endswith("/"):
             return documents_below(location)
     if not is_list:

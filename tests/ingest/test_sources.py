@@ -72,12 +72,22 @@ def test_a_pattern_or_a_folder_that_matches_nothing_is_nothing(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "empty").mkdir()
-    for source in (f"{folder}/*.xyz", f"{folder}/empty/", f"{folder}/[0-9]/x.pdf"):
+    for source in (f"{folder}/*.xyz", f"{folder}/empty/", f"{folder}/[0-9]*/x.pdf"):
         assert resolve([source]) == []
         assert caplog.text.count(f"Nothing matches '{source}'") == 1
 
 
-@pytest.mark.parametrize("source", ["nope/", "nope/*.pdf", "nope/**/*.pdf", "a.pdf/", "a.pdf/*", "nope.txt"])
+@pytest.mark.parametrize("name", ["Offer [v2].pdf", "what?.pdf", "in [2026]/a.pdf", "nope/Offer [v2].pdf"])
+def test_a_missing_file_that_looks_like_a_pattern_without_a_star_is_a_source_that_will_fail(
+    folder: Path, name: str
+) -> None:
+    assert resolve([f"{folder}/{name}", f"{folder}/a.pdf"]) == [f"{folder}/{name}", f"{folder}/a.pdf"]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["nope/", "nope [2]/", "nope/*.pdf", "nope/**/*.pdf", "a.pdf/", "a.pdf/*", "nope.txt"],
+)
 def test_a_folder_or_a_list_that_is_missing_is_an_error_that_may_pass(folder: Path, source: str) -> None:
     with pytest.raises(ComplianceStorageError, match=r"no folder|no such file") as error:
         resolve([f"{folder}/a.pdf", f"{folder}/{source}"])
