@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 CLIENT = "tests/client/test_both_clients.py"
+EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
 WAITING = "tests/waiting/test_poller.py tests/waiting/test_sensor.py"
 
 TARGETS = {
@@ -13,7 +14,7 @@ TARGETS = {
     "client/plans": "tests/client/test_batch.py",
     "client/settings": "tests/client/test_settings.py tests/hooks/test_connection.py",
     "client/text": "tests/client/test_content.py",
-    "client/tokens": "tests/client/test_tokens.py tests/client/test_token_use.py",
+    "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
     "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
     "client/sharing": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
     "triggers/poller": WAITING,

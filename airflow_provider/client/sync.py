@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from http.cookiejar import DefaultCookiePolicy
@@ -286,7 +285,7 @@ class _Stream:
         try:
             while (piece := in_daemon(next, chunks, None).result(self._seconds)) is not None:
                 yield piece
-        except FutureTimeoutError:
+        except TimeoutError:
             raise unreadable(self._seconds) from None
 
 

@@ -145,6 +145,7 @@ def test_long_headers_are_fine(run: Any, service: Service, size: int) -> None:
 @pytest.mark.parametrize("case", GOOD)
 def test_it_does_not_matter_how_the_bytes_are_cut(case: str, size: int) -> None:
     encoding, body = GOOD[case]
+    size = max(size, len(body) // 10_000)
     decoder = BodyDecoder({"content-encoding": encoding}, limit=None)
     pieces = [piece for at in range(0, len(body), size) for piece in decoder.feed(body[at : at + size])]
     decoder.finish()

@@ -36,7 +36,7 @@ def packed(body: bytes) -> Reply:
 def test_an_answer_without_end_is_refused_and_costs_little_memory(
     run: Any, service: Service, way: str
 ) -> None:
-    service.on(STATUS, ENDLESS if way == "endless" else packed(b" " * 200 * MB))
+    service.on(STATUS, ENDLESS if way == "endless" else packed(b" " * 100 * MB))
     service.on("GET /api/v1/frameworks", Reply(json=[]))
     run("list_frameworks")
     tracemalloc.start()
@@ -64,9 +64,9 @@ def test_a_submit_with_too_large_an_answer_is_uncertain(run: Any, service: Servi
         run("submit_url", "https://example.com")
 
 
-def test_a_million_records_for_one_question_are_refused(run: Any, service: Service) -> None:
+def test_a_flood_of_records_for_one_question_is_refused(run: Any, service: Service) -> None:
     record = json.dumps({"uuid": "someone-else", "status": "RUNNING"}).encode()
-    service.on(BATCH, packed(b"[" + b",".join([record] * 1_000_000) + b"]"))
+    service.on(BATCH, packed(b"[" + b",".join([record] * 200_000) + b"]"))
     with pytest.raises(exc.ComplianceProtocolError, match="too large"):
         run("get_statuses", [UUID])
 
@@ -92,7 +92,7 @@ def test_an_error_page_of_any_size_counts_by_its_status(run: Any, service: Servi
     service.on(STATUS, Reply(400, body=b'{"message": "no"}' + b" " * 10 * ERROR_BODY))
     with pytest.raises(exc.ComplianceRefusedError):
         run("get_status", UUID)
-    page = b"x" * 200 * MB
+    page = b"x" * 50 * MB
     service.on(STATUS, Reply(400, body=gzip.compress(page, 1), headers={"Content-Encoding": "gzip"}))
     with pytest.raises(exc.ComplianceRefusedError) as caught:
         run("get_status", UUID)
@@ -100,7 +100,7 @@ def test_an_error_page_of_any_size_counts_by_its_status(run: Any, service: Servi
 
 
 def test_a_text_that_is_streamed_has_no_limit(run: Any, service: Service) -> None:
-    size = 300 * MB
+    size = 64 * MB
     service.on(TEXT, Reply(body=gzip.compress(b"x" * size, 1), headers={"Content-Encoding": "gzip"}))
 
     class Counter(io.RawIOBase):

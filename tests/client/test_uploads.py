@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -72,7 +73,7 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
                 length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
                 total = len(head) + 4 + int(length)
         if total is None or count < total - BUFFERED:
-            over.wait(0.015)
+            over.wait(0.02)
     connection.sendall(ACCEPTED)
 
 
@@ -94,10 +95,12 @@ def test_a_large_payload_that_nobody_reads_ends(connect: Any, service: Service) 
 def test_an_upload_that_is_slow_but_goes_on_is_fine(connect: Any, service: Service, kind: str) -> None:
     with listening(read_slowly) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.6))
+        started = time.monotonic()
         if kind == "file":
             assert run("submit_file", io.BytesIO(LARGE)).uuid == "u-17"
         else:
             assert run("request", "POST", "/x", data=LARGE).status == 202
+        assert time.monotonic() - started > 3 * 0.6
 
 
 class Stuck(io.BytesIO):
