@@ -54,6 +54,20 @@ def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -
     return job.model_copy(update={"uuid": uuid, **({"status": status} if status else {})})
 
 
+def check_same_job(record: dict[str, Any], uuid: str, response: HttpResponse) -> None:
+    """Refuse the record of another job, as a cache before the service may give it."""
+    found = ContentJob.model_validate(record).uuid
+    if found and _normalized(found) != _normalized(uuid):
+        raise ComplianceProtocolError(
+            f"The answer from {response.url} is about another job, '{one_line(found)[:100]}': check what "
+            "caches answers before the service."
+        )
+
+
+def _normalized(uuid: str) -> str:
+    return uuid.strip().strip("{}").replace("-", "").casefold()
+
+
 def read_accepted_job(response: HttpResponse) -> ContentJob:
     """Read the answer to a submit: the record, or at least where to look for it."""
     job = ContentJob.model_validate(_accepted_record(response))

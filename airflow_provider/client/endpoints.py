@@ -12,6 +12,7 @@ from airflow_provider.client.answers import (
     Translate,
     as_assessment,
     as_job,
+    check_same_job,
     read_accepted_assessment,
     read_accepted_job,
     read_models,
@@ -41,6 +42,7 @@ FRAMEWORKS = "/api/v1/frameworks"
 FEEDBACK = "/api/v1/assessmentFeedback"
 SEE_OTHER = frozenset({303})
 _METHOD = re.compile(r"(?!connect$)[a-z]+", re.ASCII | re.IGNORECASE)
+_URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 # Bytes of good answers at most, unpacked; a single record has the default of `Call`.
@@ -57,9 +59,10 @@ def submit_file(file: Body) -> Call[ContentJob]:
 def submit_url(url: str) -> Call[ContentJob]:
     """Submit a web page."""
     url = url.strip() if isinstance(url, str) else ""
-    if not url.lower().startswith(("http://", "https://")):
+    if not _URL.match(url) or not url.isprintable():
         raise ComplianceInputError(
-            f"{url[:200]!r} is no web address: it must begin with http:// or https://."
+            f"{url[:200]!r} is not a valid URL: it must begin with http:// or https:// and a host, without "
+            "control characters."
         )
     return Call("POST", f"{CONTENT}/url", json={"url": url}, returns=read_accepted_job)
 
@@ -68,9 +71,10 @@ def get_status(uuid: str) -> Call[ContentJob]:
     """Ask for one job; the redirect 303 says that it is completed."""
 
     def job(response: HttpResponse) -> ContentJob:
-        if response.status == 303:
-            return as_job(read_object(response, strict=False), uuid=uuid, status=JobStatus.COMPLETED)
-        return as_job(read_object(response), uuid=uuid)
+        is_completed = response.status == 303
+        record = read_object(response, strict=not is_completed)
+        check_same_job(record, uuid, response)
+        return as_job(record, uuid=uuid, status=JobStatus.COMPLETED if is_completed else None)
 
     return Call("GET", f"{CONTENT}/{_segment(uuid)}/status", returns=job, returned=SEE_OTHER, repeatable=True)
 

@@ -262,8 +262,15 @@ class ComplianceClient:
         return HttpResponse(response.status_code, headers, bytes(content), request.url, between), pieces
 
 
+class _Session(requests.Session):
+    """A session that never looks at where an answer redirects to; a malformed address is not its business."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Find none: redirects are not followed."""
+
+
 def _new_session() -> requests.Session:
-    session = requests.Session()
+    session = _Session()
     session.trust_env = False
     session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
     for scheme in ("http://", "https://"):

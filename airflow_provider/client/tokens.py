@@ -26,6 +26,18 @@ from airflow_provider.exceptions import (
 RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
 DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
 ANSWER_LIMIT = 1024**2  # bytes
+# The codes of RFC 6749; anything may answer with a field of that name, such as "Not Found".
+OAUTH_ERRORS = frozenset(
+    {
+        "access_denied",
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
 REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
 
 
@@ -156,7 +168,7 @@ class TokenCache:
         """Say whom the identity provider refused; only the fields of RFC 6749 are shown."""
         where = self._settings.name
         code, description = oauth_error(response)
-        if not code and response.status not in (400, 401):
+        if code not in OAUTH_ERRORS and response.status not in (400, 401):
             return self._no_verdict(response)
         said = f"{code}: {description}" if description else code or f"status {response.status}"
         if code in ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import urljoin, urlsplit
@@ -86,11 +87,11 @@ class HttpResponse:
 
     def json(self) -> Any:
         """Parse the body as JSON."""
-        try:
+        with suppress(ValueError, RecursionError):
             return json.loads(self.body)
-        except (ValueError, RecursionError):
-            kind = one_line(self.content_type) or "no content type"
-            raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).") from None
+        # Not inside of an except block: a JSONDecodeError holds the whole body, which may echo a secret.
+        kind = one_line(self.content_type) or "no content type"
+        raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).")
 
 
 class FailureKind(enum.Enum):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable
+from functools import cached_property, wraps
+from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider import provider_info
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceAuthError, ComplianceError, ComplianceInputError
 from airflow_provider.hooks.failing import ends_task
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
@@ -19,6 +19,27 @@ if TYPE_CHECKING:  # DAG files import this module: the client and its libraries 
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
     from airflow_provider.client.wire import HttpResponse
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _operation(
+    method: Callable[Concatenate[ComplianceHook, P], T],
+) -> Callable[Concatenate[ComplianceHook, P], T]:
+    """Let a method read the connection again where its credentials are refused, and fail without retries."""
+
+    @ends_task
+    @wraps(method)
+    def wrapped(self: ComplianceHook, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except ComplianceAuthError:
+            if not self._reconnect():
+                raise
+            return method(self, *args, **kwargs)
+
+    return wrapped
 
 
 class ComplianceHook(BaseHook):
@@ -77,6 +98,7 @@ class ComplianceHook(BaseHook):
 
         :param changes: settings to replace, such as `max_retries=1`; the token is shared all the same
         """
+        import asyncio
         from dataclasses import replace
 
         from asgiref.sync import sync_to_async
@@ -93,8 +115,27 @@ class ComplianceHook(BaseHook):
                 translate=self.translate_assessment,
             )
 
+        if "_settings" in self.__dict__:
+            return await asyncio.to_thread(prepare)  # which, unlike asgiref's thread, is there after a fork
         # In a triggerer, Airflow answers a look-up only from asgiref's thread.
         return await sync_to_async(prepare)()
+
+    def _reconnect(self) -> bool:
+        """Read the connection again, and use it if it has changed, as after a rotated password."""
+        from airflow_provider.hooks.connection import settings_of
+
+        try:
+            current = settings_of(self.get_connection(self.conn_id))
+        except Exception:
+            # Of Airflow or a secrets backend, too: what matters is why the credentials were refused.
+            self.log.debug("The connection can't be read again.", exc_info=True)
+            return False
+        if current == self._settings:
+            return False
+        self.log.info("The connection '%s' has changed: using the new one.", self.conn_id)
+        self._settings = current
+        self.__dict__.pop("_client", None)
+        return True
 
     @cached_property
     def _settings(self) -> Settings:
@@ -126,22 +167,22 @@ class ComplianceHook(BaseHook):
             return False, str(error)
         return True, f"Logged in as '{settings.username}'; the service lists {count} frameworks."
 
-    @ends_task
+    @_operation
     def get_application_info(self) -> dict[str, Any]:
         """Get the service's information about itself."""
         return self._client.get_application_info()
 
-    @ends_task
+    @_operation
     def list_frameworks(self) -> list[Framework]:
         """List all frameworks with their criteria."""
         return self._client.list_frameworks()
 
-    @ends_task
+    @_operation
     def list_criteria(self, framework_id: str | int) -> list[Criterion]:
         """List the criteria of one framework."""
         return self._client.list_criteria(framework_id)
 
-    @ends_task
+    @_operation
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a PDF or DOCX document, streamed from where it is.
 
@@ -156,37 +197,37 @@ class ComplianceHook(BaseHook):
             file = object_path(file)
         return self._client.submit_file(file, file_name)
 
-    @ends_task
+    @_operation
     def submit_url(self, url: str) -> ContentJob:
         """Submit a web page."""
         return self._client.submit_url(url)
 
-    @ends_task
+    @_operation
     def get_status(self, uuid: str) -> ContentJob:
         """Ask for one job."""
         return self._client.get_status(uuid)
 
-    @ends_task
+    @_operation
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs in few requests; one that the service does not know is absent."""
         return self._client.get_statuses(uuids)
 
-    @ends_task
+    @_operation
     def get_content(self, uuid: str) -> str:
         """Get the extracted text of a completed job, in memory."""
         return self._client.get_content(uuid)
 
-    @ends_task
+    @_operation
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in chunks; return the byte count."""
         return self._client.download_content(uuid, target)
 
-    @ends_task
+    @_operation
     def cancel(self, uuid: str) -> None:
         """Cancel a job and delete it."""
         self._client.cancel(uuid)
 
-    @ends_task
+    @_operation
     def refresh(self, uuid: str) -> ContentJob:
         """Process a job again: one that failed, or whose content is stale."""
         return self._client.refresh(uuid)
@@ -203,27 +244,27 @@ class ComplianceHook(BaseHook):
         """
         return record
 
-    @ends_task
+    @_operation
     def submit_assessment(self, payload: Any) -> Assessment:
         """Submit an assessment; the payload goes through as it is."""
         return self._client.submit_assessment(payload)
 
-    @ends_task
+    @_operation
     def get_assessment(self, assessment_id: str | int) -> Assessment:
         """Ask for the state of an assessment."""
         return self._client.get_assessment(assessment_id)
 
-    @ends_task
+    @_operation
     def get_assessment_results(self, assessment_id: str | int) -> Any:
         """Get the results of an assessment, as JSON."""
         return self._client.get_assessment_results(assessment_id)
 
-    @ends_task
+    @_operation
     def cancel_assessment(self, assessment_id: str | int) -> None:
         """Cancel an assessment."""
         self._client.cancel_assessment(assessment_id)
 
-    @ends_task
+    @_operation
     def submit_feedback(
         self,
         expert_id: str,
@@ -240,7 +281,7 @@ class ComplianceHook(BaseHook):
         """
         self._client.submit_feedback(expert_id, rational_feedback, assessment_response_id, category_feedback)
 
-    @ends_task
-    def request(self, method: str, path: str, **kwargs: Any) -> HttpResponse:
+    @_operation
+    def request(self, /, method: str, path: str, **kwargs: Any) -> HttpResponse:
         """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
         return self._client.request(method, path, **kwargs)

@@ -50,7 +50,9 @@ def _items(given: Any) -> Iterator[str]:
     if isinstance(given, str) and not given.strip():
         raise ComplianceInputError("There is no source: what should name it is blank.")
     for each in items_of(given, "source"):
-        yield "" if each is None else str(each).strip()
+        # The outputs of a mapped task that returns lists are a list of lists.
+        for one in each if isinstance(each, list | tuple) else [each]:
+            yield "" if one is None else str(one).strip()
 
 
 def is_page(source: str) -> bool:
@@ -189,6 +191,10 @@ class _Stream:
         """Close it; nothing is lost if that fails."""
         with suppress(Exception):
             self._stream.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Give what the store knows of the file, such as its version."""
+        return getattr(self._stream, name)
 
     def _attempt(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:

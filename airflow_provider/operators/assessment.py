@@ -115,7 +115,8 @@ class ComplianceGetAssessmentResultsOperator(BaseOperator):
         name_mapped_task(self, context)
         identifier = id_of(self.assessment_id, "assessment id")
         results = ComplianceHook(self.conn_id).get_assessment_results(identifier)
-        data = json.dumps(results, ensure_ascii=False, indent=1).encode()
+        # Half of a surrogate pair, which JSON can hold and UTF-8 can't, is written as an escape.
+        data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         if self.destination:
             return self._write(identifier, data)
         if len(data) > self.xcom_limit:

@@ -151,7 +151,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         self._id = identifier = self._id_in(record)
         self.announce(context, hook, identifier)
         if not self.wait_for_completion:
-            return identifier
+            return self._done(identifier)
         limit = Limit.of(context, self.timeout, self.execution_timeout)
         is_over = record["status"] in FINAL and not self._before
         if not self.deferrable or is_over:
@@ -182,7 +182,8 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         try:
             if self._store is not None:
                 # Airflow answers with nothing to an attempt that another one has followed.
-                stored = self._store.get(STATE_KEY) or {}
+                stored: Any = self._store.get(STATE_KEY)
+                stored = stored if isinstance(stored, dict) else {}
                 if (stored.get("uuid"), stored.get("try_number")) != (identifier, self._try_number):
                     self.log.warning("%s, but %s %s is not of this attempt any more: it is not cancelled.",
                                      why, self.work.noun, identifier)  # fmt: skip
@@ -210,7 +211,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
             self.log.info(
                 "%s %s completed; waited %.0f s for it.", noun.capitalize(), identifier, ending.seconds
             )
-            return identifier
+            return self._done(identifier)
         if ending.kind == "timeout":
             seen = None
             if self.cancel_on_kill and identifier:
@@ -218,9 +219,14 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
                 seen = cancel_here(self.work, hook, identifier, "The time is up", self.log)
             if seen and seen["status"] == "COMPLETED" and not self._is_stale(seen):
                 self.log.info("%s %s completed at the last moment.", noun.capitalize(), identifier)
-                return identifier
+                return self._done(identifier)
             raise limit.exceeded(error)
         raise error if error.transient else without_retries(error)
+
+    def _done(self, identifier: str) -> str:
+        """Leave the job to whoever comes next: a kill from now on does not cancel it."""
+        self._id = None
+        return identifier
 
     def _begin(self, context: Context, hook: ComplianceHook) -> Record:
         if self._killing:
@@ -245,12 +251,18 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
             "max_tries": context["ti"].max_tries,
             "before": self._before,
         }
-        self._store.set(STATE_KEY, state)
+        try:
+            self._store.set(STATE_KEY, state)
+        except Exception as error:  # of Airflow's API: the job is there, and this attempt can go on with it
+            self.log.warning(
+                "%s %s can't be kept for later attempts, which would submit again: %s",
+                self.work.noun.capitalize(), identifier, error,
+            )  # fmt: skip
 
     def _earlier(self, context: Context, hook: ComplianceHook) -> Record | None:
         """Find the job of an earlier attempt, if it is still good for something."""
-        stored: Any = (None if self._store is None else self._store.get(STATE_KEY)) or {}
-        if not stored.get("uuid"):
+        stored: Any = None if self._store is None else self._store.get(STATE_KEY)
+        if not isinstance(stored, dict) or not stored.get("uuid"):
             return None
         identifier = str(stored["uuid"])
         noun = self.work.noun

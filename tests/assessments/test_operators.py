@@ -181,7 +181,7 @@ def test_passing_faults_do_not_end_a_wait(
 
 def test_a_killed_task_cancels_its_assessment(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
-    attempts.run(task)
+    task._id = attempts.run(task)  # as while it waits
     task.on_kill()
     task.on_kill()
     assert service.count("cancel_assessment", 200) == service.count("cancel_assessment") == 1
@@ -257,6 +257,15 @@ def test_results_go_to_a_file_named_after_the_assessment(
     other = f"{tmp_path}/mine.json"
     assert attempts.run(get_results(assessment["uuid"], destination=other)) == other
     assert judgements(json.loads(Path(other).read_text())) == judgements(assessment)
+
+
+def test_results_with_half_of_a_surrogate_pair_come_back_from_their_file(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    assessment = service.add_assessment(PAYLOAD)
+    service.fail("get_assessment_results", body='{"rationale": "\\ud800 §"}', content_type="application/json")
+    uri = attempts.run(get_results(assessment["uuid"], destination=f"{tmp_path}/mine.json"))
+    assert json.loads(Path(uri).read_text()) == {"rationale": "\ud800 §"}
 
 
 def test_results_too_large_for_an_xcom_ask_for_a_destination(service: Emulator, attempts: Attempts) -> None:

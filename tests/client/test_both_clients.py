@@ -509,3 +509,30 @@ def test_the_environment_s_proxy_is_used(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert run("get_status", UUID).error == "by proxy"
     assert service.received[-1].headers["host"] == "service.example"
+
+
+def test_a_malformed_location_of_a_completed_job_harms_nobody(run: Any, service: Service) -> None:
+    service.on(STATUS, Reply(303, headers={"Location": "http://[::1"}))
+    assert run("get_status", UUID).status == "COMPLETED"
+
+
+@pytest.mark.parametrize("spelling", [UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}"])
+def test_a_uuid_in_another_spelling_is_the_same_job(run: Any, service: Service, spelling: str) -> None:
+    service.on(STATUS, Reply(json={"uuid": spelling, "status": "RUNNING"}))
+    assert run("get_status", UUID).uuid == UUID
+
+
+def test_the_record_of_another_job_is_refused(run: Any, service: Service) -> None:
+    service.on(STATUS, Reply(json={"uuid": "of-somebody-else", "status": "COMPLETED"}))
+    with pytest.raises(exc.ComplianceProtocolError, match="about another job, 'of-somebody-else'") as caught:
+        run("get_status", UUID)
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "url", ["https://", "http:///path", "https://exa\nmple.com/", "https://?q", "ftp://e.com"]
+)
+def test_what_is_not_a_url_is_refused_before_anything_is_sent(run: Any, service: Service, url: str) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
+        run("submit_url", url)
+    assert not service.received

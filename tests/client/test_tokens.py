@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.tokens import REFUSAL_MEMORY, AccessToken, TokenAnswer, TokenCache
-from airflow_provider.client.wire import Call
+from airflow_provider.client.wire import Call, HttpResponse
 from tests.support.values import settings_for
 
 
@@ -185,3 +186,15 @@ def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, cloc
     with pytest.raises(StopIteration):
         plan.send(answer("a", expires_in=300))
     assert cache.usable()
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+@pytest.mark.parametrize("error", ["Not Found", "Forbidden", "not_found", ""])
+def test_an_error_field_of_something_else_is_no_refusal_of_credentials(
+    cache: TokenCache, status: int, error: str
+) -> None:
+    """Many a gateway answers with a field of that name."""
+    body = json.dumps({"error": error}).encode()
+    refusal = next(cache.renewal()).refusal(HttpResponse(status, {}, body, "https://id.example/token"))
+    assert isinstance(refusal, exc.ComplianceConfigError)
+    assert refusal.transient

@@ -296,3 +296,38 @@ def test_a_document_in_a_store_without_its_library_says_what_to_install(
     monkeypatch.setattr("airflow.providers.common.compat.sdk.ObjectStoragePath.fs", property(no_library))
     with pytest.raises(exc.ComplianceInputError, match=r"Install airflow-provider-compliance\[amazon\]"):
         ComplianceHook().submit_file("s3://bucket/contract.pdf")
+
+
+@pytest.mark.parametrize("is_changed", [True, False], ids=["changed connection", "same connection"])
+def test_a_hook_reads_its_connection_again_when_its_password_is_refused(
+    hook: ComplianceHook, service: Service, monkeypatch: pytest.MonkeyPatch, is_changed: bool
+) -> None:
+    service.on(STATUS, Reply(303))
+    assert hook.get_status(UUID).status == "COMPLETED"
+    # The token ends, the refresh token too, and the password is another one by now.
+    service.on(STATUS, Reply(401), Reply(303))
+    refused = Reply(401, json={"error": "invalid_grant"})
+    service.on("POST /token", refused, refused, Reply(json={"access_token": "new", "expires_in": 300}))
+    if is_changed:
+        rotated = connection(service.url) | {"password": "rotated"}
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(rotated))
+        assert hook.get_status(UUID).status == "COMPLETED"
+        assert "password=rotated" in service.received[-2].body.decode()
+    else:
+        with pytest.raises(exc.ComplianceAuthError):
+            hook.get_status(UUID)
+        assert service.received[-1].body.decode().count(f"password={PASSWORD}") <= 1
+
+
+def test_a_hook_that_knows_its_connection_gives_an_async_client_without_asgiref(
+    hook: ComplianceHook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a forked child the one thread of asgiref is dead, and whoever waits for it waits for ever."""
+    import asgiref.sync
+
+    def hangs(*_: Any) -> Any:
+        raise AssertionError("asgiref's thread was asked")
+
+    hook.get_conn()
+    monkeypatch.setattr(asgiref.sync, "sync_to_async", hangs)
+    assert asyncio.run(hook.get_async_conn()).settings == hook.get_conn().settings

@@ -331,3 +331,8 @@ def test_whatever_a_source_raises_is_an_error_of_that_document(
     opened.close()
     assert raised.value.transient
     assert "s3cret" not in str(raised.value)
+
+
+def test_the_outputs_of_a_mapped_task_that_returns_lists_are_one_list(folder: Path) -> None:
+    pages = ["https://example.com/1", "https://example.com/2", "https://example.com/3"]
+    assert resolve([pages[:2], pages[2:]]) == pages

@@ -144,7 +144,7 @@ def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
 
 def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
-    uuid = attempts.run(task)
+    task._id = uuid = attempts.run(task)  # as while it waits
     task.on_kill()
     assert uuid not in [job["uuid"] for job in service.jobs()]
     task.on_kill()  # the job is gone already
@@ -154,14 +154,14 @@ def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) ->
 
 def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False, cancel_on_kill=False)
-    attempts.run(task)
+    task._id = attempts.run(task)
     task.on_kill()
     assert service.count("cancel") == 0
 
 
 def test_a_kill_whose_cancel_fails_is_only_a_warning(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
-    attempts.run(task)
+    task._id = attempts.run(task)
     service.fail("cancel", status=403)
     task.on_kill()
     assert service.count("cancel", 403) == 1

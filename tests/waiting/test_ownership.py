@@ -31,6 +31,12 @@ def submit(**kwargs: Any) -> Any:
     return ComplianceSubmitUrlOperator(task_id="t", **{**values, **kwargs})
 
 
+def run_and_wait(attempts: Attempts, task: Any) -> str:
+    """Make an attempt, and leave its task as it is while it waits for its job."""
+    task._id = uuid = str(attempts.run(task))
+    return uuid
+
+
 def uuids(service: Emulator) -> set[str]:
     return {job["uuid"] for job in service.jobs()}
 
@@ -52,10 +58,20 @@ class Unreachable(StateStore):
 def test_a_late_kill_leaves_the_job_of_the_next_attempt_alone(service: Emulator, attempts: Attempts) -> None:
     """The first attempt was taken for dead, and is killed while the second one waits for the same job."""
     first = submit()
-    uuid = attempts.run(first)
+    uuid = run_and_wait(attempts, first)
     assert attempts.run(submit()) == uuid
     first.on_kill()
     assert service.count("cancel") == 0
+
+
+def test_a_kill_after_the_end_of_a_task_leaves_its_job_to_what_comes_next(
+    service: Emulator, attempts: Attempts
+) -> None:
+    task = submit()
+    uuid = attempts.run(task)
+    task.on_kill()
+    assert service.count("cancel") == 0
+    assert uuids(service) == {uuid}
 
 
 @pytest.mark.parametrize("kind", [Superseded, Unreachable])
@@ -63,7 +79,7 @@ def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
     service: Emulator, attempts: Attempts, kind: type[StateStore], caplog: pytest.LogCaptureFixture
 ) -> None:
     task = heard(submit())
-    attempts.run(task)
+    run_and_wait(attempts, task)
     task._store = kind()
     task.on_kill()
     assert service.count("cancel") == 0
@@ -74,7 +90,7 @@ def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
 def test_a_kill_never_deletes_a_completed_job(service: Emulator, store: bool) -> None:
     attempts = Attempts(store=StateStore() if store else None)
     task = submit()
-    uuid = attempts.run(task)
+    uuid = run_and_wait(attempts, task)
     service.set_job(uuid, status="COMPLETED")
     task.on_kill()
     assert service.count("cancel") == 0
@@ -83,7 +99,7 @@ def test_a_kill_never_deletes_a_completed_job(service: Emulator, store: bool) ->
 
 def test_a_kill_cancels_nothing_that_can_not_be_looked_at(service: Emulator, attempts: Attempts) -> None:
     task = submit()
-    attempts.run(task)
+    run_and_wait(attempts, task)
     service.fail("get_status*", status=403, times=None)
     task.on_kill()
     assert service.count("cancel") == 0
@@ -103,7 +119,7 @@ def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
 
     attempts.store = Store()
     task = submit()
-    attempts.run(task)
+    run_and_wait(attempts, task)
     handled = threading.Event()
 
     def on_kill() -> None:
@@ -279,9 +295,30 @@ def test_a_kill_gives_the_cancellation_time(
     monkeypatch.setattr(job_module, "KILL_SECONDS_WITH_STORE", 0.05)
     attempts = Attempts(store=None if cancels else StateStore())
     task = submit()
-    attempts.run(task)
+    run_and_wait(attempts, task)
     service.fail("get_status*", delay=0.4)
     began = time.monotonic()
     task.on_kill()
     assert (time.monotonic() - began > 0.3) is cancels
     until(lambda: service.count("cancel", 200))
+
+
+class Refusing(StateStore):
+    """A state store that takes nothing, as when its API server is away."""
+
+    def set(self, key: str, value: Any) -> None:
+        raise RuntimeError("no API server")
+
+
+def test_an_attempt_goes_on_where_its_job_can_not_be_kept(
+    service: Emulator, caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = Attempts(store=Refusing())
+    assert attempts.run(heard(submit())) in uuids(service)
+    assert "can't be kept for later attempts" in caplog.text
+
+
+@pytest.mark.parametrize("rubbish", ["text", 7, [], {"uuid": ""}])
+def test_a_state_that_is_not_understood_counts_as_none(service: Emulator, rubbish: Any) -> None:
+    attempts = Attempts(store=StateStore({job_module.STATE_KEY: rubbish}))
+    assert attempts.run(submit()) in uuids(service)
