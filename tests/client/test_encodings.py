@@ -46,6 +46,7 @@ BAD: dict[str, tuple[str, bytes]] = {
     "head only": ("gzip", PACKED[:5]),
     "rubbish": ("gzip", b"not packed at all"),
     "rubbish after it": ("gzip", PACKED + b"rubbish"),
+    "rubbish after deflate": ("deflate", zlib.compress(WORDS.encode()) + b"rubbish"),
     "half deflate": ("deflate", zlib.compress(WORDS.encode())[:-9]),
     "half raw deflate": ("deflate", raw_deflate(WORDS.encode())[:-9]),
     "unknown": ("br", b"\x0b\x02\x80text\x03"),
