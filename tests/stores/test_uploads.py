@@ -48,7 +48,7 @@ def test_an_upload_that_was_left_long_ago_is_aborted_with_the_next_one_of_that_k
     for file in left:
         file.write(b"1" * 6_000_000)
     before = store.unfinished()
-    monkeypatch.setattr(files, "ABANDONED_SECONDS", 0)  # as if it was a day later
+    monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
     file = files.create(Location(f"{store.base}x.txt"))
     file.write(b"2" * 6_000_000)
     file.commit()
