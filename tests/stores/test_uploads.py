@@ -29,6 +29,8 @@ def test_what_is_discarded_is_not_published_by_the_garbage_collector(store: Stor
 
 
 def test_an_upload_of_a_live_process_is_not_aborted(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    if store.kind == "azurite":
+        pytest.skip("on Azure, uploads of one name share their blocks: the first to commit ends the other")
     if store.kind == "moto":  # which says of every upload that it was begun in 2010
         monkeypatch.setattr(files, "ABANDONED_SECONDS", 1e12)
     one, other = (files.create(Location(f"{store.base}x.txt")) for _ in range(2))
@@ -37,7 +39,7 @@ def test_an_upload_of_a_live_process_is_not_aborted(store: Store, monkeypatch: p
     other.commit()
     assert store.read("x.txt") == b"2" * 6_000_000
     one.commit()
-    assert store.read("x.txt") == b"1" * 6_000_000 or store.kind == "azurite"  # blocks of one name are shared
+    assert store.read("x.txt") == b"1" * 6_000_000
     assert store.unfinished() == 0
 
 
@@ -48,7 +50,7 @@ def test_an_upload_that_was_left_long_ago_is_aborted_with_the_next_one_of_that_k
     for file in left:
         file.write(b"1" * 6_000_000)
     before = store.unfinished()
-    monkeypatch.setattr(files, "ABANDONED_SECONDS", 0)  # as if it was a day later
+    monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
     file = files.create(Location(f"{store.base}x.txt"))
     file.write(b"2" * 6_000_000)
     file.commit()
