@@ -185,3 +185,11 @@ def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, cloc
     with pytest.raises(StopIteration):
         plan.send(answer("a", expires_in=300))
     assert cache.usable()
+
+
+def test_a_refused_refresh_token_is_not_tried_again_when_the_login_fails_too(cache: TokenCache) -> None:
+    renew(cache, answer("a", expires_in=300))
+    with pytest.raises(exc.ComplianceServerError):
+        renew(cache, exc.ComplianceAuthError("used"), exc.ComplianceServerError("down", status=500))
+    _, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == ["password"]
