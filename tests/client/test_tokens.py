@@ -198,3 +198,11 @@ def test_an_error_field_of_something_else_is_no_refusal_of_credentials(
     refusal = next(cache.renewal()).refusal(HttpResponse(status, {}, body, "https://id.example/token"))
     assert isinstance(refusal, exc.ComplianceConfigError)
     assert refusal.transient
+
+
+def test_a_refused_refresh_token_is_not_tried_again_when_the_login_fails_too(cache: TokenCache) -> None:
+    renew(cache, answer("a", expires_in=300))
+    with pytest.raises(exc.ComplianceServerError):
+        renew(cache, exc.ComplianceAuthError("used"), exc.ComplianceServerError("down", status=500))
+    _, grants = renew(cache, answer("b", expires_in=300))
+    assert grants == ["password"]
