@@ -13,8 +13,8 @@ from airflow_provider.triggers.polling import (
     Accepts,
     PollState,
     have_credentials_worked,
+    is_refusal,
     may_cancel,
-    needs_new_connection,
 )
 from airflow_provider.triggers.waiting import FINAL, SAY_EVERY, UNKNOWN, Deadline, Ending, Record
 
@@ -71,7 +71,7 @@ class WorkerWait:
         is_new = False
         if self.obstacle:
             self._log.warning("The service can't be polled right now, going on: %s", self.obstacle)
-            is_new = needs_new_connection(self.obstacle) and self._reconnect()
+            is_new = is_refusal(self.obstacle) and self._reconnect()
         now, pace = time.monotonic(), self._work.pace(len(self._left))
         for each in due:
             if state := self._left.get(each):

@@ -16,7 +16,7 @@ from airflow_provider.triggers.polling import (
     Accepts,
     PollState,
     have_credentials_worked,
-    needs_new_connection,
+    is_refusal,
 )
 from airflow_provider.triggers.waiting import FINAL, LAST_POLL_SECONDS, SAY_EVERY, UNKNOWN, Record
 
@@ -218,7 +218,7 @@ class Poller:
             self._has_worked = True
         ended = one.observe(found, now, self._has_worked)
         if isinstance(found, ComplianceError):
-            self._is_connection_doubtful |= needs_new_connection(found)
+            self._is_connection_doubtful |= is_refusal(found)
             self._fail(identifier, found)
             if ended is not None:
                 self._tell(identifier, ended)

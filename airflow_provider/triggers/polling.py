@@ -10,10 +10,12 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
 from airflow_provider.triggers.waiting import FINAL, UNKNOWN, Record, may_pass, next_look
 
-OUTAGE_SECONDS = 900.0  # for so long a wait outlasts errors that are not transient, such as a 403
+OUTAGE_SECONDS = 900.0  # for so long a wait outlasts refusals, such as a 403
 LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two polls that fail, unless `poll_interval` is longer
 UNKNOWN_SECONDS = 30.0  # for so long a job must stay unknown before it is taken for gone
 REFRESH_GRACE_SECONDS = 30.0  # then a result without times counts as the result of a refresh
+
+CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 
 Sighting = Record | ComplianceError
 """What a poll has found: the record, or why it found nothing."""
@@ -59,9 +61,9 @@ class PollState:
     def _observe_error(self, error: ComplianceError, now: float, has_worked: bool) -> ComplianceError | None:
         if self.failing_since is None:
             self.failing_since = now
-        if may_pass(error):
+        if not is_refusal(error):
             return None
-        if not has_worked and isinstance(error, ComplianceAuthError | ComplianceConfigError):
+        if not has_worked and not error.transient and isinstance(error, CREDENTIALS):
             return error
         if self.refused_since is None:
             self.refused_since = now
@@ -86,9 +88,9 @@ def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
     return ended
 
 
-def needs_new_connection(error: ComplianceError) -> bool:
-    """Tell whether an error may be gone when the Airflow connection is read again."""
-    return not may_pass(error) or isinstance(error, ComplianceAuthError)
+def is_refusal(error: ComplianceError) -> bool:
+    """Tell whether an error may be there to stay: outlasted for a while, with the connection read again."""
+    return not may_pass(error) or isinstance(error, CREDENTIALS)
 
 
 def have_credentials_worked(client: Any) -> bool:
