@@ -22,7 +22,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
-from tests.support.attempts import Attempts, TaskInstance
+from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
 from tests.support.signals import until
 
 DOCUMENTS, CONCURRENCY = 20, 4
@@ -45,6 +45,7 @@ class Process:
         self.thread.start()
 
     def _run(self) -> None:
+        allow_tasks_in_thread()
         try:
             self.result.set_result(self.task.execute(self.context))
         except BaseException as error:
@@ -232,6 +233,7 @@ def test_five_attempts_at_once_leave_one_right_manifest(
             task_id="t", sources=f"{folder}/", destination=f"{outcome.destination}/", concurrency=2
         )
         context: Any = {"ti": TaskInstance(try_number=number)}
+        allow_tasks_in_thread()
         try:
             return str(counts(task.execute(context)))
         except exc.ComplianceSupersededError:

@@ -220,18 +220,18 @@ def test_a_source_with_an_unknown_connection_is_a_row(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow.providers.common.compat.sdk import AirflowNotFoundException, ObjectStoragePath
+    from airflow.providers.common.compat import sdk
 
-    real: Any = vars(ObjectStoragePath)["fs"].fget
+    real = sdk.ObjectStoragePath
 
-    def fs(path: Any) -> Any:
-        if path.conn_id == "nope":
-            raise AirflowNotFoundException("The conn_id `nope` isn't defined")
-        if path.conn_id == "down":
+    def path(uri: str) -> Any:
+        if "nope@" in uri:
+            raise sdk.AirflowNotFoundException("The conn_id `nope` isn't defined")
+        if "down@" in uri:
             raise RuntimeError("The secrets backend does not answer, token=s3cret")
-        return real(path)
+        return real(uri)
 
-    monkeypatch.setattr(ObjectStoragePath, "fs", property(fs))
+    monkeypatch.setattr(sdk, "ObjectStoragePath", path)
     bad = ["file://nope@x/a.pdf", "file://down@x/b.pdf"]
     result = attempts.run(ingest([*bad, *corpus.sources[:2]], outcome, max_failed=2))
     assert (result["completed"], result["failed"]) == (2, 2)
