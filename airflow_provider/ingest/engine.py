@@ -395,7 +395,9 @@ class Ingest:
             await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.monotonic())))
             self._look_at_clock()
             only_waits = self.counts.done + self._jobs.documents == len(self._documents) and not self._stale
-            if self._habits.may_leave and only_waits and time.monotonic() - self._active_at > LINGER:
+            # A trigger comes back at once with what is unknown, so that is found out here.
+            may_leave = self._habits.may_leave and only_waits and not self._jobs.has_unknown
+            if may_leave and time.monotonic() - self._active_at > LINGER:
                 self._over.set()
 
     async def _finish_late(self) -> None:

@@ -77,6 +77,11 @@ class JobsUnderWay:
         """How many documents wait for them."""
         return sum(len(each.documents) for each in self._entries.values())
 
+    @property
+    def has_unknown(self) -> bool:
+        """Some are unknown to the service, but not for so long that it can be believed."""
+        return any(each.lost_since is not None for each in self._entries.values())
+
     def add(self, document: Document) -> None:
         """Look at the job of a document from now on."""
         moment = time.monotonic()

@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import journal, troubles
+from airflow_provider.ingest import jobs, journal, troubles
 from airflow_provider.ingest.layout import own_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
@@ -364,6 +364,29 @@ def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defe
     result = attempts.run(ingest(corpus.sources[:2], outcome, deferrable=True, max_failed=2))
     assert counts(result) == (2, 0, 0)
     assert known == [2]
+
+
+def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A job is believed to be lost only after a while, longer than a task lingers before it defers."""
+    monkeypatch.setattr(jobs, "UNKNOWN_SECONDS", 1.5)
+    service.configure(jobs="manual")
+
+    def lose(number: int) -> None:
+        assert number < 5, "the task goes back to its trigger again and again"
+        for job in service.jobs():
+            service.remove_job(job["uuid"])
+        service.configure(jobs="instant")
+
+    attempts.while_deferred = lose
+    result = attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True, poll_interval=0.2))
+    assert counts(result) == (3, 0, 0)
+    assert len(attempts.deferrals) == 1
 
 
 def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_goes_on(
