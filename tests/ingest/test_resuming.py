@@ -53,10 +53,12 @@ def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_u
 ) -> None:
     service.configure(jobs="manual")
     task = ingest(corpus.sources[:3], outcome, cancel_on_kill=False)
-    with (
-        signalled_when(lambda: len(service.jobs()) == 3, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
+
+    def are_journaled() -> bool:
+        segments = outcome.destination.glob("_ingest/**/journal-*.jsonl")
+        return sum(segment.read_text().count('"uuid"') for segment in segments) >= 3
+
+    with signalled_when(are_journaled, task.on_kill), pytest.raises(exc.ComplianceInterruptedError):
         attempts.run(task)
     before = {job["uuid"] for job in service.jobs()}
     correct(corpus, 0)
