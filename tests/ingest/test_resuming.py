@@ -171,3 +171,23 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     with pytest.raises(exc.ComplianceIngestError, match="1 have not come to an end"):
         attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert not list(outcome.destination.rglob("manifest.jsonl"))
+
+
+@pytest.mark.parametrize("count", [resuming.MAX_UNKNOWN, resuming.MAX_UNKNOWN + 1], ids=["few", "many"])
+def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outage(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """One blip of a store neither keeps a text that may be stale nor cancels a job that may be right."""
+
+    def away(source: str) -> str:
+        raise exc.ComplianceStorageError(f"'{source}' can't be looked at")
+
+    monkeypatch.setattr(resuming, "fingerprint", away)
+    documents = [Document(f"/in/{n}.pdf", uuid=f"u{n}", source_version="1-1") for n in range(count)]
+    looking = resuming.find_outdated(documents, 2, logging.getLogger(__name__))
+    if count > resuming.MAX_UNKNOWN:
+        with pytest.raises(exc.ComplianceStorageError):
+            asyncio.run(looking)
+    else:
+        assert asyncio.run(looking) == []  # no job is cancelled
+        assert [document.uuid for document in documents] == [""] * count
