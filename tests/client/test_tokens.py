@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.tokens import REFUSAL_MEMORY, AccessToken, TokenAnswer, TokenCache
-from airflow_provider.client.wire import Call, HttpResponse
+from airflow_provider.client.wire import Call, HttpResponse, plain
 from tests.support.values import settings_for
 
 
@@ -206,3 +206,31 @@ def test_a_refused_refresh_token_is_not_tried_again_when_the_login_fails_too(cac
         renew(cache, exc.ComplianceAuthError("used"), exc.ComplianceServerError("down", status=500))
     _, grants = renew(cache, answer("b", expires_in=300))
     assert grants == ["password"]
+
+
+def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
+    def form(call: Call[TokenAnswer]) -> dict[str, str]:
+        assert (call.method, call.path) == ("POST", "https://id.example/token")
+        assert call.form is not None
+        return {name: plain(value) for name, value in call.form.items()}
+
+    settings = cache._settings
+    assert form(next(cache.renewal())) == {
+        "grant_type": "password",
+        "username": settings.username,
+        "password": settings.password.get_secret_value(),
+        "client_id": settings.client_id,
+        "client_secret": settings.client_secret.get_secret_value(),
+    }
+    renew(cache, answer("a", expires_in=300))
+    assert form(next(cache.renewal())) == {
+        "grant_type": "refresh_token",
+        "refresh_token": "r-a",
+        "client_id": settings.client_id,
+        "client_secret": settings.client_secret.get_secret_value(),
+    }
+
+
+def test_a_refused_password_is_not_tried_for_five_minutes() -> None:
+    """Accounts get locked, and a person who corrects the password does not want to wait for longer."""
+    assert REFUSAL_MEMORY == 300

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.emulator.samples import write_samples
+from airflow_provider.ingest.lease import LEASE
 from tests.deployment.processes import members
 from tests.deployment.system import Deployment, Run
 from tests.e2e.stage import CONNECTION, DOCUMENTS, TEXTS, Stage
@@ -111,7 +113,7 @@ class Storm:
         # One attempt takes the place of its zombie and is done; the other one is still at work.
         self.stage.service.finish_jobs(*self.kept["zombie_submit"])
         self.runs["zombie_submit"].wait_for("success", patience=LONG)
-        self.deployment.wait_for(partial(self._is_at_work, "zombie_ingest"), "the next attempt", LONG)
+        self.deployment.wait_for(lambda: self._owner("zombie_ingest") == 2, "the next attempt", LONG)
         zombies_alive = list(self.frozen)
         self._thaw()
         self.deployment.wait_for(
@@ -224,6 +226,11 @@ class Storm:
 
     def _texts(self, name: str) -> list[str]:
         return [key for key in self.stage.keys(f"storm/{name}/") if key.endswith(".txt")]
+
+    def _owner(self, name: str) -> int:
+        """Tell which attempt of an ingest has written last that the work is its own."""
+        (lease,) = (key for key in self.stage.keys(f"storm/{name}/") if key.endswith(LEASE))
+        return int(json.loads(self.stage.read(lease))["try_number"])
 
     def _pages(self, name: str, count: int) -> list[str]:
         page = next(iter(self.stage.pages))

@@ -82,7 +82,8 @@ def test_an_older_attempt_that_is_killed_cancels_nothing_of_the_newer_one(
     newer = Process(folder, outcome, 2)
     until(lambda: _owner(outcome) == 2)
     older.task.on_kill()
-    with pytest.raises(exc.ComplianceInterruptedError):
+    # It may have noticed the newer attempt by itself just before.
+    with pytest.raises((exc.ComplianceInterruptedError, exc.ComplianceSupersededError)):
         older.result.result(60)
     assert service.count("cancel") == 0
     service.finish_jobs()

@@ -62,8 +62,13 @@ def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_u
         attempts.run(task)
     before = {job["uuid"] for job in service.jobs()}
     correct(corpus, 0)
-    service.configure(jobs="seconds:1")
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+
+    def finish() -> None:
+        service.configure(jobs="instant")
+        service.finish_jobs()
+
+    with signalled_when(lambda: service.count("cancel") == 1, finish):
+        assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
     assert service.count("submit_file") == 3 + 1
     assert service.count("cancel") == 1  # of the job that would have processed the document as it was
     assert len(before & {job["uuid"] for job in service.jobs()}) == 2
