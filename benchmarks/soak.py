@@ -173,7 +173,7 @@ def _import_all() -> None:
         "airflow.sdk",
         "airflow_provider.client.aio",
         "airflow_provider.ingest.engine",
-        "airflow_provider.ingest.report",
+        "airflow_provider.reports.ingest",
         "airflow_provider.operators.ingest",
         "s3fs",
     ):

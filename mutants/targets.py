@@ -7,20 +7,20 @@ EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
 WAITING = "tests/waiting/test_poller.py tests/waiting/test_sensor.py"
 
 TARGETS = {
-    "client/answers": f"tests/client/test_exchange.py {CLIENT} tests/client/test_arbitrary_answers.py",
+    "client/responses": f"tests/client/test_exchange.py {CLIENT} tests/client/test_arbitrary_answers.py",
     "client/endpoints": f"{CLIENT} tests/client/test_content.py tests/contract/test_client_reads.py",
     "client/exchange": f"tests/client/test_exchange.py {CLIENT} tests/client/test_token_use.py",
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
-    "client/plans": "tests/client/test_batch.py",
+    "client/flows": "tests/client/test_batch.py",
     "client/settings": "tests/client/test_settings.py tests/hooks/test_connection.py",
-    "client/text": "tests/client/test_content.py",
+    "client/http/text": "tests/client/test_content.py",
     "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
     "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
     "client/sharing": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
-    "triggers/poller": WAITING,
-    "triggers/waiting": f"{WAITING} tests/waiting/test_operators.py",
+    "waiting/poller": WAITING,
+    "waiting/results": f"{WAITING} tests/waiting/test_operators.py",
     "ingest/engine": "tests/ingest/test_operator.py tests/ingest/test_jobs.py tests/ingest/test_troubles.py",
-    "ingest/journal": "tests/ingest/test_journal.py tests/ingest/test_operator.py",
+    "bulk/journal": "tests/ingest/test_journal.py tests/ingest/test_operator.py",
     "storage/files": "tests/storage/test_files.py tests/storage/test_texts.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""

@@ -45,8 +45,8 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Believe sooner than in earnest that a job is gone, or that a refresh has begun."""
-    monkeypatch.setattr("airflow_provider.triggers.polling.UNKNOWN_SECONDS", 0.3)
-    monkeypatch.setattr("airflow_provider.triggers.polling.REFRESH_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr("airflow_provider.waiting.rules.UNKNOWN_SECONDS", 0.3)
+    monkeypatch.setattr("airflow_provider.waiting.rules.REFRESH_GRACE_SECONDS", 0.3)
 
 
 # Where the versions of Airflow keep their masker: 2.11, 3.0, and from 3.1 on one for tasks, one for servers.

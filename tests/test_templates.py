@@ -1,4 +1,4 @@
-"""Parameters that come out of templates and XComs."""
+"""Parameters that come out of params and XComs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.templates import as_seconds, texts_of
+from airflow_provider.params import as_seconds, texts_of
 
 
 class MappedOutputs(Sequence[Any]):

@@ -8,7 +8,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from airflow_provider.client.answers import (
+from airflow_provider.client.http.text import TextStream
+from airflow_provider.client.models import (
+    Assessment,
+    ContentJob,
+    Criterion,
+    FeedbackCategory,
+    Framework,
+    JobStatus,
+)
+from airflow_provider.client.responses import (
     Translate,
     as_assessment,
     as_job,
@@ -19,16 +28,7 @@ from airflow_provider.client.answers import (
     read_nothing,
     read_object,
 )
-from airflow_provider.client.models import (
-    Assessment,
-    ContentJob,
-    Criterion,
-    FeedbackCategory,
-    Framework,
-    JobStatus,
-)
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.text import TextStream
 from airflow_provider.client.wire import Body, Call, HttpResponse
 from airflow_provider.exceptions import (
     ComplianceError,

@@ -13,15 +13,15 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 from airflow_provider import __version__
-from airflow_provider.client.answers import (
+from airflow_provider.client.http.bodies import ACCEPTED
+from airflow_provider.client.http.messages import mask
+from airflow_provider.client.responses import (
     excerpt,
     phrase,
     proxy_hint,
     retry_after,
     said,
 )
-from airflow_provider.client.decoding import ACCEPTED
-from airflow_provider.client.messages import mask
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, plain

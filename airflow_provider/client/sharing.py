@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from weakref import WeakSet
 
 from airflow_provider.client.exchange import Pause
-from airflow_provider.client.plans import BatchLimit
+from airflow_provider.client.flows import BatchLimit
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call

@@ -13,19 +13,20 @@ from typing import IO, Any, Concatenate, ParamSpec, TypeGuard, TypeVar, cast
 import requests
 import urllib3.exceptions
 
-from airflow_provider.client import endpoints, plans
-from airflow_provider.client.answers import Translate
-from airflow_provider.client.decoding import BodyDecoder, BodyError
-from airflow_provider.client.documents import Document, FileSource
+from airflow_provider.client import endpoints
+from airflow_provider.client import flows as plans
 from airflow_provider.client.exchange import Answer, Exchange
-from airflow_provider.client.files import CHUNK, write_all
+from airflow_provider.client.http.bodies import BodyDecoder, BodyError
+from airflow_provider.client.http.files import CHUNK, write_all
+from airflow_provider.client.http.network import ca_file, failure, proxy_for
+from airflow_provider.client.http.threads import chunks_of, close, in_daemon, unreadable
+from airflow_provider.client.http.transport import TimedAdapter, allow
+from airflow_provider.client.http.uploads import Document, FileSource
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.network import ca_file, failure, proxy_for
+from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
-from airflow_provider.client.threads import chunks_of, close, in_daemon, unreadable
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.transport import TimedAdapter, allow
 from airflow_provider.client.wire import (
     ERROR_BODY,
     Body,

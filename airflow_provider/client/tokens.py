@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from airflow_provider.client.answers import proxy_hint
-from airflow_provider.client.messages import one_line
+from airflow_provider.client.http.messages import one_line
 from airflow_provider.client.models import WireModel
+from airflow_provider.client.responses import proxy_hint
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.wire import Call, HttpResponse
 from airflow_provider.exceptions import (

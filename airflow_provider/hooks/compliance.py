@@ -10,11 +10,11 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider import provider_info
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError, ComplianceInputError
-from airflow_provider.hooks.failing import ends_task
+from airflow_provider.hooks.errors import ends_task
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.documents import FileSource
+    from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient

@@ -10,6 +10,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.bulk.journal import Journal
+from airflow_provider.bulk.lease import Lease
+from airflow_provider.bulk.limiter import Gate
+from airflow_provider.bulk.progress import Counts, Progress
+from airflow_provider.bulk.retries import Troubles
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -21,21 +26,16 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document, now
-from airflow_provider.ingest.gate import Gate
 from airflow_provider.ingest.jobs import JobsUnderWay
-from airflow_provider.ingest.journal import Journal
-from airflow_provider.ingest.known import Known
-from airflow_provider.ingest.lease import Lease
-from airflow_provider.ingest.progress import Counts, Progress
 from airflow_provider.ingest.reading import SubmittedFile
-from airflow_provider.ingest.troubles import Troubles
+from airflow_provider.ingest.unchanged import Known
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import store_text
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import ContentJob
-    from airflow_provider.triggers.work import JobNews
+    from airflow_provider.waiting.kinds import JobNews
 
 LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the texts of what is completed

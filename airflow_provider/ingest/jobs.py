@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.bulk.limiter import Gate
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceAuthError,
@@ -16,9 +17,8 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
 )
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.gate import Gate
-from airflow_provider.triggers.waiting import next_look
-from airflow_provider.triggers.work import JobNews, news_of_jobs
+from airflow_provider.waiting.kinds import JobNews, news_of_jobs
+from airflow_provider.waiting.results import next_look
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import Any
 
+from airflow_provider.bulk.journal import remove, write_manifest
+from airflow_provider.bulk.lease import Lease
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError
-from airflow_provider.hooks.failing import without_retries
+from airflow_provider.hooks.errors import without_retries
 from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document
-from airflow_provider.ingest.journal import remove, write_manifest
 from airflow_provider.ingest.layout import MANIFEST, REPORT
-from airflow_provider.ingest.lease import Lease
-from airflow_provider.ingest.report import Run, render_report
+from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 

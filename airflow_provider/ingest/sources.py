@@ -20,10 +20,10 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.hooks.objects import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
-from airflow_provider.storage.failing import said_by, storage_errors
+from airflow_provider.params import items_of
+from airflow_provider.storage.errors import said_by, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
-from airflow_provider.templates import items_of
 
 LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # the service takes none of these as a document
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")

@@ -12,11 +12,11 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import ends_task
+from airflow_provider.hooks.errors import ends_task
 from airflow_provider.operators.job import ComplianceJobOperator
-from airflow_provider.templates import id_of, json_of
+from airflow_provider.params import id_of, json_of
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
-from airflow_provider.triggers.work import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, Work
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

@@ -13,7 +13,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.job import ComplianceJobOperator
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.work import JOBS, Work, record_of
+from airflow_provider.waiting.kinds import JOBS, Work, record_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

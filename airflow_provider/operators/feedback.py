@@ -10,9 +10,9 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import without_retries
+from airflow_provider.hooks.errors import without_retries
+from airflow_provider.params import optional
 from airflow_provider.review.findings import id_in
-from airflow_provider.templates import optional
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import without_retries
+from airflow_provider.hooks.errors import without_retries
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

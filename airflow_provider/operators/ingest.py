@@ -14,24 +14,24 @@ from airflow_provider import lineage
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.hooks.errors import ends_task, without_retries
 from airflow_provider.ingest import layout
 from airflow_provider.ingest.chunks import chunk
 from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
+from airflow_provider.params import as_seconds, items_of
 from airflow_provider.storage import names
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
-from airflow_provider.templates import as_seconds, items_of
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.triggers.waiting import Ending, Limit, error_of
+from airflow_provider.waiting.results import Ending, Limit, error_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.bulk.journal import Journal
+    from airflow_provider.bulk.lease import Lease
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.engine import Habits
-    from airflow_provider.ingest.journal import Journal
-    from airflow_provider.ingest.lease import Lease
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
@@ -177,9 +177,9 @@ class ComplianceIngestOperator(BaseOperator):
 
         :param retries: documents that have failed before are tried again, as at the begin of an attempt
         """
+        from airflow_provider.bulk.journal import Journal, read
+        from airflow_provider.bulk.lease import Lease
         from airflow_provider.ingest.engine import Habits
-        from airflow_provider.ingest.journal import Journal, read
-        from airflow_provider.ingest.lease import Lease
         from airflow_provider.ingest.publishing import check_whole
         from airflow_provider.ingest.resuming import documents_of, find_outdated
         from airflow_provider.ingest.sources import resolve
@@ -246,7 +246,7 @@ class ComplianceIngestOperator(BaseOperator):
         superseded: list[str],
     ) -> list[str]:
         from airflow_provider.ingest.engine import Ingest
-        from airflow_provider.ingest.known import Known
+        from airflow_provider.ingest.unchanged import Known
 
         def target_of(document: Document) -> Location:
             return destination / layout.name_of(document, self.file_name_template)

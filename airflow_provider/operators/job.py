@@ -13,18 +13,18 @@ from airflow.providers.common.compat.sdk import BaseOperator, conf
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import without_retries
-from airflow_provider.templates import as_seconds
-from airflow_provider.triggers.here import cancel_here, look_here, wait_here
-from airflow_provider.triggers.polling import RefreshCheck, is_new_result, may_cancel
-from airflow_provider.triggers.waiting import FINAL, UNKNOWN, Ending, Limit, Record, error_of, problem
+from airflow_provider.hooks.errors import without_retries
+from airflow_provider.params import as_seconds
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Ending, Limit, Record, error_of, problem
+from airflow_provider.waiting.rules import RefreshCheck, is_new_result, may_cancel
+from airflow_provider.waiting.worker import cancel_here, look_here, wait_here
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.client.models import Assessment, ContentJob
     from airflow_provider.triggers.base import ComplianceWaitTrigger
-    from airflow_provider.triggers.work import Work
+    from airflow_provider.waiting.kinds import Work
 
 STATE_KEY = "compliance_job"
 KILL_SECONDS = 15.0  # for the cancellation of a killed task's job

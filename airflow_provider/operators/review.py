@@ -17,15 +17,15 @@ from airflow_provider.compat import (
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.hooks.errors import ends_task, without_retries
+from airflow_provider.params import json_or_file_of, optional
 from airflow_provider.review.findings import Finding, Selection, findings_in, number_in, select
-from airflow_provider.templates import json_or_file_of, optional
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.standard.operators.hitl import HITLOperator
 
-    from airflow_provider.review.ledger import Ledger
+    from airflow_provider.review.state import Ledger
 else:
     HITLOperator = human_in_the_loop()
 
@@ -261,6 +261,6 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
 
 @ends_task
 def _ledger(context: Context) -> Ledger:
-    from airflow_provider.review.ledger import Ledger
+    from airflow_provider.review.state import Ledger
 
     return Ledger(context.get("task_state_store"), context["ti"].try_number)

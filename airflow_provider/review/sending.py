@@ -12,7 +12,7 @@ from airflow_provider.exceptions import (
     ComplianceRefusedError,
     ComplianceUncertainError,
 )
-from airflow_provider.review.ledger import Ledger
+from airflow_provider.review.state import Ledger
 
 # These say something about one feedback; every other error would meet the next one, too.
 ABOUT_ONE = (ComplianceInputError, ComplianceNotFoundError, ComplianceRefusedError)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider.params import ids_of, is_many
 from airflow_provider.sensors.job import ComplianceJobSensor
-from airflow_provider.templates import ids_of, is_many
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
-from airflow_provider.triggers.work import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, Work
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
 
-    from airflow_provider.triggers.waiting import Record
+    from airflow_provider.waiting.results import Record
 
 MAP_INDEX_TEMPLATE = "{{ task.ids[0] if task.ids | length == 1 else (task.ids | length) ~ ' assessments' }}"
 

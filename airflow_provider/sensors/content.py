@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider.params import texts_of
 from airflow_provider.sensors.job import ComplianceJobSensor
-from airflow_provider.templates import texts_of
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.work import JOBS, Work
+from airflow_provider.waiting.kinds import JOBS, Work
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg

@@ -18,19 +18,19 @@ from airflow.providers.common.compat.sdk import (
 
 from airflow_provider.compat import name_mapped_task
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import without_retries
-from airflow_provider.templates import as_seconds
-from airflow_provider.triggers import polling
-from airflow_provider.triggers.here import WorkerWait, wait_here
-from airflow_provider.triggers.polling import outage_error
-from airflow_provider.triggers.waiting import Ending, Limit, Record, may_pass, problem
+from airflow_provider.hooks.errors import without_retries
+from airflow_provider.params import as_seconds
+from airflow_provider.waiting import rules as polling
+from airflow_provider.waiting.results import Ending, Limit, Record, may_pass, problem
+from airflow_provider.waiting.rules import outage_error
+from airflow_provider.waiting.worker import WorkerWait, wait_here
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.exceptions import ComplianceError
     from airflow_provider.triggers.base import ComplianceWaitTrigger
-    from airflow_provider.triggers.work import Work
+    from airflow_provider.waiting.kinds import Work
 
 OUTAGE_KEY = "compliance_outage"
 OUTAGE_GAP_SECONDS = 300.0  # for a scheduler that is late, and a call that takes long

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.failing import said_by, storage_errors
+from airflow_provider.storage.errors import said_by, storage_errors
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)

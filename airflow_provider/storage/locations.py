@@ -8,7 +8,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.objects import file_system
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.names import printable
 
 

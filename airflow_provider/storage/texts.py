@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.storage.failing import said_by, storage_errors
+from airflow_provider.storage.errors import said_by, storage_errors
 from airflow_provider.storage.files import BLOCK, WholeFile, create, put
 from airflow_provider.storage.locations import Location
 

@@ -14,15 +14,15 @@ from airflow_provider.compat import name_mapped_task
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.failing import ends_task, without_retries
+from airflow_provider.hooks.errors import ends_task, without_retries
+from airflow_provider.params import as_seconds, texts_of
 from airflow_provider.storage import names
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
-from airflow_provider.templates import as_seconds, texts_of
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.here import look_here, wait_here
-from airflow_provider.triggers.waiting import FINAL, Ending, Limit, Record, problem
-from airflow_provider.triggers.work import JOBS
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.results import FINAL, Ending, Limit, Record, problem
+from airflow_provider.waiting.worker import look_here, wait_here
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg

@@ -9,7 +9,7 @@ from typing import ClassVar
 from airflow_provider.exceptions import ComplianceConfigError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers.base import ComplianceWaitTrigger
-from airflow_provider.triggers.work import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, Work
 
 
 @dataclass(eq=False, repr=False)

@@ -16,10 +16,10 @@ from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGERS_ARE_TOLD_OF_K
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.triggers.poller import News, watching
-from airflow_provider.triggers.polling import Accepts, Sighting, may_cancel
-from airflow_provider.triggers.waiting import SAY_EVERY, Deadline, Ending, Record
-from airflow_provider.triggers.work import Work
+from airflow_provider.waiting.kinds import Work
+from airflow_provider.waiting.poller import News, watching
+from airflow_provider.waiting.results import SAY_EVERY, Deadline, Ending, Record
+from airflow_provider.waiting.rules import Accepts, Sighting, may_cancel
 
 KILLS_AT_A_TIME = 8
 KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30

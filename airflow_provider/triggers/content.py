@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
-from airflow_provider.triggers.polling import Accepts, RefreshCheck
-from airflow_provider.triggers.waiting import Record
-from airflow_provider.triggers.work import JOBS, Work
+from airflow_provider.waiting.kinds import JOBS, Work
+from airflow_provider.waiting.results import Record
+from airflow_provider.waiting.rules import Accepts, RefreshCheck
 
 
 @dataclass(eq=False, repr=False)

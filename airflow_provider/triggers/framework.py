@@ -12,10 +12,10 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_provider.compat import THERE_ARE_WATCHERS, BaseEventTrigger, asset_stores_of
+from airflow_provider.frameworks.snapshots import Looks
+from airflow_provider.frameworks.state import AssetMemory, Memory, ProcessMemory, VariableMemory
+from airflow_provider.frameworks.watcher import Watch
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.triggers.looks import Looks
-from airflow_provider.triggers.memory import AssetMemory, Memory, ProcessMemory, VariableMemory
-from airflow_provider.triggers.watch import Watch
 
 STORED_AFTER = 5.0  # seconds in which a triggerer has stored an event, where it does not say so
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.waiting import Ending
+from airflow_provider.waiting.results import Ending
 
 
 @dataclass(eq=False, repr=False)

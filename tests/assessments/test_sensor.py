@@ -17,12 +17,13 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
-from airflow_provider.triggers import base, polling
-from airflow_provider.triggers import poller as poller_module
+from airflow_provider.triggers import base
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.waiting import next_look
-from airflow_provider.triggers.work import ASSESSMENTS, LOOKS_AT_A_TIME
+from airflow_provider.waiting import poller as poller_module
+from airflow_provider.waiting import rules as polling
+from airflow_provider.waiting.kinds import ASSESSMENTS, LOOKS_AT_A_TIME
+from airflow_provider.waiting.results import next_look
 from tests.support.attempts import Attempts, fire, until
 
 CONN = "compliance_default"

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider.client import endpoints, plans
+from airflow_provider.client import endpoints
+from airflow_provider.client import flows as plans
 from airflow_provider.client.exchange import Exchange, Pause
+from airflow_provider.client.http.text import TextStream
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.text import TextStream
 from airflow_provider.client.tokens import TokenCache
 from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceError

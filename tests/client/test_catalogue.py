@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider.client import catalogue as module
-from airflow_provider.client.catalogue import NOTHING, Catalogue
-from airflow_provider.client.comparison import Difference, compare
 from airflow_provider.client.models import Framework
-from airflow_provider.triggers.change_event import DETAILS_SHOWN, IDS_SHOWN, TEXT_SHOWN, change_id, payload
+from airflow_provider.frameworks import catalogue as module
+from airflow_provider.frameworks.catalogue import NOTHING, Catalogue
+from airflow_provider.frameworks.comparison import Difference, compare
+from airflow_provider.frameworks.events import DETAILS_SHOWN, IDS_SHOWN, TEXT_SHOWN, change_id, payload
 from tests.support.effort import growth
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider.client.documents import DOCX, PDF, Document
+from airflow_provider.client.http.uploads import DOCX, PDF, Document
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError
 from tests.support import values
 

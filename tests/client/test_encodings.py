@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.decoding import BodyDecoder, BodyError
+from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.wire import FailureKind
 from tests.support.service import Raw, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for

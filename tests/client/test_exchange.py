@@ -13,8 +13,8 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.answers import retry_after
 from airflow_provider.client.exchange import Answer, Exchange, Pause, TryAgain
+from airflow_provider.client.responses import retry_after
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call, Failure, FailureKind, HttpResponse

@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import network
+from airflow_provider.client.http import network
 from tests.support.service import Raw, Reply, Service
 from tests.support.values import settings_for
 

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from airflow_provider.bulk.lease import LEASE
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest.lease import LEASE
 from tests.deployment.processes import members
 from tests.deployment.system import Deployment, Run
 from tests.e2e.stage import CONNECTION, DOCUMENTS, TEXTS, Stage

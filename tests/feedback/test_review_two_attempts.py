@@ -21,8 +21,8 @@ from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
-from airflow_provider.review.ledger import Ledger
 from airflow_provider.review.sending import send
+from airflow_provider.review.state import Ledger
 from tests.feedback.desk import Desk, Made, sent
 from tests.support.attempts import StateStore
 

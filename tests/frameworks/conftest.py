@@ -7,7 +7,9 @@ import json
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.triggers import framework, looks, watch
+from airflow_provider.frameworks import snapshots as looks
+from airflow_provider.frameworks import watcher as watch
+from airflow_provider.triggers import framework
 from tests.frameworks.triggerers import SHARES, AssetStore
 from tests.support.jobs import in_our_hands
 

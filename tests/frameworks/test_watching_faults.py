@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider.compat import THERE_ARE_WATCHERS
 from airflow_provider.emulator import Emulator
-from airflow_provider.triggers import looks as looks_module
+from airflow_provider.frameworks import snapshots as looks_module
 from tests.frameworks.triggerers import (
     CONN,
     SHARES,

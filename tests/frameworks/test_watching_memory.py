@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.client import catalogue as catalogue_module
 from airflow_provider.compat import THERE_ARE_WATCHERS
 from airflow_provider.emulator import Emulator
+from airflow_provider.frameworks import catalogue as catalogue_module
+from airflow_provider.frameworks import snapshots as looks_module
+from airflow_provider.frameworks import state as memory_module
+from airflow_provider.frameworks.state import Note, VariableMemory
 from airflow_provider.triggers import framework as trigger_module
-from airflow_provider.triggers import looks as looks_module
-from airflow_provider.triggers import memory as memory_module
-from airflow_provider.triggers.memory import Note, VariableMemory
 from tests.frameworks.triggerers import (
     CONN,
     SHARES,

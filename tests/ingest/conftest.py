@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.bulk import retries as troubles
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.ingest import engine, troubles
+from airflow_provider.ingest import engine
 
 
 @pytest.fixture

@@ -9,8 +9,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import journal
+from airflow_provider.bulk import retries as troubles
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import engine, jobs, journal, layout, sources, troubles
+from airflow_provider.ingest import engine, jobs, layout, sources
 from airflow_provider.ingest.documents import Document
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest

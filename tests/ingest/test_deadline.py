@@ -96,7 +96,7 @@ def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
 ) -> None:
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
     service.fail("get_content", status=503, times=None)
-    monkeypatch.setattr("airflow_provider.ingest.troubles.PATIENCE", 60.0)
+    monkeypatch.setattr("airflow_provider.bulk.retries.PATIENCE", 60.0)
     with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
         attempts.run(ingest(corpus.sources[:3], outcome, timeout=0.5))
     service.clear_faults()

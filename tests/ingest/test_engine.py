@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import journal
+from airflow_provider.bulk.journal import Journal
+from airflow_provider.bulk.lease import Lease
 from airflow_provider.client.models import ContentJob
 from airflow_provider.event_loop import in_thread
-from airflow_provider.ingest import engine, journal
+from airflow_provider.ingest import engine
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.engine import Habits, Ingest
-from airflow_provider.ingest.journal import Journal
-from airflow_provider.ingest.lease import Lease
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 from tests.support.attempts import until

@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
+from airflow_provider.bulk.limiter import Gate
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest.gate import Gate
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
 from tests.support.attempts import Attempts

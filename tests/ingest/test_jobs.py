@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.limiter import Gate
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest import jobs as module
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.gate import Gate
 from airflow_provider.ingest.jobs import JobsUnderWay
-from airflow_provider.triggers.work import JobNews
+from airflow_provider.waiting.kinds import JobNews
 from tests.support.attempts import until
 
 REFUSED = exc.ComplianceRefusedError("403", status=403)

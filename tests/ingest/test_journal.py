@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.bulk import journal as module
+from airflow_provider.bulk.journal import Journal, read, remove, write_manifest
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.ingest import journal as module
 from airflow_provider.ingest.documents import ROW, Document
-from airflow_provider.ingest.journal import Journal, read, remove, write_manifest
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 

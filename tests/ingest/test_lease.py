@@ -13,11 +13,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import journal
+from airflow_provider.bulk.lease import LEASE, Lease
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest import journal
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.lease import LEASE, Lease
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome

@@ -16,8 +16,10 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import journal
+from airflow_provider.bulk import retries as troubles
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import jobs, journal, troubles
+from airflow_provider.ingest import jobs
 from airflow_provider.ingest.layout import own_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
@@ -506,7 +508,7 @@ def test_progress_is_said(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_provider.ingest.progress.SAY_EVERY", 0.2)
+    monkeypatch.setattr("airflow_provider.bulk.progress.SAY_EVERY", 0.2)
     service.configure(jobs="seconds:1")
     caplog.set_level("INFO")
     attempts.run(heard(ingest(corpus.sources, outcome)))

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.ingest.report import Run, render_report
-from airflow_provider.ingest.report_style import CSS, POLICY
-from airflow_provider.ingest.spreads import Spread, Timeline
-from airflow_provider.ingest.tally import MAX_FAILURES, Tally
-from airflow_provider.ingest.wording import duration, link, percent, read_time, size
+from airflow_provider.reports.formatting import duration, link, percent, read_time, size
+from airflow_provider.reports.histograms import Spread, Timeline
+from airflow_provider.reports.ingest import Run, render_report
+from airflow_provider.reports.stats import MAX_FAILURES, Tally
+from airflow_provider.reports.style import CSS, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -475,7 +475,7 @@ def test_numbers_read_well() -> None:
 
 def test_importing_the_report_loads_only_the_standard_library() -> None:
     probe = (
-        "import json, sys; before = set(sys.modules); import airflow_provider.ingest.report; "
+        "import json, sys; before = set(sys.modules); import airflow_provider.reports.ingest; "
         "print(json.dumps(sorted({name.partition('.')[0] for name in set(sys.modules) - before})))"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)

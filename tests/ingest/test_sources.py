@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-from airflow_provider.client.documents import Document as Upload
+from airflow_provider.client.http.uploads import Document as Upload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
 from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve
 from airflow_provider.operators.ingest import chunk

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk.retries import Troubles
 from airflow_provider.exceptions import (
     ComplianceConnectionError,
     ComplianceRefusedError,
     ComplianceServerError,
 )
-from airflow_provider.ingest import troubles
-from airflow_provider.ingest.troubles import Troubles
 
 AS_IT_IS = {name: getattr(troubles, name) for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "PATIENCE")}
 FAULT = ComplianceServerError("The service has a fault.", status=500)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage.failing import Doing, storage_errors
+from airflow_provider.storage.errors import Doing, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import _Sink
 

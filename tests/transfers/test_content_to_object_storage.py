@@ -391,7 +391,7 @@ def test_a_blip_of_the_status_does_not_end_a_transfer(
 def test_a_job_that_is_unknown_for_a_moment_is_transferred(
     service: Emulator, attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider.triggers.polling.UNKNOWN_SECONDS", 30.0, raising=False)
+    monkeypatch.setattr("airflow_provider.waiting.rules.UNKNOWN_SECONDS", 30.0, raising=False)
     uuid = completed(service)
     service.fail("get_statuses", body=[])
     service.fail("get_status", status=404)

@@ -18,11 +18,13 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
-from airflow_provider.triggers import base, here, waiting
+from airflow_provider.triggers import base
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.here import wait_here
-from airflow_provider.triggers.waiting import Deadline
-from airflow_provider.triggers.work import JOBS
+from airflow_provider.waiting import results as waiting
+from airflow_provider.waiting import worker as here
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.results import Deadline
+from airflow_provider.waiting.worker import wait_here
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import completed, running
 

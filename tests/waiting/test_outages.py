@@ -18,12 +18,12 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from airflow_provider.triggers import polling
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.here import wait_here
-from airflow_provider.triggers.polling import PollState
-from airflow_provider.triggers.work import ASSESSMENTS, JOBS
+from airflow_provider.waiting import rules as polling
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+from airflow_provider.waiting.rules import PollState
+from airflow_provider.waiting.worker import wait_here
 from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, until
 from tests.support.jobs import completed, running
 

@@ -18,7 +18,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
-from airflow_provider.triggers import polling
+from airflow_provider.waiting import rules as polling
 from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.signals import signalled_when, until
 from tests.support.values import PDF

@@ -14,11 +14,11 @@ import pytest
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers import base
-from airflow_provider.triggers import poller as poller_module
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.triggers.waiting import next_look
-from airflow_provider.triggers.work import JOBS
+from airflow_provider.waiting import poller as poller_module
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.results import next_look
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
 

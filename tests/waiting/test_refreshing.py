@@ -11,9 +11,9 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceRefreshContentOperator, ComplianceSubmitUrlOperator
-from airflow_provider.triggers import polling
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.polling import RefreshCheck, is_new_result
+from airflow_provider.waiting import rules as polling
+from airflow_provider.waiting.rules import RefreshCheck, is_new_result
 from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed
 

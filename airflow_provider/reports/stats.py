@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.ingest.spreads import DURATION_EDGES, SIZE_EDGES, Spread, Timeline
-from airflow_provider.ingest.wording import read_number, read_time, tidy
+from airflow_provider.reports.formatting import read_number, read_time, tidy
+from airflow_provider.reports.histograms import DURATION_EDGES, SIZE_EDGES, Spread, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

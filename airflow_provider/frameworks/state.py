@@ -6,8 +6,8 @@ import time
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
-from airflow_provider.client.catalogue import Catalogue
 from airflow_provider.compat import get_variable, read_state, set_variable, write_state
+from airflow_provider.frameworks.catalogue import Catalogue
 
 
 @dataclass(frozen=True)

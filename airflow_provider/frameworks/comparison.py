@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from airflow_provider.client.catalogue import FIELDS, SHORT, Catalogue, Entry, short
+from airflow_provider.frameworks.catalogue import FIELDS, SHORT, Catalogue, Entry, short
 
 NAMED = 5  # names of each kind in a summary
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceSupersededError
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.files import put_now
 from airflow_provider.storage.locations import Location
 

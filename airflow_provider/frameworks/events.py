@@ -10,8 +10,8 @@ from os.path import commonprefix
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from airflow_provider.client.catalogue import Catalogue, Entry
-    from airflow_provider.client.comparison import Change, Difference, Kind
+    from airflow_provider.frameworks.catalogue import Catalogue, Entry
+    from airflow_provider.frameworks.comparison import Change, Difference, Kind
 
 TEXT_SHOWN = 200  # characters of each text
 LEAD = 40  # characters of a long text to show before the first difference

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from airflow_provider.ingest.wording import count, documents, duration, moment
+from airflow_provider.reports.formatting import count, documents, duration, moment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_provider.ingest.spreads import Spread
+    from airflow_provider.reports.histograms import Spread
 
     Tiers = Sequence[Collection[float]]
 

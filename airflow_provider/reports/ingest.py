@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.ingest import sections
-from airflow_provider.ingest.report_style import CSS, POLICY
-from airflow_provider.ingest.tally import Tally
-from airflow_provider.ingest.wording import (
+from airflow_provider.reports import sections
+from airflow_provider.reports.formatting import (
     count,
     documents,
     duration,
@@ -20,6 +18,8 @@ from airflow_provider.ingest.wording import (
     size,
     tidy,
 )
+from airflow_provider.reports.stats import Tally
+from airflow_provider.reports.style import CSS, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

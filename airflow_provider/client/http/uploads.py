@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Protocol, TypeAlias, cast, runtime_checkable
 
-from airflow_provider.client.files import CHUNK, Source, explained, open_regular
+from airflow_provider.client.http.files import CHUNK, Source, explained, open_regular
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
 
 PDF = "application/pdf"

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from typing import ParamSpec, TypeVar
 
-from airflow_provider.client.documents import Document
-from airflow_provider.client.files import CHUNK
+from airflow_provider.client.http.files import CHUNK
+from airflow_provider.client.http.uploads import Document
 from airflow_provider.client.wire import Body
 from airflow_provider.exceptions import ComplianceReadError
 

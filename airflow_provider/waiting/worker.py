@@ -8,20 +8,20 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.triggers import polling
-from airflow_provider.triggers.polling import (
+from airflow_provider.waiting import rules as polling
+from airflow_provider.waiting.results import FINAL, SAY_EVERY, UNKNOWN, Deadline, Ending, Record
+from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
     have_credentials_worked,
     is_refusal,
     may_cancel,
 )
-from airflow_provider.triggers.waiting import FINAL, SAY_EVERY, UNKNOWN, Deadline, Ending, Record
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.triggers.polling import Sighting
-    from airflow_provider.triggers.work import Work
+    from airflow_provider.waiting.kinds import Work
+    from airflow_provider.waiting.rules import Sighting
 
 
 class WorkerWait:

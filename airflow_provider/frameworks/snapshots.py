@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.client.catalogue import Catalogue
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError
+from airflow_provider.frameworks.catalogue import Catalogue
 from airflow_provider.hooks.compliance import ComplianceHook
 
 if TYPE_CHECKING:

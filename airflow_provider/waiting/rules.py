@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
-from airflow_provider.triggers.waiting import FINAL, UNKNOWN, Record, may_pass, next_look
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, may_pass, next_look
 
 OUTAGE_SECONDS = 900.0  # for so long a wait outlasts refusals, such as a 403
 LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two polls that fail, unless `poll_interval` is longer

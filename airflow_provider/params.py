@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.failing import without_retries
+from airflow_provider.hooks.errors import without_retries
 
 
 def items_of(given: Any, what: str) -> list[Any]:
@@ -104,7 +104,7 @@ def json_or_file_of(given: Any, what: str) -> Any:
     value = optional(given)
     if not isinstance(value, str) or value.startswith(("{", "[")):
         return json_of(value, what)
-    from airflow_provider.storage.failing import storage_errors
+    from airflow_provider.storage.errors import storage_errors
     from airflow_provider.storage.locations import Location
 
     location = Location(value)

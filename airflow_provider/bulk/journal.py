@@ -15,10 +15,10 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
+from airflow_provider.bulk.lease import Lease
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.layout import MANIFEST
-from airflow_provider.ingest.lease import Lease
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 

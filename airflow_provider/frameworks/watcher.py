@@ -8,11 +8,11 @@ import time
 from typing import Any
 from uuid import uuid4
 
-from airflow_provider.client.catalogue import NOTHING, Catalogue
-from airflow_provider.client.comparison import compare
-from airflow_provider.triggers.change_event import change_id, payload
-from airflow_provider.triggers.looks import Look, Trouble
-from airflow_provider.triggers.memory import Memory, Note
+from airflow_provider.frameworks.catalogue import NOTHING, Catalogue
+from airflow_provider.frameworks.comparison import compare
+from airflow_provider.frameworks.events import change_id, payload
+from airflow_provider.frameworks.snapshots import Look, Trouble
+from airflow_provider.frameworks.state import Memory, Note
 
 log = logging.getLogger(__name__)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from airflow_provider.ingest.charts import draw, share_bar, spread_histogram, time_histogram
-from airflow_provider.ingest.spreads import DURATION_TICKS, SIZE_TICKS
-from airflow_provider.ingest.tally import OUTCOMES
-from airflow_provider.ingest.wording import count, documents, duration, escape, link, percent, size
+from airflow_provider.reports.charts import draw, share_bar, spread_histogram, time_histogram
+from airflow_provider.reports.formatting import count, documents, duration, escape, link, percent, size
+from airflow_provider.reports.histograms import DURATION_TICKS, SIZE_TICKS
+from airflow_provider.reports.stats import OUTCOMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_provider.ingest.tally import Failure, Named, Tally
+    from airflow_provider.reports.stats import Failure, Named, Tally
 
 MOST_REASONS = 12
 

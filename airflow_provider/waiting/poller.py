@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.triggers.polling import (
+from airflow_provider.waiting.results import FINAL, LAST_POLL_SECONDS, SAY_EVERY, UNKNOWN, Record
+from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
     have_credentials_worked,
     is_refusal,
 )
-from airflow_provider.triggers.waiting import FINAL, LAST_POLL_SECONDS, SAY_EVERY, UNKNOWN, Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.triggers.polling import Sighting
-    from airflow_provider.triggers.work import Work
+    from airflow_provider.waiting.kinds import Work
+    from airflow_provider.waiting.rules import Sighting
 
 log = logging.getLogger(__name__)
 

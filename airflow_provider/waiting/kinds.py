@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
-from airflow_provider.triggers.polling import Sighting
-from airflow_provider.triggers.waiting import UNKNOWN, Record, may_pass
+from airflow_provider.waiting.results import UNKNOWN, Record, may_pass
+from airflow_provider.waiting.rules import Sighting
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

@@ -12,7 +12,7 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import SKIPPED, Document
 from airflow_provider.ingest.layout import OWN
 from airflow_provider.ingest.sources import fingerprint
-from airflow_provider.storage.failing import storage_errors
+from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes

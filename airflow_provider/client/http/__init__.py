@@ -1,0 +1,1 @@
+"""How bytes travel: bodies, files, proxies, certificates, timeouts."""

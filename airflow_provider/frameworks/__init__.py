@@ -1,0 +1,1 @@
+"""The catalogue of compliance frameworks: snapshots, differences, the watcher."""

@@ -1,0 +1,1 @@
+"""Waiting for jobs and assessments: one poller, in the triggerer or in a worker."""
