@@ -10,20 +10,20 @@ from airflow.triggers.base import BaseTrigger
 from airflow_provider.exceptions import ComplianceConfigError
 
 # Airflow 3.0 brings watchers of assets. Not needed when 3.0 is the oldest supported version.
-THERE_ARE_WATCHERS = hasattr(base, "BaseEventTrigger")
-if TYPE_CHECKING or THERE_ARE_WATCHERS:
+HAS_ASSET_WATCHERS = hasattr(base, "BaseEventTrigger")
+if TYPE_CHECKING or HAS_ASSET_WATCHERS:
     from airflow.triggers.base import BaseEventTrigger as BaseEventTrigger
 else:
     BaseEventTrigger = BaseTrigger
 
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
-TRIGGERS_ARE_TOLD_OF_KILLS = hasattr(BaseTrigger, "on_kill")
+TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 
 # Airflow 3.3 keeps state of a task over its attempts. Not needed when 3.3 is the oldest supported version.
-HAS_TASK_STATE_STORE = TRIGGERS_ARE_TOLD_OF_KILLS
+HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
 
-def name_mapped_task(task: Any, context: Any) -> None:
+def apply_map_index_template(task: Any, context: Any) -> None:
     """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got.
 
     Airflow 3.0 makes the name of the task as it was before its templates were rendered, which fails where a

@@ -18,7 +18,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-PATIENCE = (
+CANCEL_GRACE_SECONDS = (
     20.0  # seconds for cancelled work to tidy up; Airflow kills a task some time after it asked it to end
 )
 
@@ -71,7 +71,7 @@ class EventLoop:
         if is_first and loop and work and not self._over.is_set():  # once: it is tidying up
             with suppress(RuntimeError):  # it has just come to its end
                 loop.call_soon_threadsafe(work.cancel)
-        self._over.wait(PATIENCE)
+        self._over.wait(CANCEL_GRACE_SECONDS)
 
     def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
         async def main() -> T:

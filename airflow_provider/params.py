@@ -10,10 +10,10 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 
 
-def items_of(given: Any, what: str) -> list[Any]:
+def as_list(given: Any, what: str) -> list[Any]:
     """Return what was given, one or many, as a list.
 
     A list that went through a template is a text again, where templates do not render native objects.
@@ -21,14 +21,14 @@ def items_of(given: Any, what: str) -> list[Any]:
     :param what: what one of them is, for the error
     """
     if given is None:
-        raise without_retries(
+        raise as_non_retryable(
             ComplianceInputError(f"There is no {what}: the task that should give it has returned nothing.")
         )
     if isinstance(given, str) and given.strip().startswith("["):
         try:
             return list(ast.literal_eval(given.strip()))
         except (ValueError, SyntaxError):
-            raise without_retries(ComplianceInputError(f"{given[:200]!r} is no list of {what}s.")) from None
+            raise as_non_retryable(ComplianceInputError(f"{given[:200]!r} is no list of {what}s.")) from None
     if isinstance(given, str):
         return [given]
     if isinstance(given, Sequence):
@@ -36,24 +36,24 @@ def items_of(given: Any, what: str) -> list[Any]:
     return list(given) if isinstance(given, Iterable) else [given]
 
 
-def texts_of(given: Any, what: str) -> list[str]:
+def as_str_list(given: Any, what: str) -> list[str]:
     """Return the texts that were given, one or many, without doubles and in their order."""
-    found = items_of(given, what)
+    found = as_list(given, what)
     if not all(isinstance(each, str) and each.strip() for each in found):
-        raise without_retries(ComplianceInputError(f"{given!r} has something in it that is no {what}."))
+        raise as_non_retryable(ComplianceInputError(f"{given!r} has something in it that is no {what}."))
     return list(dict.fromkeys(each.strip() for each in found))
 
 
-def ids_of(given: Any, what: str) -> list[str]:
+def as_ids(given: Any, what: str) -> list[str]:
     """Return the ids that were given, one or many, as texts: a service may count, or draw random letters."""
-    return texts_of([str(each) if type(each) is int else each for each in items_of(given, what)], what)
+    return as_str_list([str(each) if type(each) is int else each for each in as_list(given, what)], what)
 
 
 def id_of(given: Any, what: str) -> str:
     """Return the one id that was given, as a text."""
-    found = ids_of(given, what)
+    found = as_ids(given, what)
     if len(found) != 1:
-        raise without_retries(ComplianceInputError(f"One {what} is expected, not {len(found)}."))
+        raise as_non_retryable(ComplianceInputError(f"One {what} is expected, not {len(found)}."))
     return found[0]
 
 
@@ -62,20 +62,20 @@ def is_many(given: Any) -> bool:
     return given.strip().startswith("[") if isinstance(given, str) else isinstance(given, Iterable)
 
 
-def json_of(given: Any, what: str) -> Any:
+def as_json(given: Any, what: str) -> Any:
     """Return what was given as plain JSON values, also what the outputs of mapped tasks have in it.
 
     A text is taken for JSON, as a template gives it where it does not render native objects.
     """
     if optional(given) is None:
-        raise without_retries(
+        raise as_non_retryable(
             ComplianceInputError(f"Nothing was given as {what}: the task that should has returned nothing.")
         )
     plain = _plain(_parsed(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(plain, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise without_retries(
+        raise as_non_retryable(
             ComplianceInputError(f"What is given as {what} is not JSON: {error}.")
         ) from None
     return plain
@@ -96,14 +96,14 @@ def optional(given: Any) -> Any:
     return given
 
 
-def json_or_file_of(given: Any, what: str) -> Any:
+def as_json_or_file(given: Any, what: str) -> Any:
     """Return the JSON that was given: as it is, as a text, or as the address of a file in object storage.
 
     :param what: what it is, for the error
     """
     value = optional(given)
     if not isinstance(value, str) or value.startswith(("{", "[")):
-        return json_of(value, what)
+        return as_json(value, what)
     from airflow_provider.storage.errors import storage_errors
     from airflow_provider.storage.locations import Location
 
@@ -120,7 +120,7 @@ def _parsed(text: str, what: str) -> Any:
     try:
         return ast.literal_eval(text)  # what a template makes of an object, where it renders no native ones
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise without_retries(
+        raise as_non_retryable(
             ComplianceInputError(
                 f"What is given as {what} is a text that is not JSON: give a dict or a list, or the output "
                 "of a task. In a template, write {{ ... | tojson }}."

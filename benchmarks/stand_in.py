@@ -11,7 +11,7 @@ from aiohttp import web
 
 CHUNK = b"All work and no play makes a dull text. " * 6554  # about 256 KiB
 FOLDER = web.AppKey("folder", Path)
-SMALL = 4000  # bytes, about a page
+SINGLE_PUT_BYTES = 4000  # bytes, about a page
 
 
 async def token(request: web.Request) -> web.Response:
@@ -37,7 +37,7 @@ async def give(request: web.Request) -> web.StreamResponse:
     uuid = request.match_info["uuid"]
     kind = {"Content-Type": "text/plain; charset=utf-8"}
     if uuid.startswith("small"):
-        return web.Response(body=CHUNK[:SMALL], headers=kind)
+        return web.Response(body=CHUNK[:SINGLE_PUT_BYTES], headers=kind)
     file = request.app[FOLDER] / uuid
     if not file.exists():
         with file.open("wb") as sink:

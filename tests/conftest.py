@@ -16,7 +16,7 @@ import pytest
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import forget_all
+from airflow_provider.client.sharing import reset_shared_state
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
@@ -26,7 +26,7 @@ from tests.support.values import settings_for
 @pytest.fixture(autouse=True)
 def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let no test see another's secrets, nor this machine's proxies and authorities."""
-    forget_all()
+    reset_shared_state()
     for name in (
         "HTTP_PROXY",
         "HTTPS_PROXY",

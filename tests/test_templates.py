@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.params import as_seconds, texts_of
+from airflow_provider.params import as_seconds, as_str_list
 
 
 class MappedOutputs(Sequence[Any]):
@@ -29,7 +29,7 @@ class MappedOutputs(Sequence[Any]):
 
 def test_outputs_of_a_mapped_task_are_one_request() -> None:
     outputs = MappedOutputs("b", "a", "b")
-    assert texts_of(outputs, "uuid") == ["b", "a"]
+    assert as_str_list(outputs, "uuid") == ["b", "a"]
     assert outputs.accesses == [slice(None)]
 
 

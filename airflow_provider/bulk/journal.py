@@ -25,7 +25,7 @@ from airflow_provider.storage.locations import Location
 log = logging.getLogger(__name__)
 
 SEGMENT = "journal-"
-READ_AGAIN = 3  # times, if segments vanish while they are read
+MAX_REREADS = 3  # times, if segments vanish while they are read
 
 
 class Journal:
@@ -47,7 +47,7 @@ class Journal:
         self._waiting: list[asyncio.Future[None]] = []
         self._news = asyncio.Event()
 
-    def note(self, document: Document) -> asyncio.Future[None]:
+    def append(self, document: Document) -> asyncio.Future[None]:
         """Take a record; what is returned is done when it is in the store."""
         self._at = max(time.time(), self._at + 1e-6)
         self._records.append(document.record() | {"at": self._at})
@@ -56,7 +56,7 @@ class Journal:
         self._news.set()
         return written
 
-    async def keep(self) -> None:
+    async def run_writer(self) -> None:
         """Write what is noted, for ever; an error of the store comes out here."""
         while True:
             await self._news.wait()
@@ -97,7 +97,7 @@ def read(folder: Location) -> tuple[dict[str, Document], float]:
     It is the manifest if there is one, then the journal, which is always younger.
     """
     contents, are_all = _contents(folder)
-    for _ in range(READ_AGAIN):
+    for _ in range(MAX_REREADS):
         if are_all:
             break
         # Another attempt has just put the manifest in place of the journal.

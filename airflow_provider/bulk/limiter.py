@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 
-class Gate:
+class AdaptiveLimiter:
     """Lets so many through at a time: half as many after a 429, and one more after each round without one.
 
     :param most: never more than that
@@ -24,7 +24,7 @@ class Gate:
         self._left = asyncio.Event()
 
     @asynccontextmanager
-    async def passage(self) -> AsyncIterator[None]:
+    async def slot(self) -> AsyncIterator[None]:
         """Go through with one request."""
         while self.inside >= int(self.limit):
             self._left.clear()

@@ -8,8 +8,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-SAY_EVERY = 10.0  # seconds between two lines
-DRAW_EVERY = 0.2
+LOG_INTERVAL_SECONDS = 10.0  # seconds between two lines
+DRAW_INTERVAL_SECONDS = 0.2
 WIDTH = 30
 
 
@@ -47,12 +47,12 @@ class Progress:
         self._since = time.monotonic()
         self._done_before = counts.done
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Go on saying it."""
         watched = sys.stderr.isatty()
         try:
             while True:
-                await asyncio.sleep(DRAW_EVERY if watched else SAY_EVERY)
+                await asyncio.sleep(DRAW_INTERVAL_SECONDS if watched else LOG_INTERVAL_SECONDS)
                 if watched:
                     self._draw()
                 else:

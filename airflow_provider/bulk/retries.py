@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from airflow_provider.exceptions import ComplianceError
 
 TRIES = 3  # so often a document meets passing faults until it counts as failed, if others get on
-PATIENCE = 300.0  # seconds that it is tried again where that can't be seen, because no others are left
+OUTAGE_RETRY_SECONDS = 300.0  # where no other documents are left to compare with
 # Seconds; few tries, because each submit that was answered by a fault may have been taken.
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 120.0
 MANY = 4  # documents, at least
@@ -34,7 +34,7 @@ class _Step:
     held_until: float = 0.0
 
 
-class Troubles:
+class RetryTracker:
     """Knows which documents are in trouble, and when others last got on with the same step.
 
     :param concurrency: how many documents are worked on at a time
@@ -46,7 +46,7 @@ class Troubles:
         self._of: dict[tuple[Hashable, str], _Trouble] = {}
         self._steps: dict[Hashable, _Step] = {}
 
-    def over(self, step: Hashable, source: str, began: float) -> None:
+    def record_success(self, step: Hashable, source: str, began: float) -> None:
         """Take note that a step which began at that time went well."""
         self._of.pop((step, source), None)
         state = self._state(step)
@@ -66,11 +66,11 @@ class Troubles:
         """Whether the service has ever done what it was asked to, in this process."""
         return any(each.went_well_at is not None for each in self._steps.values())
 
-    def held(self, step: Hashable) -> float:
+    def hold_seconds(self, step: Hashable) -> float:
         """Return for how many seconds no document should try a step, because all are refused."""
         return max(0.0, self._state(step).held_until - self._clock())
 
-    def pause(self, step: Hashable, source: str, error: ComplianceError) -> float | None:
+    def next_delay(self, step: Hashable, source: str, error: ComplianceError) -> float | None:
         """Return in how many seconds to try again, or None to give the document up.
 
         Where many documents in a row meet faults, it is not their fault: that ends the attempt. The error is
@@ -93,7 +93,7 @@ class Troubles:
         elif are_many:
             self._hold(state, now)
         others_get_on = state.went_well_at is not None and state.went_well_at > trouble.since
-        if trouble.count >= TRIES and (others_get_on or now - trouble.since >= PATIENCE):
+        if trouble.count >= TRIES and (others_get_on or now - trouble.since >= OUTAGE_RETRY_SECONDS):
             # Only where others get on is it this document that is refused, for good.
             error.transient = error.transient or not others_get_on
             return None

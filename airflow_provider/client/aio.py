@@ -14,7 +14,7 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as plans
+from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.files import CHUNK, write_all
@@ -24,10 +24,10 @@ from airflow_provider.client.http.uploads import Document, FileSource
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
+from airflow_provider.client.sharing import SharedState, bind_to_process, get_shared_state, leave_to_parent
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
-    ERROR_BODY,
+    ERROR_BODY_BYTES,
     Body,
     Call,
     Failure,
@@ -82,10 +82,10 @@ class AsyncComplianceClient:
     """
 
     def __init__(
-        self, settings: Settings, *, shared: Shared | None = None, translate: Translate = dict
+        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
     ) -> None:
         self.settings = settings
-        self._shared = shared or shared_by(settings)
+        self._shared = shared or get_shared_state(settings)
         self._translate = translate
         self._session: aiohttp.ClientSession | None = None
         self._proxy_for = cache(proxy_for)  # looks through the whole environment
@@ -152,7 +152,7 @@ class AsyncComplianceClient:
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
-        return await self.follow(plans.get_statuses(uuids, self._shared.batch))
+        return await self.run_flow(flows.get_statuses(uuids, self._shared.batch))
 
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
@@ -176,9 +176,9 @@ class AsyncComplianceClient:
         async with self._open(call) as (value, _):
             return value
 
-    async def follow(self, plan: plans.Plan[T]) -> T:
+    async def run_flow(self, flow: flows.Flow[T]) -> T:
         """Carry out an operation of several calls."""
-        step: Callable[[Any], Call[Any]] = plan.send
+        step: Callable[[Any], Call[Any]] = flow.send
         result: Any = None
         while True:
             try:
@@ -186,9 +186,9 @@ class AsyncComplianceClient:
             except StopIteration as end:
                 return cast("T", end.value)
             try:
-                step, result = plan.send, await self.run(call)
+                step, result = flow.send, await self.run(call)
             except ComplianceError as error:
-                step, result = plan.throw, error
+                step, result = flow.throw, error
 
     async def __aenter__(self) -> AsyncComplianceClient:
         # Reading the trusted authorities takes tens of milliseconds: not on the event loop.
@@ -214,7 +214,7 @@ class AsyncComplianceClient:
     @asynccontextmanager
     async def _open(self, call: Call[T]) -> AsyncIterator[tuple[T, AsyncIterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
+        exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
         while True:
             await asyncio.sleep(exchange.delay())
             token = await self._token(exchange.refused_token) if call.authorized else None
@@ -227,19 +227,21 @@ class AsyncComplianceClient:
                         return
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
-        desk = self._shared.tokens
+        provider = self._shared.tokens
         while True:
-            asked = desk.ask(refused)
-            if isinstance(asked, AccessToken):
-                return asked
-            if asked.leads:
-                with desk.leading(asked):
-                    return await self.follow(desk.cache.renewal())
+            acquired = provider.acquire(refused)
+            if isinstance(acquired, AccessToken):
+                return acquired
+            if acquired.is_leader:
+                with provider.refreshing(acquired):
+                    return await self.run_flow(provider.cache.renewal())
             try:
-                if token := await asyncio.wait_for(asyncio.wrap_future(asked.landed), self._shared.patience):
+                if token := await asyncio.wait_for(
+                    asyncio.wrap_future(acquired.future), self._shared.patience
+                ):
                     return token
             except TimeoutError:
-                desk.give_up(asked)
+                provider.abandon(acquired)
 
     async def _send(
         self, request: HttpRequest, call: Call[Any], stack: AsyncExitStack
@@ -272,8 +274,8 @@ class AsyncComplianceClient:
         good, content = 200 <= response.status < 300, bytearray()
         pieces = _nothing()
         try:
-            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY)
-            if good and call.streamed:
+            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY_BYTES)
+            if good and call.stream:
                 pieces = _pieces(response, decoder, seconds)
             elif call.method != "HEAD":
                 async with asyncio.timeout(seconds):

@@ -53,7 +53,7 @@ TEXT = 256 * 1024**2
 
 def submit_file(file: Body) -> Call[ContentJob]:
     """Submit a document; `file` is its multipart form."""
-    return Call("POST", f"{CONTENT}/file", body=file, returns=read_accepted_job)
+    return Call("POST", f"{CONTENT}/file", body=file, parse=read_accepted_job)
 
 
 def submit_url(url: str) -> Call[ContentJob]:
@@ -64,7 +64,7 @@ def submit_url(url: str) -> Call[ContentJob]:
             f"{url[:200]!r} is not a valid URL: it must begin with http:// or https:// and a host, without "
             "control characters."
         )
-    return Call("POST", f"{CONTENT}/url", json={"url": url}, returns=read_accepted_job)
+    return Call("POST", f"{CONTENT}/url", json={"url": url}, parse=read_accepted_job)
 
 
 def get_status(uuid: str) -> Call[ContentJob]:
@@ -76,7 +76,9 @@ def get_status(uuid: str) -> Call[ContentJob]:
         check_same_job(record, uuid, response)
         return as_job(record, uuid=uuid, status=JobStatus.COMPLETED if is_completed else None)
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/status", returns=job, returned=SEE_OTHER, repeatable=True)
+    return Call(
+        "GET", f"{CONTENT}/{_segment(uuid)}/status", parse=job, ok_statuses=SEE_OTHER, idempotent=True
+    )
 
 
 def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
@@ -92,8 +94,8 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
         "POST",
         f"{CONTENT}/status/batch",
         json={"uuids": asked},
-        returns=jobs,
-        repeatable=True,
+        parse=jobs,
+        idempotent=True,
         limit=max(BATCH_AT_LEAST, PER_JOB * len(asked)),
     )
 
@@ -105,18 +107,18 @@ def get_content(uuid: str) -> Call[str]:
         stream = TextStream.of(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", returns=text, repeatable=True, limit=TEXT)
+    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT)
 
 
 def stream_content(uuid: str) -> Call[TextStream]:
     """Get the extracted text piece by piece."""
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, returns=TextStream.of, repeatable=True, streamed=True, limit=None)
+    return Call("GET", path, parse=TextStream.of, idempotent=True, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
     """Cancel a job and delete it."""
-    return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", returns=read_nothing, repeatable=True)
+    return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", parse=read_nothing, idempotent=True)
 
 
 def refresh(uuid: str) -> Call[ContentJob]:
@@ -125,7 +127,7 @@ def refresh(uuid: str) -> Call[ContentJob]:
     def job(response: HttpResponse) -> ContentJob:
         return as_job(read_object(response, strict=False), uuid=uuid)
 
-    return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", returns=job)
+    return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", parse=job)
 
 
 def list_frameworks() -> Call[list[Framework]]:
@@ -134,7 +136,7 @@ def list_frameworks() -> Call[list[Framework]]:
     def frameworks(response: HttpResponse) -> list[Framework]:
         return read_models(response, Framework)
 
-    return Call("GET", FRAMEWORKS, returns=frameworks, repeatable=True, limit=LISTS)
+    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LISTS)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
@@ -144,7 +146,7 @@ def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
         return read_models(response, Criterion)
 
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, returns=criteria, repeatable=True, limit=LISTS)
+    return Call("GET", path, parse=criteria, idempotent=True, limit=LISTS)
 
 
 def submit_feedback(
@@ -169,13 +171,13 @@ def submit_feedback(
             known = ", ".join(FeedbackCategory)
             raise ComplianceInputError(f"categoryFeedback must be one of {known}, not {category_feedback!r}.")
         payload["categoryFeedback"] = str(category_feedback)
-    return Call("POST", FEEDBACK, json=payload, returns=read_nothing)
+    return Call("POST", FEEDBACK, json=payload, parse=read_nothing)
 
 
 def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
     """Get the service's information about itself."""
     hint = _wrong_path("application_info")
-    return Call("GET", paths.application_info, returns=read_object, repeatable=True, refusal=hint)
+    return Call("GET", paths.application_info, parse=read_object, idempotent=True, map_error=hint)
 
 
 def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
@@ -189,7 +191,7 @@ def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dic
     def assessment(response: HttpResponse) -> Assessment:
         return read_accepted_assessment(response, translate)
 
-    return Call("POST", paths.assessment_submit, json=payload, returns=assessment, refusal=hint)
+    return Call("POST", paths.assessment_submit, json=payload, parse=assessment, map_error=hint)
 
 
 def get_assessment(
@@ -205,21 +207,21 @@ def get_assessment(
 
     path = _assessment_path(paths.assessment_status, assessment_id)
     hint = _wrong_path("assessment_status", assessment_id)
-    return Call("GET", path, returns=assessment, returned=SEE_OTHER, repeatable=True, refusal=hint)
+    return Call("GET", path, parse=assessment, ok_statuses=SEE_OTHER, idempotent=True, map_error=hint)
 
 
 def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[Any]:
     """Get the results of an assessment, as JSON."""
     path = _assessment_path(paths.assessment_results, assessment_id)
     hint = _wrong_path("assessment_results", assessment_id)
-    return Call("GET", path, returns=HttpResponse.json, repeatable=True, refusal=hint, limit=LISTS)
+    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LISTS)
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
     """Cancel an assessment."""
     path = _assessment_path(paths.assessment_cancel, assessment_id)
     hint = _wrong_path("assessment_cancel", assessment_id)
-    return Call("DELETE", path, returns=read_nothing, repeatable=True, refusal=hint)
+    return Call("DELETE", path, parse=read_nothing, idempotent=True, map_error=hint)
 
 
 def request(
@@ -230,7 +232,7 @@ def request(
     json: Any = None,
     data: bytes | None = None,
     headers: Mapping[str, str] | None = None,
-    repeatable: bool | None = None,
+    idempotent: bool | None = None,
 ) -> Call[HttpResponse]:
     """Make any other call of the service; redirects are returned, error answers raise."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method):
@@ -260,13 +262,13 @@ def request(
         json=json,
         body=data,
         headers=headers or {},
-        returns=lambda response: response,
-        returned=frozenset(range(300, 400)),
-        takes_pages=True,
+        parse=lambda response: response,
+        ok_statuses=frozenset(range(300, 400)),
+        allow_html=True,
         limit=LISTS,
-        repeatable=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
-        if repeatable is None
-        else repeatable,
+        idempotent=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
+        if idempotent is None
+        else idempotent,
     )
 
 
@@ -290,7 +292,7 @@ def _wrong_path(
 ) -> Callable[[HttpResponse], ComplianceError | None]:
     """Say for a 404 or 405 that the path is a guess of ours, and where to replace it."""
 
-    def refusal(response: HttpResponse) -> ComplianceError | None:
+    def map_error(response: HttpResponse) -> ComplianceError | None:
         if response.status not in (404, 405):
             return None
         kind = ComplianceNotFoundError if response.status == 404 else ComplianceRefusedError
@@ -305,4 +307,4 @@ def _wrong_path(
             status=response.status,
         )
 
-    return refusal
+    return map_error

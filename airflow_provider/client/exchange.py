@@ -16,11 +16,11 @@ from airflow_provider import __version__
 from airflow_provider.client.http.bodies import ACCEPTED
 from airflow_provider.client.http.messages import mask
 from airflow_provider.client.responses import (
-    excerpt,
-    phrase,
+    body_excerpt,
+    error_message,
     proxy_hint,
+    reason_phrase,
     retry_after,
-    said,
 )
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
@@ -54,12 +54,12 @@ class Answer(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class TryAgain:
+class Retry:
     """The call has to be sent once more, after `Exchange.delay()`."""
 
 
 @dataclass(slots=True)
-class Pause:
+class ThrottlePause:
     """Until when nothing is sent to the service, because it asked to; shared by all that talk to it."""
 
     until: float = 0.0
@@ -85,10 +85,10 @@ class Exchange(Generic[T]):
 
     call: Call[T]
     settings: Settings
-    pause: Pause
+    pause: ThrottlePause
     has_worked: bool = False
     clock: Callable[[], float] = time.monotonic
-    dice: Callable[[], float] = random.random
+    jitter: Callable[[], float] = random.random
     refused_token: AccessToken | None = field(default=None, init=False)
     _token: AccessToken | None = field(default=None, init=False)
     _repeats: int = field(default=0, init=False)
@@ -110,7 +110,7 @@ class Exchange(Generic[T]):
                     retry_after=paused,
                 )
             # A crowd that waits for the same moment should not come back at the same moment.
-            start = max(start, self.pause.until + self.dice() * min(1.0, paused))
+            start = max(start, self.pause.until + self.jitter() * min(1.0, paused))
         return max(0.0, start - now)
 
     def next_request(self, token: AccessToken | None) -> HttpRequest:
@@ -144,11 +144,11 @@ class Exchange(Generic[T]):
         """Where the call goes."""
         return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
 
-    def judge(self, outcome: HttpResponse | Failure) -> Answer[T] | TryAgain:
+    def judge(self, outcome: HttpResponse | Failure) -> Answer[T] | Retry:
         """Say what came of the last request: its value, once more, or an error."""
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
-        if 200 <= outcome.status < 300 or outcome.status in self.call.returned:
+        if 200 <= outcome.status < 300 or outcome.status in self.call.ok_statuses:
             return self._after_success(outcome)
         response = self._without_secrets(outcome)
         status, wait = response.status, retry_after(response)
@@ -163,13 +163,13 @@ class Exchange(Generic[T]):
                 return self._after_server_error(response)
             case 404 if self.call.method == "DELETE" and self._broke:
                 # The attempt that broke had arrived after all.
-                return Answer(self.call.returns(outcome))
+                return Answer(self.call.parse(outcome))
             case _ if status < 400:
                 return self._after_odd_answer(self._redirected(response))
-        error = self.call.refusal(response) or self._refused(response)
+        error = self.call.map_error(response) or self._refused(response)
         if not error.transient:
             raise error
-        return self._repeat(f"{status} {phrase(status)}", error)
+        return self._repeat(f"{status} {reason_phrase(status)}", error)
 
     def broken(self, failure: Failure) -> ComplianceError:
         """Say that the body of a good answer broke off, when part of it has been passed on already."""
@@ -187,29 +187,29 @@ class Exchange(Generic[T]):
         setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
         return f"{setting} of {self.settings.name}"
 
-    def _after_success(self, response: HttpResponse) -> Answer[T] | TryAgain:
+    def _after_success(self, response: HttpResponse) -> Answer[T] | Retry:
         try:
-            if response.is_page and response.status < 300 and not self.call.takes_pages:
+            if response.is_page and response.status < 300 and not self.call.allow_html:
                 raise ComplianceProtocolError(
                     f"An HTML page came from {response.url}: that is a proxy or a login page, not the "
                     f"service. Check {self._address}."
                 )
-            return Answer(self.call.returns(response))
+            return Answer(self.call.parse(response))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
             return self._after_odd_answer(error, may_be_cut=not response.has_marked_end)
 
-    def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> TryAgain:
+    def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> Retry:
         """Go on after what the service would not say: a page, a redirect, a body that makes no sense."""
-        if not self.call.repeatable:
+        if not self.call.idempotent:
             raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
         # A token endpoint is all or nothing: what stands before it says nothing about our credentials.
         if may_be_cut or not self.call.authorized:
             return self._repeat("an odd answer", error)
         raise error
 
-    def _after_failure(self, failure: Failure) -> TryAgain:
+    def _after_failure(self, failure: Failure) -> Retry:
         if failure.kind is FailureKind.TLS:
             raise ComplianceTlsError(
                 f"{self._name}: {failure}. Check {self._address}, and the extra 'verify' (the "
@@ -217,19 +217,19 @@ class Exchange(Generic[T]):
             )
         if failure.kind is not FailureKind.NOT_CONNECTED:
             self._broke = True
-            if not self.call.repeatable:
+            if not self.call.idempotent:
                 raise self._uncertain(str(failure))
         error = self._failed(failure)
         if failure.kind is FailureKind.TOO_LARGE:
             raise error  # another one would cost as much again
         return self._repeat(str(failure), error)
 
-    def _after_401(self, response: HttpResponse) -> TryAgain:
+    def _after_401(self, response: HttpResponse) -> Retry:
         if self.refused_token is None:
             self.refused_token = self._token
-            return TryAgain()
+            return Retry()
         error = ComplianceAuthError(
-            f"{self._name} was refused with a fresh token (401{said(response)}): user "
+            f"{self._name} was refused with a fresh token (401{error_message(response)}): user "
             f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
             "identity provider is not the one that the service trusts."
         )
@@ -239,11 +239,12 @@ class Exchange(Generic[T]):
         error.transient = True
         return self._repeat("a fresh token was refused (401)", error)
 
-    def _after_throttling(self, response: HttpResponse, wait: float | None) -> TryAgain:
+    def _after_throttling(self, response: HttpResponse, wait: float | None) -> Retry:
         error = ComplianceThrottledError(
-            f"{self._name} was throttled ({response.status}{said(response)}): send less, or try later.",
+            f"{self._name} was throttled ({response.status}{error_message(response)}): "
+            "send less, or try later.",
             status=response.status,
-            body=excerpt(response),
+            body=body_excerpt(response),
             retry_after=wait,
         )
         self._plan(wait)
@@ -251,28 +252,28 @@ class Exchange(Generic[T]):
         self.pause.extend(min(self._not_before, self.clock() + LONGEST_PAUSE))
         return self._again(f"throttled ({response.status})", error)
 
-    def _after_server_error(self, response: HttpResponse) -> TryAgain:
-        why = f"{response.status} {phrase(response.status)}{said(response)}"
-        if not self.call.repeatable:
+    def _after_server_error(self, response: HttpResponse) -> Retry:
+        why = f"{response.status} {reason_phrase(response.status)}{error_message(response)}"
+        if not self.call.idempotent:
             raise self._uncertain(why)
         self._broke = True
         error = ComplianceServerError(
-            f"{self._name} failed: {why}.", status=response.status, body=excerpt(response)
+            f"{self._name} failed: {why}.", status=response.status, body=body_excerpt(response)
         )
         return self._repeat(why, error, retry_after(response))
 
-    def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> TryAgain:
+    def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
         self._plan(wait)
         return self._again(why, error)
 
     def _plan(self, wait: float | None) -> None:
         """Set when the next request may be sent: after what the service asks for, or our own back-off."""
         back_off = min(LONGEST_BACKOFF, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
-            0.5 + self.dice() / 2
+            0.5 + self.jitter() / 2
         )
         self._not_before = self.clock() + (back_off if wait is None else wait)
 
-    def _again(self, why: str, error: ComplianceError) -> TryAgain:
+    def _again(self, why: str, error: ComplianceError) -> Retry:
         """Send the request once more as planned, or raise `error` when the number or the time is used up."""
         if self._repeats >= self.settings.max_retries or self._not_before > self._give_up_at:
             raise error
@@ -281,7 +282,7 @@ class Exchange(Generic[T]):
             "%s: %s; trying again in %.1f s (%s of %s).",
             self._name, why, self._not_before - self.clock(), self._repeats, self.settings.max_retries,
         )  # fmt: skip
-        return TryAgain()
+        return Retry()
 
     def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
         is_odd = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
@@ -313,9 +314,10 @@ class Exchange(Generic[T]):
             407: f" {proxy_hint(response)}",
         }.get(response.status, "")
         return kind(
-            f"{self._name} was refused: {response.status} {phrase(response.status)}{said(response)}.{hint}",
+            f"{self._name} was refused: {response.status} {reason_phrase(response.status)}"
+            f"{error_message(response)}.{hint}",
             status=response.status,
-            body=excerpt(response),
+            body=body_excerpt(response),
         )
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:

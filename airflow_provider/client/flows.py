@@ -12,7 +12,7 @@ from airflow_provider.client.wire import Call
 from airflow_provider.exceptions import ComplianceNotFoundError, ComplianceRefusedError
 
 T = TypeVar("T")
-Plan: TypeAlias = Generator[Call[Any], Any, T]
+Flow: TypeAlias = Generator[Call[Any], Any, T]
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class BatchLimit:
     size: int
 
 
-def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Plan[dict[str, ContentJob]]:
+def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, ContentJob]]:
     """Ask for any number of jobs; one that the service does not know is absent in the result.
 
     413 says that a batch is too large. 400 may say that, too, or that one uuid is malformed: the batch is

@@ -152,7 +152,7 @@ def retry_after(response: HttpResponse) -> float | None:
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
-def phrase(status: int) -> str:
+def reason_phrase(status: int) -> str:
     """Return the usual words for a status."""
     try:
         return HTTPStatus(status).phrase
@@ -160,12 +160,12 @@ def phrase(status: int) -> str:
         return "error"
 
 
-def excerpt(response: HttpResponse) -> str:
+def body_excerpt(response: HttpResponse) -> str:
     """Return the beginning of a body, as text on one line."""
     return one_line(response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN])
 
 
-def said(response: HttpResponse) -> str:
+def error_message(response: HttpResponse) -> str:
     """Return the service's own words, from the usual fields of an error body."""
     try:
         record: Any = response.json()

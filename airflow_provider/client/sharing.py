@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakSet
 
-from airflow_provider.client.exchange import Pause
+from airflow_provider.client.exchange import ThrottlePause
 from airflow_provider.client.flows import BatchLimit
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
@@ -24,86 +24,86 @@ from airflow_provider.exceptions import ComplianceError
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Flight:
+class PendingRefresh:
     """One renewal of the token: who `leads` carries it out in its `thread`, all others wait for `landed`."""
 
-    landed: Future[AccessToken | None]
-    leads: bool
+    future: Future[AccessToken | None]
+    is_leader: bool
     thread: int = field(default_factory=threading.get_ident)
 
 
-class TokenDesk:
+class TokenProvider:
     """Hands out the access token of one login; whoever has to renew it does so alone."""
 
     def __init__(self, cache: TokenCache) -> None:
         self.cache = cache
         self._lock = threading.Lock()
-        self._flight: Flight | None = None
+        self._pending: PendingRefresh | None = None
 
-    def ask(self, refused: AccessToken | None) -> AccessToken | Flight:
+    def acquire(self, refused: AccessToken | None) -> AccessToken | PendingRefresh:
         """Return the token; or a renewal, which the caller has to lead or to wait for.
 
         :param refused: the token that the service has just refused
         """
         with self._lock:
-            if self._flight:
-                return replace(self._flight, leads=False)
+            if self._pending:
+                return replace(self._pending, is_leader=False)
             if token := self.cache.usable(refused):
                 return token
-            self._flight = Flight(Future(), leads=True)
+            self._pending = PendingRefresh(Future(), is_leader=True)
             # A running future can't be cancelled by one of those who wait for it.
-            self._flight.landed.set_running_or_notify_cancel()
-            return self._flight
+            self._pending.future.set_running_or_notify_cancel()
+            return self._pending
 
     @contextmanager
-    def leading(self, flight: Flight) -> Iterator[None]:
+    def refreshing(self, pending: PendingRefresh) -> Iterator[None]:
         """Renew inside of this block: its end, good or bad, is the end for all who wait."""
         try:
             yield
         except ComplianceError as error:
-            self._land(flight, copy.copy(error))
+            self._land(pending, copy.copy(error))
             raise
         except BaseException:
-            self.give_up(flight)
+            self.abandon(pending)
             raise
-        self._land(flight, self.cache.latest)
+        self._land(pending, self.cache.latest)
 
-    def give_up(self, flight: Flight) -> None:
+    def abandon(self, pending: PendingRefresh) -> None:
         """End a renewal without a result, so that one of those who wait leads the next."""
-        self._land(flight, None)
+        self._land(pending, None)
 
-    def _land(self, flight: Flight, result: AccessToken | ComplianceError | None) -> None:
+    def _land(self, pending: PendingRefresh, result: AccessToken | ComplianceError | None) -> None:
         with self._lock:
-            if self._flight and self._flight.landed is flight.landed:
-                self._flight = None
-            if flight.landed.done():
+            if self._pending and self._pending.future is pending.future:
+                self._pending = None
+            if pending.future.done():
                 return
             if isinstance(result, ComplianceError):
-                flight.landed.set_exception(result)
+                pending.future.set_exception(result)
             else:
-                flight.landed.set_result(result)
+                pending.future.set_result(result)
 
 
-class Shared:
+class SharedState:
     """What all clients with equal settings share."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self.tokens = TokenDesk(TokenCache(settings))
+        self.tokens = TokenProvider(TokenCache(settings))
         # Longer than any renewal takes: after that its leader is taken for dead.
         self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
         self.batch = BatchLimit(settings.batch_size)
-        self._service_pause, self._token_pause = Pause(), Pause()
+        self._service_pause, self._token_pause = ThrottlePause(), ThrottlePause()
         # An authorized call has been answered well in this process: what fails now may pass.
         self.has_worked = False
         bind_to_process(self)
 
     def after_fork(self) -> None:
         """Begin anew: a refresh token that two processes use is refused to one of them."""
-        Shared.__init__(self, self.settings)
+        SharedState.__init__(self, self.settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return shared_by, (self.settings,)  # in another process, what is shared there
+        return get_shared_state, (self.settings,)  # in another process, what is shared there
 
     @property
     def is_logged_in(self) -> bool:
@@ -115,24 +115,24 @@ class Shared:
         """How often the service has asked to send less."""
         return self._service_pause.count
 
-    def pause_of(self, call: Call[Any]) -> Pause:
+    def throttle_pause(self, call: Call[Any]) -> ThrottlePause:
         """Return the pause of the server that the call goes to."""
         return self._service_pause if call.authorized else self._token_pause
 
 
-_registry: dict[Settings, Shared] = {}
+_registry: dict[Settings, SharedState] = {}
 _registry_lock = threading.Lock()
 
 
-def shared_by(settings: Settings) -> Shared:
+def get_shared_state(settings: Settings) -> SharedState:
     """Return what the clients with these settings share in this process."""
     with _registry_lock:
         if settings not in _registry:
-            _registry[settings] = Shared(settings)
+            _registry[settings] = SharedState(settings)
         return _registry[settings]
 
 
-def forget_all() -> None:
+def reset_shared_state() -> None:
     """Begin anew, as each test must."""
     _registry.clear()
 

@@ -14,7 +14,7 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as plans
+from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.files import CHUNK, write_all
@@ -25,10 +25,10 @@ from airflow_provider.client.http.uploads import Document, FileSource
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import Shared, bind_to_process, leave_to_parent, shared_by
+from airflow_provider.client.sharing import SharedState, bind_to_process, get_shared_state, leave_to_parent
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
-    ERROR_BODY,
+    ERROR_BODY_BYTES,
     Body,
     Call,
     Failure,
@@ -83,10 +83,10 @@ class ComplianceClient:
     """
 
     def __init__(
-        self, settings: Settings, *, shared: Shared | None = None, translate: Translate = dict
+        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
     ) -> None:
         self.settings = settings
-        self._shared = shared or shared_by(settings)
+        self._shared = shared or get_shared_state(settings)
         self._translate = translate
         self._verify = ca_file(settings.verify) or False
         self._session = _new_session()
@@ -144,7 +144,7 @@ class ComplianceClient:
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
-        return self.follow(plans.get_statuses(uuids, self._shared.batch))
+        return self.run_flow(flows.get_statuses(uuids, self._shared.batch))
 
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
@@ -168,9 +168,9 @@ class ComplianceClient:
         with self._open(call) as (value, _):
             return value
 
-    def follow(self, plan: plans.Plan[T]) -> T:
+    def run_flow(self, flow: flows.Flow[T]) -> T:
         """Carry out an operation of several calls."""
-        step: Callable[[Any], Call[Any]] = plan.send
+        step: Callable[[Any], Call[Any]] = flow.send
         result: Any = None
         while True:
             try:
@@ -178,9 +178,9 @@ class ComplianceClient:
             except StopIteration as end:
                 return cast("T", end.value)
             try:
-                step, result = plan.send, self.run(call)
+                step, result = flow.send, self.run(call)
             except ComplianceError as error:
-                step, result = plan.throw, error
+                step, result = flow.throw, error
 
     def close(self) -> None:
         """Close all connections; the token stays for others."""
@@ -195,7 +195,7 @@ class ComplianceClient:
     @contextmanager
     def _open(self, call: Call[T]) -> Iterator[tuple[T, Iterator[bytes]]]:
         """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
-        exchange = Exchange(call, self.settings, self._shared.pause_of(call), self._shared.has_worked)
+        exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
         while True:
             time.sleep(exchange.delay())
             token = self._token(exchange.refused_token) if call.authorized else None
@@ -208,21 +208,21 @@ class ComplianceClient:
                         return
 
     def _token(self, refused: AccessToken | None) -> AccessToken:
-        desk = self._shared.tokens
+        provider = self._shared.tokens
         while True:
-            asked = desk.ask(refused)
-            if isinstance(asked, AccessToken):
-                return asked
-            if asked.leads:
-                with desk.leading(asked):
-                    return self.follow(desk.cache.renewal())
+            acquired = provider.acquire(refused)
+            if isinstance(acquired, AccessToken):
+                return acquired
+            if acquired.is_leader:
+                with provider.refreshing(acquired):
+                    return self.run_flow(provider.cache.renewal())
             # A leader on this very thread, in an event loop, can't go on while we block it.
-            patience = 0 if asked.thread == threading.get_ident() else self._shared.patience
+            patience = 0 if acquired.thread == threading.get_ident() else self._shared.patience
             try:
-                if token := asked.landed.result(patience):
+                if token := acquired.future.result(patience):
                     return token
             except TimeoutError:
-                desk.give_up(asked)
+                provider.abandon(acquired)
 
     def _send(
         self, request: HttpRequest, call: Call[Any], stack: ExitStack
@@ -250,8 +250,8 @@ class ComplianceClient:
         good, content = 200 <= response.status_code < 300, bytearray()
         pieces: Iterator[bytes] = iter(())
         try:
-            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY)
-            if good and call.streamed:
+            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY_BYTES)
+            if good and call.stream:
                 pieces = _pieces(response, decoder, seconds, for_each=True)
             elif call.method != "HEAD":
                 for piece in _pieces(response, decoder, seconds, for_each=False):

@@ -140,9 +140,9 @@ class TokenCache:
             "POST",
             settings.token_url,
             form={"grant_type": grant_type, **form},
-            returns=self._parse,
-            refusal=self._explain,
-            repeatable=True,
+            parse=self._parse,
+            map_error=self._explain,
+            idempotent=True,
             authorized=False,
             limit=ANSWER_LIMIT,
         )

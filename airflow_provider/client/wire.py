@@ -16,8 +16,8 @@ from airflow_provider.client.http.messages import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")
-ERROR_BODY = 64 * 1024  # bytes of an error answer that are read at most
-RECORD = 8 * 1024**2  # bytes of a good answer with one record, unpacked
+ERROR_BODY_BYTES = 64 * 1024  # bytes of an error answer that are read at most
+RECORD_BYTES = 8 * 1024**2  # bytes of a good answer with one record, unpacked
 
 
 def plain(value: str | SecretStr) -> str:
@@ -138,15 +138,15 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    returns: Callable[[HttpResponse], T]
+    parse: Callable[[HttpResponse], T]
     json: Any = None
     form: Mapping[str, str | SecretStr] | None = field(default=None, repr=False)
     body: bytes | Body | None = field(default=None, repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
-    repeatable: bool = False
+    idempotent: bool = False
     authorized: bool = True
-    streamed: bool = False
-    limit: int | None = RECORD
-    returned: frozenset[int] = frozenset()
-    takes_pages: bool = False
-    refusal: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)
+    stream: bool = False
+    limit: int | None = RECORD_BYTES
+    ok_statuses: frozenset[int] = frozenset()
+    allow_html: bool = False
+    map_error: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)

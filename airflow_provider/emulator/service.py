@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from aiohttp import web
 
-from airflow_provider.emulator.inventory import Inventory
+from airflow_provider.emulator.controls import Controls
 from airflow_provider.emulator.settings import Settings, build_settings
 from airflow_provider.emulator.wire.app import make_app
 
@@ -25,7 +25,7 @@ TURNS = 10  # of the event loop, more than a connection needs
 R = TypeVar("R")
 
 
-class Emulator(Inventory):
+class Emulator(Controls):
     """A running stand-in for the service, on a free port of 127.0.0.1 unless told otherwise.
 
     Use it as a context manager, or call `start` and `stop`. After a stop it can be started again: it comes

@@ -30,7 +30,7 @@ Settle = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass(eq=False)
-class Look:
+class Snapshot:
     """What was seen.
 
     :param times: in how many looks in a row this very catalogue was seen
@@ -41,19 +41,19 @@ class Look:
     catalogue: Catalogue
     times: int
     seconds: float
-    settlements: list[Settle] = field(default_factory=list)
+    on_stored: list[Settle] = field(default_factory=list)
 
     def is_sure(self, poll_interval: float, takes_away: bool) -> bool:
         """Tell whether this is no passing fault: seen twice, and for a while where something is gone."""
         return self.times > 1 and (self.seconds >= poll_interval or not takes_away)
 
-    async def settle(self) -> None:
+    async def commit(self) -> None:
         """Do what was to be done afterwards, once."""
-        while self.settlements:
-            await self.settlements.pop()()
+        while self.on_stored:
+            await self.on_stored.pop()()
 
 
-class Trouble:
+class OutageLog:
     """Something that keeps going wrong: said once, and once more when it is over or of another kind."""
 
     def __init__(self, what: str) -> None:
@@ -61,7 +61,7 @@ class Trouble:
         self._kind: type[Exception] | None = None
         self._since = 0.0
 
-    def goes_on(self, error: Exception) -> None:
+    def failed(self, error: Exception) -> None:
         """Say what goes wrong, unless that is known."""
         if self._kind is None:
             self._since = time.monotonic()
@@ -70,7 +70,7 @@ class Trouble:
             log.warning("%s is not possible, trying on: %s", self._what, why)
         self._kind = type(error)
 
-    def is_over(self) -> None:
+    def recovered(self) -> None:
         """Say that it is over, if there was any."""
         if self._kind is not None:
             log.info("%s is possible again, after %.0f s.", self._what, time.monotonic() - self._since)
@@ -91,7 +91,7 @@ class _Refusal:
         return _Refusal(self.settings, self.error, self.count + 1, time.monotonic() + pause)
 
 
-class Looks:
+class FrameworkPoller:
     """The looks through one connection, one after the other; they never end and never fail.
 
     It is what Airflow 3.3 calls the producer of a shared stream: all triggers of a triggerer that look
@@ -101,53 +101,53 @@ class Looks:
     def __init__(self, conn_id: str, poll_interval: float) -> None:
         self.conn_id = conn_id
         self.poll_interval = max(SHORTEST_PAUSE, poll_interval)
-        self._trouble = Trouble(f"Looking at the frameworks of '{conn_id}'")
-        self._last: Look | None = None
+        self._trouble = OutageLog(f"Looking at the frameworks of '{conn_id}'")
+        self._last: Snapshot | None = None
         self._first_seen = 0.0
         self._refusal: _Refusal | None = None
 
-    async def stream(self) -> AsyncGenerator[Look, None]:
+    async def stream(self) -> AsyncGenerator[Snapshot, None]:
         """Look, again and again."""
         while True:
             pause = self.poll_interval
             try:
                 frameworks = await self._frameworks()
                 # A large catalogue takes seconds, in which the triggerer has others to serve.
-                look = self._last = self._seen(await asyncio.to_thread(Catalogue.of, frameworks))
+                snapshot = self._last = self._seen(await asyncio.to_thread(Catalogue.of, frameworks))
             except Exception as error:
                 # Whatever it is: a watcher that ends is started again by Airflow at once, without any pause.
-                self._trouble.goes_on(error)
+                self._trouble.failed(error)
                 pause = max(pause, getattr(error, "retry_after", None) or 0.0)
             else:
-                self._trouble.is_over()
-                if look.times == 1:
+                self._trouble.recovered()
+                if snapshot.times == 1:
                     pause = min(pause, SECOND_LOOK)
-                yield look
+                yield snapshot
             await asyncio.sleep(pause)
 
-    async def open_stream(self) -> AsyncIterator[tuple[Look, Look]]:
+    async def open_stream(self) -> AsyncIterator[tuple[Snapshot, Snapshot]]:
         """Give the looks as Airflow wants them of a producer: each with what to be told of afterwards."""
-        async for look in self.stream():
-            yield look, look
+        async for snapshot in self.stream():
+            yield snapshot, snapshot
 
     async def advance(self, batch: Sequence[Any]) -> None:
         """Learn from Airflow that all events that were made of some looks are in its database."""
         for item in batch:
-            await item.broker_payload.settle()
+            await item.broker_payload.commit()
 
-    def get_advance_lane(self, payload: Look) -> Hashable:
+    def get_advance_lane(self, payload: Snapshot) -> Hashable:
         """Tell Airflow that the looks come in one order."""
         return None
 
     async def aclose(self) -> None:
         """Have nothing to close: each look has its own session."""
 
-    def _seen(self, catalogue: Catalogue) -> Look:
+    def _seen(self, catalogue: Catalogue) -> Snapshot:
         now = time.monotonic()
         if self._last is None or self._last.catalogue.digest != catalogue.digest:
             self._first_seen = now
-            return Look(catalogue, 1, 0.0)
-        return Look(catalogue, self._last.times + 1, now - self._first_seen)
+            return Snapshot(catalogue, 1, 0.0)
+        return Snapshot(catalogue, self._last.times + 1, now - self._first_seen)
 
     async def _frameworks(self) -> list[Framework]:
         # A session and a connection for each look: so a connection that was mended is noticed.

@@ -11,7 +11,7 @@ from airflow_provider.frameworks.catalogue import Catalogue
 
 
 @dataclass(frozen=True)
-class Claim:
+class Lease:
     """An event that is about to be sent; it stays where its sender dies before it knows what became of it.
 
     :param change: the id of the event
@@ -25,16 +25,16 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Note:
+class WatcherState:
     """The catalogue that has been told of, and what is being told."""
 
     catalogue: Catalogue
     at: float = field(default_factory=time.time)
-    claim: Claim | None = None
+    claim: Lease | None = None
 
-    def claimed(self, change: str, by: str) -> Note:
+    def claimed(self, change: str, by: str) -> WatcherState:
         """Return the note of somebody who is about to send an event."""
-        return replace(self, at=time.time(), claim=Claim(change, by))
+        return replace(self, at=time.time(), claim=Lease(change, by))
 
     def plain(self) -> dict[str, Any]:
         """Return it as JSON can hold it; a person may want to look at it, too."""
@@ -49,7 +49,7 @@ class Note:
         }
 
     @classmethod
-    def of_plain(cls, plain: dict[str, Any]) -> Note:
+    def of_plain(cls, plain: dict[str, Any]) -> WatcherState:
         """Read what `plain` wrote; anything else is a ValueError."""
         try:
             digest, counts = str(plain["digest"]), (int(plain["frameworks"]), int(plain["criteria"]))
@@ -59,13 +59,13 @@ class Note:
                 else Catalogue({}, digest, counts)
             )
             claim = plain.get("claim")
-            known = Claim(str(claim["change"]), str(claim["by"]), float(claim["at"])) if claim else None
+            known = Lease(str(claim["change"]), str(claim["by"]), float(claim["at"])) if claim else None
             return cls(catalogue, float(plain["at"]), known)
         except (KeyError, TypeError) as error:
             raise ValueError(f"The memory of the watcher is not readable: {error!r}") from None
 
 
-class Memory(Protocol):
+class StateBackend(Protocol):
     """Where a note is kept."""
 
     async def read(self) -> dict[str, Any] | None:
@@ -75,7 +75,7 @@ class Memory(Protocol):
         """Keep something, surely."""
 
 
-class AssetMemory:
+class AssetBackend:
     """Keeps a note with each of the assets that a trigger watches.
 
     :param stores: the state stores of the assets
@@ -97,7 +97,7 @@ class AssetMemory:
             await write_state(store, self._key, plain)
 
 
-class VariableMemory:
+class VariableBackend:
     """Keeps a note in an Airflow variable: before 3.3, a trigger can reach nothing else that lasts."""
 
     def __init__(self, key: str, description: str) -> None:
@@ -116,7 +116,7 @@ class VariableMemory:
             raise RuntimeError(f"The Airflow variable '{self._key}' could not be written.")
 
 
-class ProcessMemory:
+class ProcessBackend:
     """Keeps a note no longer than the trigger: where no asset is watched, nobody gets events either."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider import provider_info
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError, ComplianceInputError
-from airflow_provider.hooks.errors import ends_task
+from airflow_provider.hooks.errors import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -29,7 +29,7 @@ def _operation(
 ) -> Callable[Concatenate[ComplianceHook, P], T]:
     """Let a method read the connection again where its credentials are refused, and fail without retries."""
 
-    @ends_task
+    @fail_without_retry
     @wraps(method)
     def wrapped(self: ComplianceHook, /, *args: P.args, **kwargs: P.kwargs) -> T:
         try:
@@ -82,7 +82,7 @@ class ComplianceHook(BaseHook):
             "placeholders": provider_info.PLACEHOLDERS,
         }
 
-    @ends_task
+    @fail_without_retry
     def get_conn(self) -> ComplianceClient:
         """Return the client; it logs in with its first call."""
         return self._client
@@ -106,12 +106,12 @@ class ComplianceHook(BaseHook):
         def prepare() -> AsyncComplianceClient:
             # Also these imports take long enough to hold up an event loop.
             from airflow_provider.client.aio import AsyncComplianceClient
-            from airflow_provider.client.sharing import shared_by
+            from airflow_provider.client.sharing import get_shared_state
 
             settings = self._settings
             return AsyncComplianceClient(
                 replace(settings, **changes),
-                shared=shared_by(settings),
+                shared=get_shared_state(settings),
                 translate=self.translate_assessment,
             )
 
@@ -122,10 +122,10 @@ class ComplianceHook(BaseHook):
 
     def _reconnect(self) -> bool:
         """Read the connection again, and use it if it has changed, as after a rotated password."""
-        from airflow_provider.hooks.connection import settings_of
+        from airflow_provider.hooks.connection import parse_settings
 
         try:
-            current = settings_of(self.get_connection(self.conn_id))
+            current = parse_settings(self.get_connection(self.conn_id))
         except Exception:
             # Of Airflow or a secrets backend, too: what matters is why the credentials were refused.
             self.log.debug("The connection can't be read again.", exc_info=True)
@@ -139,11 +139,11 @@ class ComplianceHook(BaseHook):
 
     @cached_property
     def _settings(self) -> Settings:
-        from airflow_provider.hooks.connection import settings_of
+        from airflow_provider.hooks.connection import parse_settings
 
-        return settings_of(self.get_connection(self.conn_id))
+        return parse_settings(self.get_connection(self.conn_id))
 
-    @ends_task
+    @fail_without_retry
     def console_url(self, uuid: str) -> str | None:
         """Return where a person looks at a job, if the connection says so."""
         from urllib.parse import quote
@@ -155,13 +155,13 @@ class ComplianceHook(BaseHook):
         """Log in and read the frameworks; say in one sentence what is wrong."""
         from dataclasses import replace
 
-        from airflow_provider.client.sharing import Shared
+        from airflow_provider.client.sharing import SharedState
         from airflow_provider.client.sync import ComplianceClient
 
         try:
             # Not with the shared token: the point is to try these credentials, now and without patience.
             settings = replace(self._settings, max_retries=1, timeout=min(self._settings.timeout, 15.0))
-            with ComplianceClient(settings, shared=Shared(settings)) as client:
+            with ComplianceClient(settings, shared=SharedState(settings)) as client:
                 count = len(client.list_frameworks())
         except ComplianceError as error:
             return False, str(error)

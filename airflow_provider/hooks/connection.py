@@ -17,7 +17,7 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def settings_of(conn: Any) -> Settings:
+def parse_settings(conn: Any) -> Settings:
     """Read the settings from an Airflow connection, whichever way it was written down.
 
     :param conn: the connection; from the form, from JSON, or from a URI, where every extra is a string

@@ -14,7 +14,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def ends_task(method: Callable[P, T]) -> Callable[P, T]:
+def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
     """Let every error of `method` that is not transient end the task without retries."""
 
     @functools.wraps(method)
@@ -24,22 +24,22 @@ def ends_task(method: Callable[P, T]) -> Callable[P, T]:
         except ComplianceError as error:
             if error.transient or isinstance(error, AirflowFailException):
                 raise
-            raise without_retries(error).with_traceback(error.__traceback__) from None
+            raise as_non_retryable(error).with_traceback(error.__traceback__) from None
 
     return wrapped
 
 
-def without_retries(error: ComplianceError) -> ComplianceError:
+def as_non_retryable(error: ComplianceError) -> ComplianceError:
     """Return the same error, but also an AirflowFailException, so that both kinds of `except` catch it."""
     plain: Any = type(error)
-    kind = _without_retries(plain)
+    kind = _non_retryable_twin(plain)
     twin: ComplianceError = kind.__new__(kind, *error.args)
     twin.__dict__.update(error.__dict__)
     return twin
 
 
 @functools.cache
-def _without_retries(kind: type[Any]) -> type[Any]:
+def _non_retryable_twin(kind: type[Any]) -> type[Any]:
     def as_plain(self: ComplianceError) -> tuple[Any, ...]:
         return kind, self.args, self.__dict__
 

@@ -38,10 +38,10 @@ class Document:
     completed_at: str | None = None
     attempts: int = 0
     source_version: str = ""
-    is_hopeless: bool = False
-    refreshed: int = 0
+    is_permanent_failure: bool = False
+    refresh_count: int = 0
     refreshed_from: str = ""
-    is_inherited: bool = field(default=False, compare=False)
+    from_previous_attempt: bool = field(default=False, compare=False)
     refreshed_at: float | None = field(default=None, compare=False)
 
     @property
@@ -64,7 +64,7 @@ class Document:
         values = {name: getattr(self, name) for name in KEPT}
         return {name: value for name, value in values.items() if value != FIRST[name]}
 
-    def anew(self) -> Document:
+    def reset(self) -> Document:
         """Return the same document with all still to do; only its attempts are remembered."""
         return Document(self.source, attempts=self.attempts)
 
@@ -80,7 +80,7 @@ class Document:
         """Give it up."""
         self.status, self.error = FAILED, printable(str(error))[:REASON]
         self.path, self.bytes, self.sha256 = "", None, None
-        self.is_hopeless = isinstance(error, ComplianceError) and not error.transient
+        self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
 
 
 ROW = (

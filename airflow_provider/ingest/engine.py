@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.journal import Journal
 from airflow_provider.bulk.lease import Lease
-from airflow_provider.bulk.limiter import Gate
+from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.bulk.progress import Counts, Progress
-from airflow_provider.bulk.retries import Troubles
+from airflow_provider.bulk.retries import RetryTracker
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -26,18 +26,18 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document, now
-from airflow_provider.ingest.jobs import JobsUnderWay
+from airflow_provider.ingest.jobs import PendingJobs
 from airflow_provider.ingest.reading import SubmittedFile
-from airflow_provider.ingest.unchanged import Known
+from airflow_provider.ingest.unchanged import UnchangedIndex
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import store_text
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import ContentJob
-    from airflow_provider.waiting.kinds import JobNews
+    from airflow_provider.waiting.kinds import JobUpdate
 
-LINGER = 10.0  # seconds without anything to do before the rest is left to the triggerer
+IDLE_BEFORE_DEFER_SECONDS = 10.0  # seconds without anything to do before the rest is left to the triggerer
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the texts of what is completed
 SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits that are under way: else nobody would know their jobs
 STALE_SECONDS = 300.0  # in which the state of before a refresh is not taken for its result
@@ -59,7 +59,7 @@ OF_THE_DOCUMENT = frozenset({400, 413, 415, 422})
 
 
 @dataclass
-class Habits:
+class IngestOptions:
     """How to ingest; see the parameters of the operator. The deadline is of the monotonic clock."""
 
     concurrency: int
@@ -89,27 +89,27 @@ class Ingest:
         target_of: Callable[[Document], Location],
         journal: Journal,
         lease: Lease,
-        habits: Habits,
+        options: IngestOptions,
         log: Any,
-        known: Known | None = None,
+        known: UnchangedIndex | None = None,
         superseded: Iterable[str] = (),
     ) -> None:
         self._client = client
         self._target_of = target_of
         self._journal = journal
         self._lease = lease
-        self._habits = habits
+        self._options = options
         self._log = log
-        self._known = known
+        self._unchanged = known
         self._superseded = list(superseded)
         self._documents = list(documents)
-        self._gate = Gate(habits.concurrency, lambda: client.throttlings)
+        self._gate = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
         self._queue: asyncio.PriorityQueue[tuple[Step, int, Document]] = asyncio.PriorityQueue()
         self._order = itertools.count()
-        self._jobs = JobsUnderWay(client, self._gate, habits.poll_interval, self._hear, log)
+        self._jobs = PendingJobs(client, self._gate, options.poll_interval, self._hear, log)
         # A submit that is not in the journal would be made again after a crash.
-        self._unwritten = asyncio.Semaphore(habits.concurrency)
-        self._troubles = Troubles(habits.concurrency)
+        self._unwritten = asyncio.Semaphore(options.concurrency)
+        self._retries = RetryTracker(options.concurrency)
         self._active_at = time.monotonic()
         self._over = asyncio.Event()
         self._is_late = False  # from then on nothing is begun but fetching texts
@@ -133,9 +133,13 @@ class Ingest:
         self._look_at_clock()
         progress = Progress(self.counts, len(self._documents), self._log)
         keepers = (
-            self._journal.keep(), progress.keep(), self._jobs.keep(), self._watch_time(), self._supersede()
-        )  # fmt: skip
-        workers = (self._work() for _ in range(self._habits.concurrency))
+            self._journal.run_writer(),
+            progress.run(),
+            self._jobs.poll(),
+            self._watch_time(),
+            self._supersede(),
+        )
+        workers = (self._work() for _ in range(self._options.concurrency))
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = [group.create_task(each) for each in (*keepers, *workers)]
@@ -165,7 +169,7 @@ class Ingest:
 
     async def _failed(self, error: BaseException) -> BaseException:
         """Write down what is done before an error ends the attempt, and say whether a retry may help."""
-        if isinstance(error, SYSTEMIC) and (self._troubles.any_went_well or self._jobs.has_worked):
+        if isinstance(error, SYSTEMIC) and (self._retries.any_went_well or self._jobs.has_worked):
             error.transient = True
         if not isinstance(error, ComplianceSupersededError):
             try:
@@ -186,12 +190,12 @@ class Ingest:
             # Without knowing whose the jobs are, none is cancelled.
             self._log.warning("Jobs are not cancelled, and not all is written down: %s", error)
             return
-        if self._habits.cancel_on_kill and self._jobs.uuids:
+        if self._options.cancel_on_kill and self._jobs.uuids:
             await self._jobs.cancel(self._jobs.uuids)
 
     def _enter(self, document: Document) -> None:
         if document.uuid and document.status != SKIPPED:
-            self._troubles.worked_before(Step.SUBMIT)
+            self._retries.worked_before(Step.SUBMIT)
         if document.status:
             self.counts.add(document.status)
         elif document.uuid:
@@ -210,7 +214,7 @@ class Ingest:
             step, _, document = await self._queue.get()
             if self._is_late and step is not Step.FETCH:
                 continue
-            if not self._is_late and (delay := self._troubles.held(step)):
+            if not self._is_late and (delay := self._retries.hold_seconds(step)):
                 self._put_later(delay, step, document)
                 continue
             self._submitting += step is Step.SUBMIT
@@ -240,24 +244,24 @@ class Ingest:
             self._end(document, self._unexpected(error, document))
         else:
             if document.status != SKIPPED:  # which nobody was asked for
-                self._troubles.over(step, document.source, began)
+                self._retries.record_success(step, document.source, began)
 
     def _is_systemic(self, step: Step, error: ComplianceError) -> bool:
         """Tell whether an error is not the fault of one document: all others would end the same way."""
         if isinstance(error, ComplianceStorageDeniedError):
-            return step is Step.FETCH and not self._troubles.has_worked(step)
+            return step is Step.FETCH and not self._retries.has_worked(step)
         return isinstance(error, SYSTEMIC) and not error.transient
 
     def _meet(self, error: ComplianceError, step: Step, document: Document) -> None:
         """Try again, after a pause, what a passing fault was in the way of."""
-        pause = self._troubles.pause(step, document.source, error) if _may_pass(step, error) else None
-        if pause is None:
+        delay = self._retries.next_delay(step, document.source, error) if _may_pass(step, error) else None
+        if delay is None:
             if step is Step.FETCH:
                 document.completed_at = None  # so that a retry does not rely on this job
             self._end(document, error)
             return
-        self._log.warning("'%s' is tried again in %.0f s: %s", document.label, pause, error)
-        self._put_later(pause, step, document)
+        self._log.warning("'%s' is tried again in %.0f s: %s", document.label, delay, error)
+        self._put_later(delay, step, document)
 
     def _unexpected(self, error: Exception, document: Document) -> str:
         """Name an error that nobody has thought of, which must not end the work on all others."""
@@ -269,24 +273,24 @@ class Ingest:
         return f"Unexpected {type(error).__name__}: {error}"
 
     async def _submit(self, document: Document) -> None:
-        if self._known is not None and await self._known.skip(document):
+        if self._unchanged is not None and await self._unchanged.skip(document):
             self._end(document)
             return
         await self._unwritten.acquire()
         try:
-            async with self._gate.passage():
+            async with self._gate.slot():
                 job = await self._send(document)
         except ComplianceUncertainError:
             document.attempts += 1
-            self._journal.note(document).add_done_callback(lambda _: self._unwritten.release())
+            self._journal.append(document).add_done_callback(lambda _: self._unwritten.release())
             raise
         except BaseException:
             self._unwritten.release()
             raise
-        document.uuid, document.submitted_at, document.is_inherited = job.uuid, now(), False
+        document.uuid, document.submitted_at, document.from_previous_attempt = job.uuid, now(), False
         document.completed_at = None  # of an earlier job
         document.attempts += 1
-        self._journal.note(document).add_done_callback(lambda _: self._unwritten.release())
+        self._journal.append(document).add_done_callback(lambda _: self._unwritten.release())
         self._see(document, job)
 
     async def _send(self, document: Document) -> ContentJob:
@@ -301,17 +305,17 @@ class Ingest:
     async def _refresh(self, document: Document) -> None:
         document.attempts += 1
         try:
-            async with self._gate.passage():
+            async with self._gate.slot():
                 job = await self._client.refresh(document.uuid)
         except ComplianceUncertainError:
-            self._journal.note(document)
+            self._journal.append(document)
             raise
         except ComplianceError:
             document.attempts -= 1  # it was not taken
             raise
-        document.refreshed += 1
+        document.refresh_count += 1
         document.refreshed_at = time.monotonic()
-        self._journal.note(document)
+        self._journal.append(document)
         if job.status == FAILED:  # as it was before: the service has not begun yet
             self._jobs.add(document)
         else:
@@ -319,15 +323,15 @@ class Ingest:
 
     async def _fetch(self, document: Document) -> None:
         target = self._target_of(document)
-        async with self._gate.passage():
+        async with self._gate.slot():
             written = await store_text(self._client, document.uuid, target)
         document.path, document.bytes, document.sha256 = target.uri, written.bytes, written.sha256
-        if self._known:
-            await self._known.remember(document)
+        if self._unchanged:
+            await self._unchanged.remember(document)
         document.status = COMPLETED
         self._end(document)
 
-    def _hear(self, document: Document, news: JobNews) -> None:
+    def _hear(self, document: Document, news: JobUpdate) -> None:
         """Take what the look at a job has brought."""
         try:
             if isinstance(news, ComplianceError):
@@ -352,14 +356,14 @@ class Ingest:
             self._fetching.add(document.source)
             self._put(Step.FETCH, document)
         elif job and state == FAILED:
-            if document.refreshed < self._habits.retry_failed and not self._is_late:
+            if document.refresh_count < self._options.retry_failed and not self._is_late:
                 document.refreshed_from, document.refreshed_at = _stamp(job), None
                 self._put(Step.REFRESH, document)
             else:
                 self._end(document, job.error or "The service gave no reason.")
         elif job and not job.status.is_final:
             self._jobs.add(document)
-        elif document.is_inherited:
+        elif document.from_previous_attempt:
             self._log.info("Job %s of an earlier attempt is gone: submitting anew.", document.uuid)
             document.uuid = ""
             self._put(Step.SUBMIT, document)
@@ -368,7 +372,11 @@ class Ingest:
 
     def _is_stale(self, document: Document, job: ContentJob) -> bool:
         """Tell whether a job still shows how it ended before it was refreshed."""
-        if not document.refreshed or not document.refreshed_from or _stamp(job) != document.refreshed_from:
+        if (
+            not document.refresh_count
+            or not document.refreshed_from
+            or _stamp(job) != document.refreshed_from
+        ):
             return False
         if document.refreshed_at is None:  # refreshed before the task deferred
             document.refreshed_at = time.monotonic()
@@ -379,25 +387,25 @@ class Ingest:
             document.fail(error)
         self._fetching.discard(document.source)
         self.counts.add(document.status)
-        self._journal.note(document)
+        self._journal.append(document)
 
     def _look_for_end(self) -> None:
         if self.counts.done == len(self._documents):
             self._over.set()
 
     def _look_at_clock(self) -> None:
-        if time.monotonic() >= self._habits.deadline and not self._over.is_set():
+        if time.monotonic() >= self._options.deadline and not self._over.is_set():
             self._is_late = True
             self._over.set()
 
     async def _watch_time(self) -> None:
         while not self._over.is_set():
-            await asyncio.sleep(min(1.0, max(0.01, self._habits.deadline - time.monotonic())))
+            await asyncio.sleep(min(1.0, max(0.01, self._options.deadline - time.monotonic())))
             self._look_at_clock()
             only_waits = self.counts.done + self._jobs.documents == len(self._documents) and not self._stale
             # A trigger comes back at once with what is unknown, so that is found out here.
-            may_leave = self._habits.may_leave and only_waits and not self._jobs.has_unknown
-            if may_leave and time.monotonic() - self._active_at > LINGER:
+            may_leave = self._options.may_leave and only_waits and not self._jobs.has_unknown
+            if may_leave and time.monotonic() - self._active_at > IDLE_BEFORE_DEFER_SECONDS:
                 self._over.set()
 
     async def _finish_late(self) -> None:
@@ -412,7 +420,7 @@ class Ingest:
                         await self._until(lambda: not self._submitting)
                 except TimeoutError:
                     self._log.warning("%s submits are given up, answered or not.", self._submitting)
-                if self._habits.cancel_on_kill and self._jobs.uuids:
+                if self._options.cancel_on_kill and self._jobs.uuids:
                     await self._lease.check()
                     for uuid, job in (await self._jobs.cancel(self._jobs.uuids)).items():
                         self._jobs.end(uuid, job)
@@ -426,7 +434,7 @@ class Ingest:
             await self._settled.wait()
 
     async def _supersede(self) -> None:
-        if self._superseded and self._habits.cancel_on_kill:
+        if self._superseded and self._options.cancel_on_kill:
             await self._jobs.cancel(self._superseded)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.bulk.limiter import Gate
+from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceAuthError,
@@ -17,8 +17,8 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
 )
 from airflow_provider.ingest.documents import Document
-from airflow_provider.waiting.kinds import JobNews, news_of_jobs
-from airflow_provider.waiting.results import next_look
+from airflow_provider.waiting.kinds import JobUpdate, poll_jobs
+from airflow_provider.waiting.results import next_poll_time
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -39,7 +39,7 @@ class _Entry:
     lost_since: float | None = None  # unknown, or refused while others are not
 
 
-class JobsUnderWay:
+class PendingJobs:
     """Looks at jobs, young ones more often than old ones, until they end.
 
     :param client: the service
@@ -51,9 +51,9 @@ class JobsUnderWay:
     def __init__(
         self,
         client: AsyncComplianceClient,
-        gate: Gate,
+        gate: AdaptiveLimiter,
         poll_interval: float,
-        tell: Callable[[Document, JobNews], None],
+        tell: Callable[[Document, JobUpdate], None],
         log: Any,
     ) -> None:
         self._client = client
@@ -85,7 +85,7 @@ class JobsUnderWay:
     def add(self, document: Document) -> None:
         """Look at the job of a document from now on."""
         moment = time.monotonic()
-        look_at = next_look(moment, moment, self._poll_interval)
+        look_at = next_poll_time(moment, moment, self._poll_interval)
         entry = self._entries.setdefault(document.uuid, _Entry([], moment, look_at))
         entry.documents.append(document)
         self._are_there.set()
@@ -94,7 +94,7 @@ class JobsUnderWay:
         """Look at none of them any more."""
         self._entries.clear()
 
-    async def keep(self) -> None:
+    async def poll(self) -> None:
         """Look at them, for ever; an error that all would meet comes out here."""
         while True:
             self._are_there.clear()
@@ -128,7 +128,7 @@ class JobsUnderWay:
                 self._log.warning("Job %s could not be cancelled: %s", uuid, error)
 
         async def cancel_batch(batch: list[str]) -> None:
-            found = await news_of_jobs(self._client, batch)
+            found = await poll_jobs(self._client, batch)
             running = []
             for uuid, news in found.items():
                 if isinstance(news, ComplianceError):
@@ -148,7 +148,7 @@ class JobsUnderWay:
             self._log.warning("Not all jobs could be cancelled within %.0f s.", KILL_SECONDS)
         return ended
 
-    def end(self, uuid: str, news: JobNews) -> None:
+    def end(self, uuid: str, news: JobUpdate) -> None:
         """Tell what became of a job, and look at it no more."""
         if entry := self._entries.pop(uuid, None):
             for document in entry.documents:
@@ -161,11 +161,11 @@ class JobsUnderWay:
     async def _poll(self, uuids: list[str]) -> None:
         # Batch by batch, so that the first texts are fetched while the next jobs are looked at.
         for batch in self._batches(uuids):
-            async with self._gate.passage():
-                found = await news_of_jobs(self._client, batch)
+            async with self._gate.slot():
+                found = await poll_jobs(self._client, batch)
             self._take(found)
 
-    def _take(self, found: dict[str, JobNews]) -> None:
+    def _take(self, found: dict[str, JobUpdate]) -> None:
         moment = time.monotonic()
         errors = [news for news in found.values() if isinstance(news, ComplianceError)]
         if len(errors) < len(found):
@@ -186,7 +186,7 @@ class JobsUnderWay:
             if uuid in self._entries:
                 self._take_one(uuid, news, moment)
 
-    def _take_one(self, uuid: str, news: JobNews, moment: float) -> None:
+    def _take_one(self, uuid: str, news: JobUpdate, moment: float) -> None:
         entry = self._entries[uuid]
         is_lost = news is None or (
             isinstance(news, ComplianceError) and not news.transient and not self._failures
@@ -202,5 +202,5 @@ class JobsUnderWay:
                 self.end(uuid, news)
                 return
         pause = min(LONGEST_PAUSE, 2.0 ** (self._failures - 1)) if self._failures else 0.0
-        look_at = next_look(moment, entry.since, self._poll_interval)
+        look_at = next_poll_time(moment, entry.since, self._poll_interval)
         entry.look_at = max(look_at, moment + pause)

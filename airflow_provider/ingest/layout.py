@@ -13,14 +13,14 @@ if TYPE_CHECKING:
     from airflow_provider.ingest.documents import Document
     from airflow_provider.storage.locations import Location
 
-OWN = "_ingest"  # the folder for all that is no text
+WORK_FOLDER = "_ingest"  # the folder for all that is no text
 MANIFEST = "manifest.jsonl"
 REPORT = "report.html"
 NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
 DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
-def own_folder(ti: Any) -> str:
+def task_folder(ti: Any) -> str:
     """Name a folder that no other task instance has; all attempts of this one have the same.
 
     The digest tells apart what is only readable in the rest, such as the runs `load:1` and `load_1`.
@@ -28,7 +28,7 @@ def own_folder(ti: Any) -> str:
     shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
     digest = names.digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
     task = f"{names.safe(ti.task_id)}{shard}-{digest}"
-    return "/".join((OWN, names.safe(ti.dag_id), names.safe(ti.run_id), task))
+    return "/".join((WORK_FOLDER, names.safe(ti.dag_id), names.safe(ti.run_id), task))
 
 
 def check_template(template: str) -> None:

@@ -12,7 +12,7 @@ from airflow_provider.bulk.journal import remove, write_manifest
 from airflow_provider.bulk.lease import Lease
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document
 from airflow_provider.ingest.layout import MANIFEST, REPORT
 from airflow_provider.reports.ingest import Run, render_report
@@ -46,7 +46,7 @@ async def publish(
     return manifest, report
 
 
-def result_of(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
+def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
     """Return what the task returns."""
     counts = Counter(each.status for each in documents)
     return {
@@ -88,7 +88,9 @@ def check_failures(documents: Sequence[Document], max_failed: float, manifest: L
     allowed = Fraction(str(max_failed)) * (1 if max_failed >= 1 else len(documents))
     if len(failed) > allowed:
         error = ComplianceIngestError(_complaint(failed, len(documents), max_failed, manifest))
-        raise without_retries(error) if sum(each.is_hopeless for each in failed) > allowed else error
+        raise (
+            as_non_retryable(error) if sum(each.is_permanent_failure for each in failed) > allowed else error
+        )
 
 
 def _complaint(failed: Sequence[Document], total: int, max_failed: float, manifest: Location) -> str:

@@ -36,7 +36,7 @@ def documents_of(
         document = earlier.get(source) or Document(source)
         if retries:
             document = _for_retry(document)
-        document.is_inherited = bool(document.uuid)
+        document.from_previous_attempt = bool(document.uuid)
         documents.append(document)
         error = _source_error(document, stores)
         if error and not (document.uuid or document.status):
@@ -46,9 +46,9 @@ def documents_of(
 
 def _for_retry(document: Document) -> Document:
     if document.status != FAILED:
-        document.refreshed = 0
+        document.refresh_count = 0
         return document
-    again = document.anew()
+    again = document.reset()
     if document.uuid and document.completed_at:  # only its text was not fetched in time
         again.uuid, again.submitted_at = document.uuid, document.submitted_at
         again.source_version = document.source_version
@@ -96,16 +96,16 @@ async def find_outdated(documents: list[Document], concurrency: int, log: Any) -
             unknown.append(error)
             if len(unknown) > MAX_UNKNOWN:
                 raise
-            documents[number] = document.anew()
+            documents[number] = document.reset()
             return
         if has_changed:
             log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
             if not document.status:
                 superseded.append(document.uuid)
-            documents[number] = document.anew()
+            documents[number] = document.reset()
         elif document.status and not await _has_text(document):
             if document.status == SKIPPED:
-                documents[number] = document.anew()
+                documents[number] = document.reset()
             document.status = ""
 
     started = [number for number, each in enumerate(documents) if each.status != FAILED and each.uuid]

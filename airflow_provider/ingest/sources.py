@@ -20,7 +20,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.hooks.objects import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
-from airflow_provider.params import items_of
+from airflow_provider.params import as_list
 from airflow_provider.storage.errors import said_by, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
@@ -49,7 +49,7 @@ def resolve(given: Any) -> list[str]:
 def _items(given: Any) -> Iterator[str]:
     if isinstance(given, str) and not given.strip():
         raise ComplianceInputError("There is no source: what should name it is blank.")
-    for each in items_of(given, "source"):
+    for each in as_list(given, "source"):
         # The outputs of a mapped task that returns lists are a list of lists.
         for one in each if isinstance(each, list | tuple) else [each]:
             yield "" if one is None else str(one).strip()

@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import SKIPPED, Document
-from airflow_provider.ingest.layout import OWN
+from airflow_provider.ingest.layout import WORK_FOLDER
 from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.files import put
@@ -18,7 +18,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
 
 
-class Known:
+class UnchangedIndex:
     """One small object per document, so that shards and runs that write at the same time do not collide.
 
     :param root: what the runs have in common
@@ -26,7 +26,7 @@ class Known:
     """
 
     def __init__(self, root: Location, max_age: float | None) -> None:
-        self.folder = root / OWN / "known"
+        self.folder = root / WORK_FOLDER / "known"
         self.max_age = max_age
 
     async def skip(self, document: Document) -> bool:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import ends_task
+from airflow_provider.hooks.errors import fail_without_retry
 from airflow_provider.operators.job import ComplianceJobOperator
-from airflow_provider.params import id_of, json_of
+from airflow_provider.params import as_json, id_of
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
-from airflow_provider.waiting.kinds import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -46,7 +46,7 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
         marked or timed out
     """
 
-    work: ClassVar[Work] = ASSESSMENTS
+    kind: ClassVar[JobKind] = ASSESSMENTS
     template_fields: Sequence[str] = ("conn_id", "payload")
     template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json"}
 
@@ -57,12 +57,12 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
     @property
     def source(self) -> str:
         """What is assessed, without telling it: a payload may hold whole texts."""
-        canonical = json.dumps(json_of(self.payload, "payload"), sort_keys=True)
+        canonical = json.dumps(as_json(self.payload, "payload"), sort_keys=True)
         return f"payload {hashlib.sha256(canonical.encode()).hexdigest()[:16]}"
 
-    def begin(self, hook: ComplianceHook) -> Assessment:
+    def submit(self, hook: ComplianceHook) -> Assessment:
         """Submit the assessment."""
-        return hook.submit_assessment(json_of(self.payload, "payload"))
+        return hook.submit_assessment(as_json(self.payload, "payload"))
 
     def id_of(self, job: Assessment) -> str:
         """Return its id."""
@@ -109,10 +109,10 @@ class ComplianceGetAssessmentResultsOperator(BaseOperator):
         self.conn_id = conn_id
         self.xcom_limit = xcom_limit
 
-    @ends_task
+    @fail_without_retry
     def execute(self, context: Context) -> Any:
         """Get the results."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         identifier = id_of(self.assessment_id, "assessment id")
         results = ComplianceHook(self.conn_id).get_assessment_results(identifier)
         # Half of a surrogate pair, which JSON can hold and UTF-8 can't, is written as an escape.
@@ -168,7 +168,7 @@ class ComplianceCancelAssessmentOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Cancel the assessment."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         identifier = id_of(self.assessment_id, "assessment id")
         try:
             ComplianceHook(self.conn_id).cancel_assessment(identifier)

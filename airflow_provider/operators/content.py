@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.job import ComplianceJobOperator
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import JOBS, Work, record_of
+from airflow_provider.waiting.kinds import JOBS, JobKind, record_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -27,7 +27,7 @@ class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
     :param refresh_failed: have a failed job of an earlier attempt processed again, not submitted anew
     """
 
-    work: ClassVar[Work] = JOBS
+    kind: ClassVar[JobKind] = JOBS
     operator_extra_links = (ComplianceJobLink(),)
 
     def __init__(self, *, refresh_failed: bool = False, **kwargs: Any) -> None:
@@ -38,13 +38,13 @@ class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
         """Return its uuid."""
         return job.uuid
 
-    def begin_again(self, hook: ComplianceHook, identifier: str) -> bool:
+    def resubmit(self, hook: ComplianceHook, identifier: str) -> bool:
         """Refresh the job, where asked to."""
         if self.refresh_failed:
             hook.refresh(identifier)
         return self.refresh_failed
 
-    def announce(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
+    def push_link(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
         """Link to the job, where the connection says how."""
         # Also where there is none: Airflow looks for it at the end, and complains if it finds nothing.
         context["ti"].xcom_push(key=JOB_URL, value=hook.console_url(identifier) or "")
@@ -100,7 +100,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
             self.log.info("The version of %s can't be told: %s", self.source, error)
             return None
 
-    def begin(self, hook: ComplianceHook) -> ContentJob:
+    def submit(self, hook: ComplianceHook) -> ContentJob:
         """Upload the file."""
         return hook.submit_file(self.file, self.file_name)
 
@@ -133,7 +133,7 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
         """The page."""
         return self.url
 
-    def begin(self, hook: ComplianceHook) -> ContentJob:
+    def submit(self, hook: ComplianceHook) -> ContentJob:
         """Submit the page."""
         return hook.submit_url(self.url)
 
@@ -164,7 +164,7 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
         """The job itself."""
         return self.uuid
 
-    def begin(self, hook: ComplianceHook) -> ContentJob:
+    def submit(self, hook: ComplianceHook) -> ContentJob:
         """Refresh the job; the record from before tells the new result from the old one."""
         # Not by the status of the one job: a completed one answers that with a redirect, without its times.
         before = hook.get_statuses([self.uuid]).get(self.uuid)
@@ -200,7 +200,7 @@ class ComplianceCancelContentOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Cancel the job."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         try:
             ComplianceHook(self.conn_id).cancel(self.uuid)
             self.log.info("Job %s is cancelled.", self.uuid)

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.params import optional
 from airflow_provider.review.findings import id_in
 
@@ -75,7 +75,7 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Send it."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         number = _response_id(self.assessment_response_id)
         expert_id, rational_feedback = (optional(each) for each in (self.expert_id, self.rational_feedback))
         try:
@@ -86,7 +86,7 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
                 optional(self.category_feedback),
             )
         except ComplianceUncertainError as error:
-            raise without_retries(error) from None
+            raise as_non_retryable(error) from None
         about = "" if number is None else f" on assessment response {number}"
         self.log.info("The service has taken the feedback of expert %s%s.", expert_id, about)
 
@@ -96,5 +96,5 @@ def _response_id(given: Any) -> int | None:
     given = optional(given)
     if given is not None and (number := id_in(given)) is None:
         shown = str(given)[:80]
-        raise without_retries(ComplianceInputError(f"'{shown}' is no ID of an assessment response."))
+        raise as_non_retryable(ComplianceInputError(f"'{shown}' is no ID of an assessment response."))
     return None if given is None else number

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -42,7 +42,7 @@ class ComplianceListFrameworksOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         frameworks = ComplianceHook(self.conn_id).list_frameworks()
         criteria = sum(len(each.criteria) for each in frameworks)
         self.log.info("The service lists %s frameworks with %s criteria.", len(frameworks), criteria)
@@ -74,12 +74,12 @@ class ComplianceListCriteriaOperator(BaseOperator):
 
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         hook = ComplianceHook(self.conn_id)
         try:
             criteria = hook.list_criteria(self.framework_id)
         except ComplianceNotFoundError as error:
-            raise without_retries(_unknown(self.framework_id, hook, error)) from None
+            raise as_non_retryable(_unknown(self.framework_id, hook, error)) from None
         self.log.info("Framework %s has %s criteria.", self.framework_id, len(criteria))
         return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
 

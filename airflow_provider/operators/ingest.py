@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 
 from airflow_provider import lineage
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import ends_task, without_retries
+from airflow_provider.hooks.errors import as_non_retryable, fail_without_retry
 from airflow_provider.ingest import layout
 from airflow_provider.ingest.chunks import chunk
 from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
-from airflow_provider.params import as_seconds, items_of
+from airflow_provider.params import as_list, as_seconds
 from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.waiting.results import Ending, Limit, error_of
+from airflow_provider.waiting.results import Deadline, WaitResult, as_error
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from airflow_provider.bulk.journal import Journal
     from airflow_provider.bulk.lease import Lease
     from airflow_provider.ingest.documents import Document
-    from airflow_provider.ingest.engine import Habits
+    from airflow_provider.ingest.engine import IngestOptions
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
 TITLE = 100  # characters
-USEFUL = 0.5  # share of the jobs under way after which a worker is worth it
+RESUME_FRACTION = 0.5  # share of the jobs under way after which a worker is worth it
 
 
 class ComplianceIngestOperator(BaseOperator):
@@ -125,16 +125,16 @@ class ComplianceIngestOperator(BaseOperator):
     @property
     def title(self) -> str:
         """What a mapped task is called: its first source, and how many more there are."""
-        given = items_of(self.sources, "source")
+        given = as_list(self.sources, "source")
         first, *others = [names.printable(str(source)) for source in given] or ["nothing"]
         return f"{first[:TITLE]} and {len(others)} more" if others else first[:TITLE]
 
-    @ends_task
+    @fail_without_retry
     def execute(self, context: Context) -> dict[str, Any]:
         """Begin, or go on where an earlier attempt was."""
         return self._go_on(context, self._limit(context), _now(), retries=True)
 
-    @ends_task
+    @fail_without_retry
     def execute_complete(
         self,
         context: Context,
@@ -149,19 +149,19 @@ class ComplianceIngestOperator(BaseOperator):
         :param left: seconds that were left when the task deferred
         :param older: what another version of this operator wrote down when the task deferred
         """
-        ending = Ending.of(event)
-        if ending.kind == "error":
-            error = error_of(ending)
-            raise error if ending.transient else without_retries(error)
+        result = WaitResult.from_event(event)
+        if result.status == "error":
+            error = as_error(result)
+            raise error if result.transient else as_non_retryable(error)
         # `dag.test()` hands on the event alone.
-        limit = Limit("timeout", deadline) if deadline else self._limit(context)
-        if ending.kind == "done" and limit.deadline < time.time():
+        limit = Deadline("timeout", deadline) if deadline else self._limit(context)
+        if result.status == "success" and limit.deadline < time.time():
             # The trigger has not seen the end of the time: this clock may be wrong, so what it waited counts.
-            limit = Limit(limit.name, time.time() + max(0.0, left - ending.seconds))
+            limit = Deadline(limit.name, time.time() + max(0.0, left - result.seconds))
         return self._go_on(context, limit, started or _now(), retries=False)
 
-    def _limit(self, context: Context) -> Limit:
-        return Limit.of(context, self.timeout, self.execution_timeout)
+    def _limit(self, context: Context) -> Deadline:
+        return Deadline.of(context, self.timeout, self.execution_timeout)
 
     def on_kill(self) -> None:
         """Write down what is done, and cancel the jobs that are under way."""
@@ -172,26 +172,26 @@ class ComplianceIngestOperator(BaseOperator):
         """Tell OpenLineage which documents went into which objects."""
         return lineage.openlineage(self._transfers)
 
-    def _go_on(self, context: Context, limit: Limit, started: str, *, retries: bool) -> dict[str, Any]:
+    def _go_on(self, context: Context, limit: Deadline, started: str, *, retries: bool) -> dict[str, Any]:
         """Do what can be done now.
 
         :param retries: documents that have failed before are tried again, as at the begin of an attempt
         """
         from airflow_provider.bulk.journal import Journal, read
         from airflow_provider.bulk.lease import Lease
-        from airflow_provider.ingest.engine import Habits
+        from airflow_provider.ingest.engine import IngestOptions
         from airflow_provider.ingest.publishing import check_whole
         from airflow_provider.ingest.resuming import documents_of, find_outdated
         from airflow_provider.ingest.sources import resolve
 
         # Here the monotonic clock decides: the other one may jump.
         deadline = time.monotonic() + limit.deadline - time.time()
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         layout.check_template(self.file_name_template)
         destination = Location.to_write(self.destination)
         with storage_errors(destination):
             _ = destination.fs  # asks Airflow for the connection: here, not in another thread
-        folder = destination / layout.own_folder(context["ti"])
+        folder = destination / layout.task_folder(context["ti"])
         sources = resolve(self.sources)
         lease = Lease(folder, getattr(context["ti"], "try_number", 0))
         lease.acquire()
@@ -199,7 +199,7 @@ class ComplianceIngestOperator(BaseOperator):
         documents = documents_of(sources, earlier, retries=retries, log=self.log)
         if not documents:
             self.log.warning("There is nothing to ingest.")
-        habits = Habits(
+        options = IngestOptions(
             concurrency=self.concurrency,
             retry_failed=self.retry_failed,
             poll_interval=self.poll_interval,
@@ -216,14 +216,14 @@ class ComplianceIngestOperator(BaseOperator):
             superseded = self._loop.run(find_outdated(documents, 2 * self.concurrency, self.log))
         waiting = self._loop.run(
             self._ingest(
-                hook, documents, destination, Journal(folder, after, lease), lease, habits, superseded
+                hook, documents, destination, Journal(folder, after, lease), lease, options, superseded
             )
         )
         if waiting:
             self.log.info("Waiting for %s jobs in the triggerer.", len(waiting))
-            enough = max(1, math.ceil(len(waiting) * USEFUL))
+            enough = max(1, math.ceil(len(waiting) * RESUME_FRACTION))
             left = deadline - time.monotonic()
-            limit = Limit(limit.name, time.time() + left)
+            limit = Deadline(limit.name, time.time() + left)
             self.defer(
                 trigger=ComplianceIngestTrigger(
                     self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
@@ -233,7 +233,7 @@ class ComplianceIngestOperator(BaseOperator):
                 timeout=limit.for_airflow,
             )
         check_whole(documents, sources)
-        return self._conclude(context, hook, documents, folder, lease, started)
+        return self._finish(context, hook, documents, folder, lease, started)
 
     async def _ingest(
         self,
@@ -242,26 +242,26 @@ class ComplianceIngestOperator(BaseOperator):
         destination: Location,
         journal: Journal,
         lease: Lease,
-        habits: Habits,
+        options: IngestOptions,
         superseded: list[str],
     ) -> list[str]:
         from airflow_provider.ingest.engine import Ingest
-        from airflow_provider.ingest.unchanged import Known
+        from airflow_provider.ingest.unchanged import UnchangedIndex
 
         def target_of(document: Document) -> Location:
             return destination / layout.name_of(document, self.file_name_template)
 
         known = None
         if self.skip_unchanged:
-            known = Known(Location(str(self.root or layout.root_of(destination.uri))), self.max_age)
+            known = UnchangedIndex(Location(str(self.root or layout.root_of(destination.uri))), self.max_age)
         async with await hook.get_async_conn() as client:
             ingest = Ingest(
-                client, documents, target_of, journal, lease, habits, self.log, known, superseded
+                client, documents, target_of, journal, lease, options, self.log, known, superseded
             )  # fmt: skip
             await ingest.run()
             return ingest.waiting
 
-    def _conclude(
+    def _finish(
         self,
         context: Context,
         hook: ComplianceHook,
@@ -270,14 +270,14 @@ class ComplianceIngestOperator(BaseOperator):
         lease: Lease,
         started: str,
     ) -> dict[str, Any]:
-        from airflow_provider.ingest.publishing import check_failures, publish, result_of
+        from airflow_provider.ingest.publishing import build_result, check_failures, publish
 
         destination = str(self.destination)
         self._loop = EventLoop(threads=2)
         manifest, report = self._loop.run(
             publish(context["ti"], documents, folder, lease, destination, started)
         )
-        result = result_of(documents, manifest)
+        result = build_result(documents, manifest)
         link = layout.link_to(report, destination, self.report_base_url)
         context["ti"].xcom_push(key=REPORT_URL, value=link)
         self._report_lineage(hook, documents)

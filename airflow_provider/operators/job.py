@@ -10,21 +10,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from airflow.providers.common.compat.sdk import BaseOperator, conf
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.params import as_seconds
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Ending, Limit, Record, error_of, problem
+from airflow_provider.waiting.results import (
+    FINAL,
+    UNKNOWN,
+    Deadline,
+    Record,
+    WaitResult,
+    as_error,
+    error_for,
+)
 from airflow_provider.waiting.rules import RefreshCheck, is_new_result, may_cancel
-from airflow_provider.waiting.worker import cancel_here, look_here, wait_here
+from airflow_provider.waiting.worker import cancel_in_worker, poll_in_worker, wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.client.models import Assessment, ContentJob
     from airflow_provider.triggers.base import ComplianceWaitTrigger
-    from airflow_provider.waiting.kinds import Work
+    from airflow_provider.waiting.kinds import JobKind
 
 STATE_KEY = "compliance_job"
 KILL_SECONDS = 15.0  # for the cancellation of a killed task's job
@@ -53,7 +61,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         timed out
     """
 
-    work: ClassVar[Work]
+    kind: ClassVar[JobKind]
     hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
 
     template_fields: Sequence[str] = ("conn_id",)
@@ -94,7 +102,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         return None
 
     @abstractmethod
-    def begin(self, hook: ComplianceHook) -> Job:
+    def submit(self, hook: ComplianceHook) -> Job:
         """Have the service begin."""
 
     @abstractmethod
@@ -105,21 +113,21 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
     def make_trigger(self, identifier: str, deadline: float) -> ComplianceWaitTrigger:
         """Return what waits in the triggerer."""
 
-    def begin_again(self, hook: ComplianceHook, identifier: str) -> bool:
+    def resubmit(self, hook: ComplianceHook, identifier: str) -> bool:
         """Have the service try a failed job of an earlier attempt once more, if that is wanted."""
         return False
 
-    def announce(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
+    def push_link(self, context: Context, hook: ComplianceHook, identifier: str) -> None:
         """Tell Airflow's users of the job."""
 
     def execute(self, context: Context) -> str:
         """Begin or go on, then wait if asked to."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         self._remember(context)
         hook = self.hook_class(self.conn_id)
-        if record := self._earlier(context, hook):
-            return self._go_on(context, hook, record, found=True)
-        return self._go_on(context, hook, self._begin(context, hook))
+        if record := self._previous_job(context, hook):
+            return self._wait_or_return(context, hook, record, found=True)
+        return self._wait_or_return(context, hook, self._submit(context, hook))
 
     def execute_complete(
         self,
@@ -131,36 +139,38 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         before: Record | None = None,
     ) -> str:
         """Go on after the trigger's event."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         self._before = before
         self._remember(context)
-        ending = Ending.of(event)
-        identifier = uuid or next(iter(ending.jobs), "")  # `dag.test()` hands on the event alone
-        return self._conclude(context, ending, Limit(limit), identifier, found)
+        result = WaitResult.from_event(event)
+        identifier = uuid or next(iter(result.records), "")  # `dag.test()` hands on the event alone
+        return self._finish(context, result, Deadline(limit), identifier, found)
 
     def _remember(self, context: Context) -> None:
         """Keep what `on_kill` needs, which gets no context."""
         self._store = context.get("task_state_store")
         self._try_number = getattr(context.get("ti"), "try_number", 0)
 
-    def _go_on(self, context: Context, hook: ComplianceHook, record: Record, found: bool = False) -> str:
+    def _wait_or_return(
+        self, context: Context, hook: ComplianceHook, record: Record, found: bool = False
+    ) -> str:
         """Wait for a job if asked to.
 
         :param found: it is the job of an earlier attempt
         """
         self._id = identifier = self._id_in(record)
-        self.announce(context, hook, identifier)
+        self.push_link(context, hook, identifier)
         if not self.wait_for_completion:
             return self._done(identifier)
-        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        limit = Deadline.of(context, self.timeout, self.execution_timeout)
         is_over = record["status"] in FINAL and not self._before
         if not self.deferrable or is_over:
             accepts = RefreshCheck({identifier: self._before}).accepts if self._before else None
-            ending = wait_here(
-                self.work, hook, [identifier], self.poll_interval, limit.deadline, self.log, accepts
+            result = wait_in_worker(
+                self.kind, hook, [identifier], self.poll_interval, limit.deadline, self.log, accepts
             )
-            return self._conclude(context, ending, limit, identifier, found)
-        self.log.info("Waiting for %s %s in the triggerer.", self.work.noun, identifier)
+            return self._finish(context, result, limit, identifier, found)
+        self.log.info("Waiting for %s %s in the triggerer.", self.kind.noun, identifier)
         return self.defer(
             trigger=self.make_trigger(identifier, limit.deadline),
             method_name="execute_complete",
@@ -186,18 +196,20 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
                 stored = stored if isinstance(stored, dict) else {}
                 if (stored.get("uuid"), stored.get("try_number")) != (identifier, self._try_number):
                     self.log.warning("%s, but %s %s is not of this attempt any more: it is not cancelled.",
-                                     why, self.work.noun, identifier)  # fmt: skip
+                                     why, self.kind.noun, identifier)  # fmt: skip
                     return
-            cancel_here(self.work, self.hook_class(self.conn_id), identifier, why, self.log)
+            cancel_in_worker(self.kind, self.hook_class(self.conn_id), identifier, why, self.log)
         except Exception as error:
             self.log.warning(
-                "%s, but %s %s could not be cancelled: %s", why, self.work.noun, identifier, error
+                "%s, but %s %s could not be cancelled: %s", why, self.kind.noun, identifier, error
             )
 
-    def _conclude(self, context: Context, ending: Ending, limit: Limit, identifier: str, found: bool) -> str:
+    def _finish(
+        self, context: Context, result: WaitResult, limit: Deadline, identifier: str, found: bool
+    ) -> str:
         """Say how it ended; the one end of all ways of waiting."""
-        noun = self.work.noun
-        if found and ending.jobs.get(identifier, {}).get("status") in ("CANCELLED", UNKNOWN):
+        noun = self.kind.noun
+        if found and result.records.get(identifier, {}).get("status") in ("CANCELLED", UNKNOWN):
             self.log.info(
                 "%s %s of an earlier attempt was cancelled meanwhile: beginning anew.",
                 noun.capitalize(),
@@ -205,39 +217,39 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
             )
             hook = self.hook_class(self.conn_id)
             self._before = None
-            return self._go_on(context, hook, self._begin(context, hook))
-        error = problem(ending, [identifier], noun)
+            return self._wait_or_return(context, hook, self._submit(context, hook))
+        error = error_for(result, [identifier], noun)
         if error is None:
             self.log.info(
-                "%s %s completed; waited %.0f s for it.", noun.capitalize(), identifier, ending.seconds
+                "%s %s completed; waited %.0f s for it.", noun.capitalize(), identifier, result.seconds
             )
             return self._done(identifier)
-        if ending.kind == "timeout":
+        if result.status == "timeout":
             seen = None
             if self.cancel_on_kill and identifier:
                 hook = self.hook_class(self.conn_id)
-                seen = cancel_here(self.work, hook, identifier, "The time is up", self.log)
+                seen = cancel_in_worker(self.kind, hook, identifier, "The time is up", self.log)
             if seen and seen["status"] == "COMPLETED" and not self._is_stale(seen):
                 self.log.info("%s %s completed at the last moment.", noun.capitalize(), identifier)
                 return self._done(identifier)
             raise limit.exceeded(error)
-        raise error if error.transient else without_retries(error)
+        raise error if error.transient else as_non_retryable(error)
 
     def _done(self, identifier: str) -> str:
         """Leave the job to whoever comes next: a kill from now on does not cancel it."""
         self._id = None
         return identifier
 
-    def _begin(self, context: Context, hook: ComplianceHook) -> Record:
+    def _submit(self, context: Context, hook: ComplianceHook) -> Record:
         if self._killing:
             self._killing.join(KILL_SECONDS)
             raise ComplianceInterruptedError("The task was killed: nothing is submitted any more.")
         fingerprint = None if self._store is None else self.fingerprint  # of what is sent, so before it is
-        job = self.begin(hook)
+        job = self.submit(hook)
         identifier = self.id_of(job)
-        self.log.info("The service has taken %s as %s %s.", self.source, self.work.noun, identifier)
+        self.log.info("The service has taken %s as %s %s.", self.source, self.kind.noun, identifier)
         self._save(context, identifier, fingerprint)
-        return {self.work.id_name: identifier, "status": str(job.status)}
+        return {self.kind.id_name: identifier, "status": str(job.status)}
 
     def _save(self, context: Context, identifier: str, fingerprint: str | None) -> None:
         """Keep for later attempts which job there is, of what, and whose it is now."""
@@ -256,16 +268,16 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         except Exception as error:  # of Airflow's API: the job is there, and this attempt can go on with it
             self.log.warning(
                 "%s %s can't be kept for later attempts, which would submit again: %s",
-                self.work.noun.capitalize(), identifier, error,
+                self.kind.noun.capitalize(), identifier, error,
             )  # fmt: skip
 
-    def _earlier(self, context: Context, hook: ComplianceHook) -> Record | None:
+    def _previous_job(self, context: Context, hook: ComplianceHook) -> Record | None:
         """Find the job of an earlier attempt, if it is still good for something."""
         stored: Any = None if self._store is None else self._store.get(STATE_KEY)
         if not isinstance(stored, dict) or not stored.get("uuid"):
             return None
         identifier = str(stored["uuid"])
-        noun = self.work.noun
+        noun = self.kind.noun
         name = f"{noun.capitalize()} {identifier} of an earlier attempt"
         fingerprint = self.fingerprint
         # Where one of them is not known, nothing says that the input has changed.
@@ -273,12 +285,12 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         if stored.get("source") != self.source or is_changed:
             self.log.info("%s is of another input: beginning anew.", name)
             if self.cancel_on_kill:
-                cancel_here(self.work, hook, identifier, "The input has changed", self.log)
+                cancel_in_worker(self.kind, hook, identifier, "The input has changed", self.log)
             return None
-        ending = look_here(self.work, hook, [identifier], self.log)
-        if ending.kind == "error":
-            raise error_of(ending) if ending.transient else without_retries(error_of(ending))
-        record = ending.jobs[identifier]
+        result = poll_in_worker(self.kind, hook, [identifier], self.log)
+        if result.status == "error":
+            raise as_error(result) if result.transient else as_non_retryable(as_error(result))
+        record = result.records[identifier]
         status, reason = record["status"], record.get("error")
         self._before = stored.get("before")
         is_stale = self._is_stale(record)
@@ -289,7 +301,7 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         is_cleared = stored.get("max_tries", max_tries) != max_tries
         if may_cancel(record) or is_stale:
             pass  # in flight
-        elif status == "FAILED" and self.begin_again(hook, identifier):
+        elif status == "FAILED" and self.resubmit(hook, identifier):
             self.log.info("%s failed (%s): refreshing it.", name, reason)
             self._before = record
         elif status != "COMPLETED" or is_cleared:
@@ -305,4 +317,4 @@ class ComplianceJobOperator(BaseOperator, Generic[Job]):
         return self._before is not None and is_new_result(self._before, record) is False
 
     def _id_in(self, record: Record) -> str:
-        return str(record[self.work.id_name])
+        return str(record[self.kind.id_name])

@@ -9,23 +9,23 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.compat import (
+    apply_map_index_template,
     awaiting_input,
     human_in_the_loop,
-    name_mapped_task,
     response_timeout_for,
     waiting_for_input,
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import ends_task, without_retries
-from airflow_provider.params import json_or_file_of, optional
+from airflow_provider.hooks.errors import as_non_retryable, fail_without_retry
+from airflow_provider.params import as_json_or_file, optional
 from airflow_provider.review.findings import Finding, Selection, findings_in, number_in, select
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.standard.operators.hitl import HITLOperator
 
-    from airflow_provider.review.state import Ledger
+    from airflow_provider.review.state import ReviewState
 else:
     HITLOperator = human_in_the_loop()
 
@@ -117,45 +117,45 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
 
     def execute(self, context: Context) -> Any:
         """Ask, unless an earlier attempt was answered already."""
-        name_mapped_task(self, context)
-        ledger = _ledger(context)
-        if not ledger.survives and context["ti"].try_number > 1:
+        apply_map_index_template(self, context)
+        state = _state(context)
+        if not state.is_persistent and context["ti"].try_number > 1:
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
             trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
             return self.defer(trigger=trigger, method_name="execute_after_look")
-        return self._review(context, ledger)
+        return self._review(context, state)
 
     def execute_after_look(self, context: Context, event: Any = None) -> Any:
         """Go on when it is known whether an earlier attempt was answered; before Airflow 3.3."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         if event:
-            raise without_retries(
+            raise as_non_retryable(
                 ComplianceError(
                     f"An earlier attempt was answered by {event.get('by')} at {event.get('at')}, and may "
                     "have sent feedback: its log says what. Airflow before 3.3 keeps nothing of it, so "
                     f"nothing is asked or sent again. {WAY_OUT}"
                 )
             )
-        return self._review(context, _ledger(context))
+        return self._review(context, _state(context))
 
-    @ends_task
-    def _review(self, context: Context, ledger: Ledger) -> Any:
+    @fail_without_retry
+    def _review(self, context: Context, state: ReviewState) -> Any:
         selection = select(self.findings_of(self._load_results()), self._threshold(), self.max_findings)
-        if ledger.about not in ("", selection.digest):
+        if state.about not in ("", selection.digest):
             raise ComplianceInputError(
                 "There are other findings to ask for than when this task asked for the first time, and "
                 "Airflow keeps the form of that time. Start a new DAG run to review them."
             )
-        if ledger.answered:
-            sent = self._send(ledger)
-            if not ledger.faulty:
+        if state.answered:
+            sent = self._send(state)
+            if not state.faulty:
                 self.log.info("An earlier attempt was answered: nothing is asked again.")
                 return sent
         selection.tell(self.log, self.max_findings)
-        return self._ask(context, ledger, selection) if selection.asked else []
+        return self._ask(context, state, selection) if selection.asked else []
 
-    def _ask(self, context: Context, ledger: Ledger, selection: Selection) -> Any:
+    def _ask(self, context: Context, state: ReviewState, selection: Selection) -> Any:
         from airflow.sdk import Param
         from airflow.sdk.definitions.param import ParamsDict
 
@@ -163,7 +163,7 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         from airflow_provider.review.markdown import render
 
         resumed = {"asked": asdict(Asked.of(selection.asked))}
-        if ledger.is_waiting and (awaiting := awaiting_input()):
+        if state.is_waiting and (awaiting := awaiting_input()):
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
             self.log.info("The form of an earlier attempt is still there: waiting for its answer.")
             raise awaiting(method_name="execute_complete", kwargs=resumed, timeout=self.response_timeout)
@@ -176,13 +176,13 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             return unwrap(HITLOperator.execute)(self, context)
         except waiting_for_input() as signal:
             waiting: Any = signal
-            ledger.ask(selection.digest)
+            state.ask(selection.digest)
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
 
     def _load_results(self) -> Any:
         if self.results is not None:
-            return json_or_file_of(self.results, "results of an assessment")
+            return as_json_or_file(self.results, "results of an assessment")
         if (assessment_id := optional(self.assessment_id)) is None:
             raise ComplianceInputError(
                 "There is no assessment_id: the task that should give it has returned nothing."
@@ -200,29 +200,29 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
     def validate_params_input(self, params_input: Any) -> None:
         """Leave it to `read`: the form is not known in the process that gets the answer."""
 
-    @ends_task
+    @fail_without_retry
     def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
         """Keep the answer, then send it."""
         from airflow_provider.review.form import Answers, Asked, read
 
-        name_mapped_task(self, context)
-        ledger = _ledger(context)
+        apply_map_index_template(self, context)
+        state = _state(context)
         user = event.get("responded_by_user")
         if user is None:
-            ledger.withdraw()
+            state.expire_form()
         answer = super().execute_complete(context, event)
         if user is None:
             self.log.warning("Nobody answered in time: no feedback is sent.")
         elif SEND in answer["chosen_options"]:
             answers = read(answer["params_input"], Asked(**asked), self._expert(user))
-            known = ledger.take(answers)
+            known = state.record_answers(answers)
             if known:
                 self.log.info("%d findings were answered before: nothing is sent on them again.", known)
         else:
-            ledger.take(Answers())
-        sent = self._send(ledger)
-        if ledger.faulty:
-            raise ComplianceInputError(self._fault(ledger))
+            state.record_answers(Answers())
+        sent = self._send(state)
+        if state.faulty:
+            raise ComplianceInputError(self._fault(state))
         return sent
 
     def _expert(self, user: dict[str, str]) -> str:
@@ -231,11 +231,11 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             raise ComplianceInputError("There is no ID of the expert: set expert_id, or override expert_of.")
         return str(expert)
 
-    def _fault(self, ledger: Ledger) -> str:
-        names = "; ".join(f"'{name}'" for name in ledger.faulty.values())
+    def _fault(self, state: ReviewState) -> str:
+        names = "; ".join(f"'{name}'" for name in state.faulty.values())
         how = (
             "Clear this task to be asked again, and leave the others as they are."
-            if ledger.survives
+            if state.is_persistent
             else WAY_OUT
         )
         return (
@@ -243,24 +243,24 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             f"on the other findings is sent, and will not be sent again. {how}"
         )
 
-    def _send(self, ledger: Ledger) -> list[dict[str, Any]]:
+    def _send(self, state: ReviewState) -> list[dict[str, Any]]:
         from airflow_provider.review.sending import send
 
         try:
-            return send(ComplianceHook(self.conn_id).submit_feedback, ledger, self.log)
+            return send(ComplianceHook(self.conn_id).submit_feedback, state, self.log)
         except ComplianceError as error:
-            if ledger.survives:
+            if state.is_persistent:
                 raise
-            sent = [each["assessment_response_id"] for each in ledger.feedback if ledger.outcome(each)]
-            problem = (
-                f"{error} Feedback was sent on {len(sent)} of {len(ledger.feedback)} findings: {sent}. "
+            sent = [each["assessment_response_id"] for each in state.feedback if state.outcome(each)]
+            error_for = (
+                f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
                 f"Airflow before 3.3 keeps nothing of that, so there is no retry. {WAY_OUT}"
             )
-            raise without_retries(ComplianceError(problem)) from error
+            raise as_non_retryable(ComplianceError(error_for)) from error
 
 
-@ends_task
-def _ledger(context: Context) -> Ledger:
-    from airflow_provider.review.state import Ledger
+@fail_without_retry
+def _state(context: Context) -> ReviewState:
+    from airflow_provider.review.state import ReviewState
 
-    return Ledger(context.get("task_state_store"), context["ti"].try_number)
+    return ReviewState(context.get("task_state_store"), context["ti"].try_number)

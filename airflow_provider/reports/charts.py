@@ -13,7 +13,7 @@ from airflow_provider.reports.formatting import count, documents, duration, mome
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
-    from airflow_provider.reports.histograms import Spread
+    from airflow_provider.reports.histograms import Histogram
 
     Tiers = Sequence[Collection[float]]
 
@@ -25,7 +25,7 @@ NARROW, LETTER = 274, 6.6
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Chart:
     """Bars beside each other: what each counts and how many; ticks at places from 0 to 1."""
 
     name: str
@@ -35,7 +35,7 @@ class Histogram:
     y_label: str
 
 
-def draw(chart: Histogram) -> str:
+def draw(chart: Chart) -> str:
     """Return a histogram as SVG."""
     label, highest = max(chart.bars, key=lambda bar: bar[1])
     marks = y_marks(highest)
@@ -75,8 +75,8 @@ def y_marks(highest: int) -> list[int]:
 
 
 def spread_histogram(
-    spread: Spread, name: str, x_label: str, form: Callable[[float], str], tiers: Tiers
-) -> Histogram:
+    spread: Histogram, name: str, x_label: str, form: Callable[[float], str], tiers: Tiers
+) -> Chart:
     """Return the histogram of what a spread counted, without its empty ends."""
     edges, counts = spread.edges, spread.counts
     used = [place for place, number in enumerate(counts) if number]
@@ -89,7 +89,7 @@ def spread_histogram(
         place - first: (edges[place - 1], form(edges[place - 1])) for place in range(max(first, 1), last + 1)
     }
     ticks = [(place / len(bars), labels[place][1]) for place in choose_ticks(labels, len(bars), tiers)]
-    return Histogram(name, bars, ticks, x_label, "Documents")
+    return Chart(name, bars, ticks, x_label, "Documents")
 
 
 def _range(edges: Sequence[float], place: int, form: Callable[[float], str]) -> str:
@@ -113,7 +113,7 @@ def choose_ticks(labels: Mapping[int, tuple[float, str]], bars: int, tiers: Tier
     return chosen
 
 
-def time_histogram(begin: int, width: int, counts: Sequence[int]) -> Histogram:
+def time_histogram(begin: int, width: int, counts: Sequence[int]) -> Chart:
     """Return the histogram of what completed over time."""
     whole = width * len(counts)
     form = "%H:%M:%S" if width < 60 and whole < 600 else "%H:%M" if whole <= 2 * 86400 else "%Y-%m-%d"
@@ -125,9 +125,7 @@ def time_histogram(begin: int, width: int, counts: Sequence[int]) -> Histogram:
     first = -begin % every
     ticks = [(at / whole, moment(begin + at, form)) for at in range(first, whole + 1, every)]
     day = "UTC" if form == "%Y-%m-%d" else moment(begin, "%Y-%m-%d, UTC")
-    return Histogram(
-        "Completed over time", bars, ticks, f"Completed at ({day})", f"Documents per {_unit(width)}"
-    )
+    return Chart("Completed over time", bars, ticks, f"Completed at ({day})", f"Documents per {_unit(width)}")
 
 
 def _unit(width: int) -> str:

@@ -18,7 +18,7 @@ LOGIN = re.compile(r"(?<=://)[^/\s?#@]+@")
 MAX_LINK = 2000
 
 
-def tidy(value: object, limit: int = 500) -> str:
+def sanitize(value: object, limit: int = 500) -> str:
     """Return a foreign value as one line of at most `limit` characters, without logins in addresses."""
     try:
         text = value if isinstance(value, str) else "" if value is None else str(value)
@@ -32,7 +32,7 @@ def tidy(value: object, limit: int = 500) -> str:
 
 def escape(value: object, limit: int = 500) -> str:
     """Return a foreign value for HTML, be it text or the value of an attribute."""
-    return html.escape(tidy(value, limit))
+    return html.escape(sanitize(value, limit))
 
 
 def shorten(text: str, limit: int) -> str:
@@ -43,7 +43,7 @@ def shorten(text: str, limit: int) -> str:
 
 def link(source: object, limit: int = 160) -> str:
     """Return the HTML of a source: its folder dimmed, and a link where it is a plain web address."""
-    text = tidy(source, MAX_LINK)
+    text = sanitize(source, MAX_LINK)
     if not text:
         return '<span class="dim">(unknown)</span>'
     short = shorten(text, limit)

@@ -56,7 +56,7 @@ NICE_WIDTHS = (
 MAX_INSTANTS = 4000
 
 
-class Spread:
+class Histogram:
     """How numbers are distributed: a histogram, and quantiles that are right to half a percent."""
 
     def __init__(self, edges: Sequence[float]) -> None:

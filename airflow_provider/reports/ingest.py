@@ -15,10 +15,10 @@ from airflow_provider.reports.formatting import (
     moment,
     percent,
     read_time,
+    sanitize,
     size,
-    tidy,
 )
-from airflow_provider.reports.stats import Tally
+from airflow_provider.reports.stats import ReportStats
 from airflow_provider.reports.style import CSS, POLICY
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Run:
     def name(self) -> str:
         """The task, with its index where it is mapped."""
         index = f" [{self.map_index}]" if self.map_index >= 0 else ""
-        return f"{tidy(self.dag_id)} · {tidy(self.task_id)}{index}"
+        return f"{sanitize(self.dag_id)} · {sanitize(self.task_id)}{index}"
 
     @property
     def seconds(self) -> float | None:
@@ -54,26 +54,26 @@ class Run:
 
 def render_report(rows: Iterable[Mapping[str, Any]], run: Run) -> str:
     """Return the report of a run from the rows of its manifest, which are read once."""
-    tally = Tally()
+    stats = ReportStats()
     for row in rows:
-        tally.add(row)
-    return render(tally, run)
+        stats.add(row)
+    return render(stats, run)
 
 
-def render(tally: Tally, run: Run) -> str:
+def render(stats: ReportStats, run: Run) -> str:
     """Return the report of a run whose rows are counted already."""
-    tone, mark, headline = judge(tally)
+    tone, mark, headline = judge(stats)
     parts = (
-        sections.show_outcomes(tally),
-        sections.show_timeline(tally, read_time(run.started), read_time(run.ended)),
-        sections.show_durations(tally),
-        sections.show_sizes(tally),
-        sections.show_kinds(tally),
-        sections.show_attempts(tally),
-        sections.show_reasons(tally),
-        sections.show_failures(tally, run.manifest),
-        sections.show_ranking("Slowest documents", "Took", tally.slowest.ranked(), duration),
-        sections.show_ranking("Largest texts", "Size", tally.largest.ranked(), size),
+        sections.show_outcomes(stats),
+        sections.show_timeline(stats, read_time(run.started), read_time(run.ended)),
+        sections.show_durations(stats),
+        sections.show_sizes(stats),
+        sections.show_kinds(stats),
+        sections.show_attempts(stats),
+        sections.show_reasons(stats),
+        sections.show_failures(stats, run.manifest),
+        sections.show_ranking("Slowest documents", "Took", stats.slowest.ranked(), duration),
+        sections.show_ranking("Largest texts", "Size", stats.largest.ranked(), size),
     )
     return f"""<!DOCTYPE html>
 <html lang="en">
@@ -90,7 +90,7 @@ def render(tally: Tally, run: Run) -> str:
 <header class="{tone}">
 <p class="over"><bdi>{escape(run.name)}</bdi> <span class="mark">{mark}</span></p>
 <h1>{headline}</h1>
-<p class="lead">{_lead(tally, run)}</p>
+<p class="lead">{_lead(stats, run)}</p>
 {_facts(run)}
 </header>
 <main>
@@ -102,17 +102,17 @@ def render(tally: Tally, run: Run) -> str:
 """
 
 
-def judge(tally: Tally) -> tuple[str, str, str]:
+def judge(stats: ReportStats) -> tuple[str, str, str]:
     """Say in one sentence whether the run went well, with a tone and a word for it."""
     number, done, skipped, failed = (
-        tally.number,
-        tally.outcomes["completed"],
-        tally.outcomes["skipped"],
-        tally.outcomes["failed"],
+        stats.number,
+        stats.outcomes["completed"],
+        stats.outcomes["skipped"],
+        stats.outcomes["failed"],
     )
     if not number:
         return "idle", "Nothing to do", "The run had no documents."
-    if not tally.without_text:
+    if not stats.without_text:
         if not done:
             return "good", "Nothing new", f"{_all(number)} {_were(number)} skipped."
         rest = f"; {count(skipped)} {_were(skipped)} skipped" if skipped else ""
@@ -122,11 +122,11 @@ def judge(tally: Tally) -> tuple[str, str, str]:
         return "bad", "Nothing came through", f"{_all(number)} failed."
     others = [f"{count(failed)} failed ({percent(failed, number)})"] if failed else []
     for outcome, words in (("cancelled", "cancelled"), ("skipped", "skipped")):
-        if amount := tally.outcomes[outcome]:
+        if amount := stats.outcomes[outcome]:
             others.append(f"{count(amount)} {_were(amount)} {words}")
-    if amount := tally.outcomes["other"]:
+    if amount := stats.outcomes["other"]:
         others.append(f"{count(amount)} ended otherwise")
-    tone, mark = ("warn", "Some failed") if 2 * tally.without_text < number else ("bad", "Most failed")
+    tone, mark = ("warn", "Some failed") if 2 * stats.without_text < number else ("bad", "Most failed")
     return tone, mark, f"{count(done)} of {documents(number)} came through; {', '.join(others)}."
 
 
@@ -138,9 +138,9 @@ def _were(number: int) -> str:
     return "was" if number == 1 else "were"
 
 
-def _lead(tally: Tally, run: Run) -> str:
+def _lead(stats: ReportStats, run: Run) -> str:
     parts = []
-    done, seconds = tally.outcomes["completed"], run.seconds
+    done, seconds = stats.outcomes["completed"], run.seconds
     if seconds is not None:
         parts.append(f"It took {duration(seconds)}")
         if done > 1 and seconds >= 1:
@@ -149,8 +149,8 @@ def _lead(tally: Tally, run: Run) -> str:
                 f"{a_minute:,.0f} documents a minute" if a_minute >= 9.5 else f"{60 * a_minute:,.0f} an hour"
             )
             parts[0] += f", {rate}"
-    if tally.sizes.number:
-        parts.append(f"{size(tally.sizes.total)} of text came out")
+    if stats.sizes.number:
+        parts.append(f"{size(stats.sizes.total)} of text came out")
     return ". ".join(parts) + ("." if parts else "")
 
 

@@ -13,7 +13,7 @@ from airflow_provider.reports.stats import OUTCOMES
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from airflow_provider.reports.stats import Failure, Named, Tally
+    from airflow_provider.reports.stats import Failure, Named, ReportStats
 
 MOST_REASONS = 12
 
@@ -28,39 +28,39 @@ def _stats(values: Mapping[str, str]) -> str:
     return f'<dl class="stats">{"".join(items)}</dl>'
 
 
-def show_outcomes(tally: Tally) -> str:
+def show_outcomes(stats: ReportStats) -> str:
     """Show how many documents ended how."""
-    if not tally.number:
+    if not stats.number:
         return ""
-    shares = {outcome: tally.outcomes[outcome] for outcome in OUTCOMES if tally.outcomes[outcome]}
+    shares = {outcome: stats.outcomes[outcome] for outcome in OUTCOMES if stats.outcomes[outcome]}
     key = ""
     for outcome, number in shares.items():
         swatch = f'<svg aria-hidden="true"><rect class="{outcome}" width="10" height="10"/></svg>'
         key += (
             f"<div>{swatch}<dt>{outcome.capitalize()}</dt>"
-            f"<dd>{count(number)} <small>{percent(number, tally.number)}</small></dd></div>"
+            f"<dd>{count(number)} <small>{percent(number, stats.number)}</small></dd></div>"
         )
-    bar = share_bar(shares, tally.number, f"Outcomes of {documents(tally.number)}")
+    bar = share_bar(shares, stats.number, f"Outcomes of {documents(stats.number)}")
     others = ", ".join(
-        f"{escape(status)} {count(number)}" for status, number in tally.statuses.most_common(6)
+        f"{escape(status)} {count(number)}" for status, number in stats.statuses.most_common(6)
     )
     sub = f"Other outcomes: {others}" if others else ""
     return _section("Outcomes", f'{bar}<dl class="key">{key}</dl>', "wide outcomes", sub)
 
 
-def show_timeline(tally: Tally, started: float | None, ended: float | None) -> str:
+def show_timeline(stats: ReportStats, started: float | None, ended: float | None) -> str:
     """Show when documents completed."""
-    if not tally.timeline.counts:
+    if not stats.timeline.counts:
         return ""
-    begin, width, counts = tally.timeline.bars(started, ended)
-    outside = tally.timeline.counts.total() - sum(counts)
+    begin, width, counts = stats.timeline.bars(started, ended)
+    outside = stats.timeline.counts.total() - sum(counts)
     sub = f"{documents(outside)} completed before or after the run, not shown" if outside else ""
     return _section("Throughput", draw(time_histogram(begin, width, counts)), "wide", sub)
 
 
-def show_durations(tally: Tally) -> str:
+def show_durations(stats: ReportStats) -> str:
     """Show how long documents took."""
-    spread = tally.durations
+    spread = stats.durations
     if not spread.number:
         return ""
     chart = spread_histogram(
@@ -78,10 +78,10 @@ def show_durations(tally: Tally) -> str:
     return _section("Time per document", _stats(values) + draw(chart))
 
 
-def show_sizes(tally: Tally) -> str:
+def show_sizes(stats: ReportStats) -> str:
     """Show how large the texts are, and which are empty."""
-    spread = tally.sizes
-    if not spread.number and not tally.empty:
+    spread = stats.sizes
+    if not spread.number and not stats.empty:
         return ""
     body = ""
     if spread.number:
@@ -89,7 +89,7 @@ def show_sizes(tally: Tally) -> str:
             "Median": size(spread.quantile(0.5)),
             "95 % within": size(spread.quantile(0.95)),
             "Largest": size(spread.largest),
-            "Empty": count(tally.empty),
+            "Empty": count(stats.empty),
         }
         chart = spread_histogram(
             spread,
@@ -99,12 +99,12 @@ def show_sizes(tally: Tally) -> str:
             SIZE_TICKS,
         )
         body = _stats(values) + draw(chart)
-    if tally.empty:
-        items = "".join(f"<li>{link(named.source)}</li>" for named in tally.empties)
-        rest = tally.empty - len(tally.empties)
+    if stats.empty:
+        items = "".join(f"<li>{link(named.source)}</li>" for named in stats.empties)
+        rest = stats.empty - len(stats.empties)
         items += f'<li class="dim">and {count(rest)} more, in the manifest</li>' if rest else ""
-        what = "text is empty: its document" if tally.empty == 1 else "texts are empty: their documents"
-        may = f"{count(tally.empty)} {what} may hold pictures of text only"
+        what = "text is empty: its document" if stats.empty == 1 else "texts are empty: their documents"
+        may = f"{count(stats.empty)} {what} may hold pictures of text only"
         body += f"<details><summary>{may}</summary><ul>{items}</ul></details>"
     return _section("Size of texts", body)
 
@@ -121,36 +121,36 @@ def _bars(rows: Iterable[tuple[str, Mapping[str, int], str]]) -> str:
     return f'<table class="bars"><tbody>{lines}</tbody></table>'
 
 
-def show_kinds(tally: Tally) -> str:
+def show_kinds(stats: ReportStats) -> str:
     """Show what the sources are."""
-    if not tally.number:
+    if not stats.number:
         return ""
     rows = []
-    for kind, outcomes in tally.kinds.items():
+    for kind, outcomes in stats.kinds.items():
         if outcomes:
             failed = f"{count(outcomes['failed'])} failed" if outcomes["failed"] else ""
             rows.append((kind, {outcome: outcomes[outcome] for outcome in OUTCOMES}, failed))
     return _section("Kinds of source", _bars(rows), sub="Coloured by outcome, as above")
 
 
-def show_attempts(tally: Tally) -> str:
+def show_attempts(stats: ReportStats) -> str:
     """Show how often documents were tried."""
-    whole = tally.attempts.total()
+    whole = stats.attempts.total()
     if not whole:
         return ""
     names = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", 5: "5 or more"}
     rows = [
         (names[tries], {"plain": number}, percent(number, whole))
-        for tries, number in sorted(tally.attempts.items())
+        for tries, number in sorted(stats.attempts.items())
     ]
     return _section("Attempts", _bars(rows), sub="How often a document was tried")
 
 
-def show_reasons(tally: Tally) -> str:
+def show_reasons(stats: ReportStats) -> str:
     """Show why documents failed, the commonest reasons first."""
-    if not tally.reasons:
+    if not stats.reasons:
         return ""
-    ranked = sorted(tally.reasons.values(), key=lambda reason: -reason.number)
+    ranked = sorted(stats.reasons.values(), key=lambda reason: -reason.number)
     most = ranked[0].number
     lines = ""
     for reason in ranked[:MOST_REASONS]:
@@ -160,7 +160,7 @@ def show_reasons(tally: Tally) -> str:
         lines += (
             f'<tr><td class="number">{count(reason.number)}</td><td>{bar}</td><td>{text}{example}</td></tr>'
         )
-    left = tally.more_reasons + sum(reason.number for reason in ranked[MOST_REASONS:])
+    left = stats.more_reasons + sum(reason.number for reason in ranked[MOST_REASONS:])
     if left:
         lines += f'<tr><td class="number">{count(left)}</td><td></td><td class="dim">other reasons</td></tr>'
     head = '<thead><tr><th class="number">Count</th><th></th><th>Reason</th></tr></thead>'
@@ -168,16 +168,16 @@ def show_reasons(tally: Tally) -> str:
     return _section("Why documents failed", table, "wide")
 
 
-def show_failures(tally: Tally, manifest: str | None) -> str:
+def show_failures(stats: ReportStats, manifest: str | None) -> str:
     """Show which documents have no text."""
-    if not tally.failures:
+    if not stats.failures:
         return ""
     heads = '<th>Source, uuid</th><th>Reason</th><th class="number">Attempts</th>'
-    lines = "".join(_failure(failure) for failure in tally.failures)
-    more = tally.without_text - len(tally.failures)
+    lines = "".join(_failure(failure) for failure in stats.failures)
+    more = stats.without_text - len(stats.failures)
     where = f' <span class="mono">{escape(manifest)}</span>' if manifest else ""
     sub = (
-        f"The first {count(len(tally.failures))}; {count(more)} more are in the manifest{where}"
+        f"The first {count(len(stats.failures))}; {count(more)} more are in the manifest{where}"
         if more
         else ""
     )

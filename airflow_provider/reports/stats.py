@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.reports.formatting import read_number, read_time, tidy
-from airflow_provider.reports.histograms import DURATION_EDGES, SIZE_EDGES, Spread, Timeline
+from airflow_provider.reports.formatting import read_number, read_time, sanitize
+from airflow_provider.reports.histograms import DURATION_EDGES, SIZE_EDGES, Histogram, Timeline
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -78,7 +78,7 @@ class Highest:
 
 
 @dataclass
-class Tally:
+class ReportStats:
     """All that a report needs to know of a manifest."""
 
     number: int = 0
@@ -86,8 +86,8 @@ class Tally:
     statuses: Counter[str] = field(default_factory=Counter)  # of outcome "other"
     kinds: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
     attempts: Counter[int] = field(default_factory=Counter)
-    durations: Spread = field(default_factory=lambda: Spread(DURATION_EDGES))
-    sizes: Spread = field(default_factory=lambda: Spread(SIZE_EDGES))  # without empty texts
+    durations: Histogram = field(default_factory=lambda: Histogram(DURATION_EDGES))
+    sizes: Histogram = field(default_factory=lambda: Histogram(SIZE_EDGES))  # without empty texts
     empty: int = 0
     empties: list[Named] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
@@ -135,11 +135,11 @@ class Tally:
                 self.empties.append(_named(source, uuid, 0))
 
     def _add_failure(self, row: Mapping[str, Any], source: Any, outcome: str) -> None:
-        status = tidy(row.get("status"), 40) or "(no status)"
+        status = sanitize(row.get("status"), 40) or "(no status)"
         if outcome == "other":
             known = status in self.statuses or len(self.statuses) < MAX_STATUSES
             self.statuses[status if known else "…"] += 1
-        reason = tidy(row.get("error"), 300)
+        reason = sanitize(row.get("error"), 300)
         group = generalize(reason)
         if group not in self.reasons and len(self.reasons) < MAX_REASONS:
             self.reasons[group] = Reason(group, _bounded(source))
@@ -150,7 +150,9 @@ class Tally:
         if len(self.failures) < MAX_FAILURES:
             attempts = read_number(row.get("attempts"))
             tries = "" if attempts is None else f"{attempts:.0f}"
-            self.failures.append(Failure(_bounded(source), tidy(row.get("uuid"), 64), status, reason, tries))
+            self.failures.append(
+                Failure(_bounded(source), sanitize(row.get("uuid"), 64), status, reason, tries)
+            )
 
 
 def outcome_of(status: object) -> str:
@@ -171,7 +173,7 @@ def _generalize_word(word: str) -> str:
 
 def kind_of(source: object) -> str:
     """Return one of `KINDS`, by the suffix; a web address without one that we know is a page."""
-    name = tidy(source, 4000).lower() if not isinstance(source, str) else source.lower()
+    name = sanitize(source, 4000).lower() if not isinstance(source, str) else source.lower()
     is_web = name.startswith(("http://", "https://"))
     if is_web:
         name = name.partition("#")[0].partition("?")[0]
@@ -183,9 +185,9 @@ def kind_of(source: object) -> str:
 
 
 def _named(source: Any, uuid: Any, value: float) -> Named:
-    return Named(_bounded(source), tidy(uuid, 64), value)
+    return Named(_bounded(source), sanitize(uuid, 64), value)
 
 
 def _bounded(source: Any) -> Any:
     # As it is, because only an address that is whole and unchanged becomes a link.
-    return source if isinstance(source, str) and len(source) <= 2000 else tidy(source, 2000)
+    return source if isinstance(source, str) and len(source) <= 2000 else sanitize(source, 2000)

@@ -13,7 +13,7 @@ LEASE = "compliance_review_lease"
 SENDING = "sending"
 
 
-class Ledger:
+class ReviewState:
     """Keeps in Airflow's task state store what must not be asked or sent again.
 
     What is about to be sent is noted before it is: an attempt that dies in between leaves it uncertain, and
@@ -26,7 +26,7 @@ class Ledger:
 
     def __init__(self, store: Any, try_number: int = 1) -> None:
         self._store: Any = {} if store is None else store
-        self.survives = store is not None
+        self.is_persistent = store is not None
         self._lease = {"try_number": try_number, "process": uuid4().hex}
         self._take_over(self._store.get(LEASE) or {})
         self._read_answer()
@@ -36,7 +36,7 @@ class Ledger:
 
     def _holds_lease(self) -> bool:
         """Whether no other process has written its lease since; take it back from an older attempt."""
-        if not self.survives:
+        if not self.is_persistent:
             return True
         held = self._store.get(LEASE) or {}
         if held == self._lease:
@@ -67,7 +67,7 @@ class Ledger:
         """Note that the form is there."""
         self._set(QUESTION, {"about": about, "waiting": True})
 
-    def withdraw(self) -> None:
+    def expire_form(self) -> None:
         """Note that the form has had its time: the next attempt asks anew."""
         self._set(QUESTION, {"about": self.about, "waiting": False})
 
@@ -83,7 +83,7 @@ class Ledger:
         self.faulty: dict[str, str] = dict(answer.get("faulty") or {})
         self.answered = bool(answer)
 
-    def take(self, answers: Answers) -> int:
+    def record_answers(self, answers: Answers) -> int:
         """Keep answers, beside those of an earlier form; return how many are left out as answered before."""
         self._read_answer()
         known = {each["assessment_response_id"] for each in self.feedback}
@@ -92,7 +92,7 @@ class Ledger:
         self.faulty = {each: name for each, name in answers.faulty.items() if int(each) not in known}
         self.answered = True
         self._set(ANSWER, {"feedback": self.feedback, "faulty": self.faulty})
-        self.withdraw()
+        self.expire_form()
         return len(answers.feedback) - len(new)
 
     # -- what is sent
@@ -124,7 +124,7 @@ class Ledger:
         self._write(key, value)
 
     def _write(self, key: str, value: dict[str, Any]) -> None:
-        if self.survives:
+        if self.is_persistent:
             self._store.set(key, value)
         else:
             self._store[key] = value

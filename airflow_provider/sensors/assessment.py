@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.params import ids_of, is_many
+from airflow_provider.params import as_ids, is_many
 from airflow_provider.sensors.job import ComplianceJobSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
-from airflow_provider.waiting.kinds import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
@@ -32,7 +32,7 @@ class ComplianceAssessmentSensor(ComplianceJobSensor):
         polled sooner, except with `mode="reschedule"`; the same as `poke_interval`
     """
 
-    work: ClassVar[Work] = ASSESSMENTS
+    kind: ClassVar[JobKind] = ASSESSMENTS
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
 
     def __init__(self, *, assessment_id: str | int | Sequence[str | int] | XComArg, **kwargs: Any) -> None:
@@ -43,9 +43,9 @@ class ComplianceAssessmentSensor(ComplianceJobSensor):
     @property
     def ids(self) -> list[str]:
         """The assessments to wait for, without doubles."""
-        return ids_of(self.assessment_id, "assessment id")
+        return as_ids(self.assessment_id, "assessment id")
 
-    def give_back(self, records: list[Record]) -> Record | list[Record]:
+    def format_result(self, records: list[Record]) -> Record | list[Record]:
         """Return one for one, and many for many."""
         return records if is_many(self.assessment_id) else records[0]
 

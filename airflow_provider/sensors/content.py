@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.params import texts_of
+from airflow_provider.params import as_str_list
 from airflow_provider.sensors.job import ComplianceJobSensor
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import JOBS, Work
+from airflow_provider.waiting.kinds import JOBS, JobKind
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
@@ -30,7 +30,7 @@ class ComplianceContentSensor(ComplianceJobSensor):
         polled sooner, except with `mode="reschedule"`; the same as `poke_interval`
     """
 
-    work: ClassVar[Work] = JOBS
+    kind: ClassVar[JobKind] = JOBS
     template_fields: Sequence[str] = ("conn_id", "uuid")
 
     def __init__(self, *, uuid: str | Sequence[str] | XComArg, **kwargs: Any) -> None:
@@ -41,7 +41,7 @@ class ComplianceContentSensor(ComplianceJobSensor):
     @property
     def ids(self) -> list[str]:
         """The jobs to wait for, without doubles."""
-        return texts_of(self.uuid, "uuid")
+        return as_str_list(self.uuid, "uuid")
 
     def make_trigger(self, ids: list[str], deadline: float) -> ComplianceContentTrigger:
         """Return what waits in the triggerer."""

@@ -16,21 +16,21 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import without_retries
+from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.params import as_seconds
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.results import Ending, Limit, Record, may_pass, problem
+from airflow_provider.waiting.results import Deadline, Record, WaitResult, error_for, is_transient
 from airflow_provider.waiting.rules import outage_error
-from airflow_provider.waiting.worker import WorkerWait, wait_here
+from airflow_provider.waiting.worker import WorkerWait, wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.exceptions import ComplianceError
     from airflow_provider.triggers.base import ComplianceWaitTrigger
-    from airflow_provider.waiting.kinds import Work
+    from airflow_provider.waiting.kinds import JobKind
 
 OUTAGE_KEY = "compliance_outage"
 OUTAGE_GAP_SECONDS = 300.0  # for a scheduler that is late, and a call that takes long
@@ -48,7 +48,7 @@ class ComplianceJobSensor(BaseSensorOperator):
         `poke_interval`
     """
 
-    work: ClassVar[Work]
+    kind: ClassVar[JobKind]
     hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
     ui_color = "#e2efe4"
 
@@ -75,20 +75,20 @@ class ComplianceJobSensor(BaseSensorOperator):
     def make_trigger(self, ids: list[str], deadline: float) -> ComplianceWaitTrigger:
         """Return what waits in the triggerer."""
 
-    def give_back(self, records: list[Record]) -> Any:
+    def format_result(self, records: list[Record]) -> Any:
         """Return what the task returns, of the records in the order of the ids."""
         return records
 
     def execute(self, context: Context) -> Any:
         """Wait: in the triggerer, or here, or from time to time."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         ids = self.ids
         if not ids:
-            self.log.info("There is no %s to wait for.", self.work.noun)
-            return self.give_back([])
-        limit = Limit.of(context, self.timeout, self.execution_timeout)
+            self.log.info("There is no %s to wait for.", self.kind.noun)
+            return self.format_result([])
+        limit = Deadline.of(context, self.timeout, self.execution_timeout)
         if self.deferrable:
-            self.log.info("Waiting for %s %ss in the triggerer.", len(ids), self.work.noun)
+            self.log.info("Waiting for %s %ss in the triggerer.", len(ids), self.kind.noun)
             self.defer(
                 trigger=self.make_trigger(ids, limit.deadline),
                 method_name="execute_complete",
@@ -99,20 +99,20 @@ class ComplianceJobSensor(BaseSensorOperator):
             if self.reschedule:
                 return super().execute(context)
             hook = self.hook_class(self.conn_id)
-            ending = wait_here(self.work, hook, ids, self.poke_interval, limit.deadline, self.log)
+            result = wait_in_worker(self.kind, hook, ids, self.poke_interval, limit.deadline, self.log)
         except (AirflowTaskTimeout, AirflowSensorTimeout) as error:
-            raise self._verdict(error) from None
-        return self._conclude(ending, limit)
+            raise self._skip_or_error(error) from None
+        return self._finish(result, limit)
 
     def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> Any:
         """Go on after the trigger's event."""
-        name_mapped_task(self, context)
-        return self._conclude(Ending.of(event), Limit(limit))
+        apply_map_index_template(self, context)
+        return self._finish(WaitResult.from_event(event), Deadline(limit))
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Poll once; for `mode="reschedule"`."""
         hook = self.hook_class(self.conn_id)
-        wait = WorkerWait(self.work, hook, self.ids, self.poke_interval, self.log)
+        wait = WorkerWait(self.kind, hook, self.ids, self.poke_interval, self.log)
         pause = wait.poll()
         while wait.has_unknown and not wait.obstacle:
             # What is unknown is soon known, or surely gone; the next poke remembers nothing.
@@ -120,17 +120,17 @@ class ComplianceJobSensor(BaseSensorOperator):
             pause = wait.poll()
         error = wait.error or self._outage(context, wait.obstacle)
         if error:
-            ending = Ending("error", wait.ended, error=str(error), transient=error.transient)
+            result = WaitResult("error", wait.ended, message=str(error), transient=error.transient)
         elif wait.left:
             return False
         else:
-            ending = Ending("done", wait.ended)
-        return PokeReturnValue(is_done=True, xcom_value=self._conclude(ending, Limit("timeout")))
+            result = WaitResult("success", wait.ended)
+        return PokeReturnValue(is_done=True, xcom_value=self._finish(result, Deadline("timeout")))
 
     def _outage(self, context: Context, error: ComplianceError | None) -> ComplianceError | None:
         """Tell whether an outage lasts too long, over all pokes, where Airflow has a place to remember it."""
         store = context.get("task_state_store")
-        if store is None or error is None or may_pass(error):
+        if store is None or error is None or is_transient(error):
             return None
         now = time.time()
         outage: Any = store.get(OUTAGE_KEY) or {}
@@ -144,25 +144,25 @@ class ComplianceJobSensor(BaseSensorOperator):
         store.set(OUTAGE_KEY, {**outage, "last": now})
         return None
 
-    def _conclude(self, ending: Ending, limit: Limit) -> Any:
+    def _finish(self, result: WaitResult, limit: Deadline) -> Any:
         """Say how it ended; the one end of all ways of waiting."""
         ids = self.ids
-        error = problem(ending, ids, self.work.noun)
+        error = error_for(result, ids, self.kind.noun)
         if error is None:
             self.log.info(
-                "All %s %ss are completed; waited %.0f s for them.", len(ids), self.work.noun, ending.seconds
+                "All %s %ss are completed; waited %.0f s for them.", len(ids), self.kind.noun, result.seconds
             )
-            return self.give_back([ending.jobs[each] for each in ids])
+            return self.format_result([result.records[each] for each in ids])
         failure: BaseException = error
-        if ending.kind != "timeout":
-            failure = error if ending.transient else without_retries(error)
+        if result.status != "timeout":
+            failure = error if result.transient else as_non_retryable(error)
         elif limit.name == "timeout":
             failure = AirflowSensorTimeout(str(error))
         else:
             failure = limit.exceeded(error)
-        raise self._verdict(failure)
+        raise self._skip_or_error(failure)
 
-    def _verdict(self, error: BaseException) -> BaseException:
+    def _skip_or_error(self, error: BaseException) -> BaseException:
         """Return what to raise: the error, or a skip where that is asked for."""
         if self.soft_fail or self.never_fail:
             return AirflowSkipException(f"Skipped instead of failed: {error}")

@@ -28,7 +28,7 @@ _OPEN_FILES = Path("/proc/self/fd")
 ABANDONED_SECONDS = 24 * 3600.0  # age of an unfinished upload that nobody completes any more
 
 
-class WholeFile(Protocol):
+class AtomicFile(Protocol):
     """A file that is being written; end it with `commit` or `discard`."""
 
     def write(self, data: bytes | memoryview) -> Any:
@@ -44,7 +44,7 @@ class WholeFile(Protocol):
         ...
 
 
-def create(location: Location) -> WholeFile:
+def create(location: Location) -> AtomicFile:
     """Begin a file in any store."""
     if location.protocol in ("file", "local"):
         return _LocalFile(Path(location.path))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.storage.errors import said_by, storage_errors
-from airflow_provider.storage.files import BLOCK, WholeFile, create, put
+from airflow_provider.storage.files import BLOCK, AtomicFile, create, put
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SMALL = 1 << 20  # bytes up to which a text is written at once
+SINGLE_PUT_BYTES = 1 << 20  # bytes up to which a text is written at once
 BATCH = BLOCK // 2  # bytes of a larger one that go to the store's thread at a time
-AGAIN = 2  # so often a text that broke off is fetched again
+MAX_REFETCHES = 2  # so often a text that broke off is fetched again
 PAUSE = 0.5  # seconds before that
 _GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
 
@@ -52,7 +52,7 @@ async def store_text(
                 return await _store(pieces, location, compress)
         except ComplianceError as error:
             # What did not even begin has been tried again by the client.
-            if not (begun and error.transient) or attempt == AGAIN:
+            if not (begun and error.transient) or attempt == MAX_REFETCHES:
                 raise
             log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
         await asyncio.sleep(PAUSE * 2**attempt)
@@ -69,7 +69,7 @@ async def _store(pieces: AsyncIterator[bytes], location: Location, compress: boo
     begin = bytearray()
     async for piece in pieces:
         begin += piece
-        if len(begin) > SMALL:
+        if len(begin) > SINGLE_PUT_BYTES:
             return await _store_large(begin, pieces, location, compress)
     return await store_bytes(zlib.compress(begin, wbits=_GZIP) if compress else bytes(begin), location)
 
@@ -132,7 +132,7 @@ class _Sink:
         self._compressor = zlib.compressobj(wbits=_GZIP) if compress else None
         self._hash = hashlib.sha256()
         self._size = 0
-        self._file: WholeFile | None = None
+        self._file: AtomicFile | None = None
 
     def write(self, data: bytes | memoryview) -> None:
         self._write(self._compressor.compress(data) if self._compressor else data)
@@ -159,6 +159,6 @@ class _Sink:
         self._hash.update(data)
         self._size += len(data)
 
-    def _open(self) -> WholeFile:
+    def _open(self) -> AtomicFile:
         self._file = self._file or create(self._location)
         return self._file

@@ -10,19 +10,19 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
 
 from airflow_provider import lineage
-from airflow_provider.compat import name_mapped_task
+from airflow_provider.compat import apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import ends_task, without_retries
-from airflow_provider.params import as_seconds, texts_of
+from airflow_provider.hooks.errors import as_non_retryable, fail_without_retry
+from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import FINAL, Ending, Limit, Record, problem
-from airflow_provider.waiting.worker import look_here, wait_here
+from airflow_provider.waiting.results import FINAL, Deadline, Record, WaitResult, error_for
+from airflow_provider.waiting.worker import poll_in_worker, wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -106,7 +106,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     @property
     def uuids(self) -> list[str]:
         """The jobs, without doubles."""
-        return texts_of(self.uuid, "uuid")
+        return as_str_list(self.uuid, "uuid")
 
     @property
     def title(self) -> str:
@@ -114,21 +114,21 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         uuids = self.uuids
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 
-    @ends_task
+    @fail_without_retry
     def execute(self, context: Context) -> list[str]:
         """Look at the jobs, wait for them if asked to, and write their texts."""
-        name_mapped_task(self, context)
+        apply_map_index_template(self, context)
         names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
         uuids = self.uuids
         if not uuids:
             self.log.info("There is no text to write.")
             return []
         hook = ComplianceHook(self.conn_id)
-        ending = look_here(JOBS, hook, uuids, self.log)
-        is_over = all(record["status"] in FINAL for record in ending.jobs.values())
-        if ending.kind == "error" or is_over or not self.wait_for_completion:
-            return self._conclude(context, ending, Limit("timeout"))
-        limit = Limit.of(context, self.timeout, self.execution_timeout)
+        result = poll_in_worker(JOBS, hook, uuids, self.log)
+        is_over = all(record["status"] in FINAL for record in result.records.values())
+        if result.status == "error" or is_over or not self.wait_for_completion:
+            return self._finish(context, result, Deadline("timeout"))
+        limit = Deadline.of(context, self.timeout, self.execution_timeout)
         if self.deferrable:
             self.log.info("Waiting for %s jobs in the triggerer.", len(uuids))
             trigger = ComplianceContentTrigger(self.conn_id, uuids, self.poll_interval, limit.deadline)
@@ -138,14 +138,14 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 kwargs={"limit": limit.name},
                 timeout=limit.for_airflow,
             )
-        ending = wait_here(JOBS, hook, uuids, self.poll_interval, limit.deadline, self.log)
-        return self._conclude(context, ending, limit)
+        result = wait_in_worker(JOBS, hook, uuids, self.poll_interval, limit.deadline, self.log)
+        return self._finish(context, result, limit)
 
-    @ends_task
+    @fail_without_retry
     def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[str]:
         """Go on after the trigger's event."""
-        name_mapped_task(self, context)
-        return self._conclude(context, Ending.of(event), Limit(limit))
+        apply_map_index_template(self, context)
+        return self._finish(context, WaitResult.from_event(event), Deadline(limit))
 
     def on_kill(self) -> None:
         """Stop writing, and leave nothing half-written behind."""
@@ -156,18 +156,18 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         """Tell OpenLineage which documents went into which objects."""
         return lineage.openlineage(self._transfers)
 
-    def _conclude(self, context: Context, ending: Ending, limit: Limit) -> list[str]:
+    def _finish(self, context: Context, result: WaitResult, limit: Deadline) -> list[str]:
         """Write the texts if all jobs are completed; the one end of all ways of waiting."""
         uuids = self.uuids
-        error = problem(ending, uuids)
+        error = error_for(result, uuids)
         if error is None:
-            return self._write(context, uuids, ending.jobs)
-        if ending.kind == "timeout":
+            return self._write(context, uuids, result.records)
+        if result.status == "timeout":
             raise limit.exceeded(error)
-        if ending.kind == "error":
-            raise error if ending.transient else without_retries(error)
-        if all(ending.jobs[uuid]["status"] in FINAL for uuid in uuids):
-            raise without_retries(error)
+        if result.status == "error":
+            raise error if result.transient else as_non_retryable(error)
+        if all(result.records[uuid]["status"] in FINAL for uuid in uuids):
+            raise as_non_retryable(error)
         raise ComplianceJobError(
             f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
             "wait_for_completion=True."
@@ -189,7 +189,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
             for uuid in uuids
         ]
         lineage.report(hook, self._transfers)
-        self._tell(context, uris, [results[uuid] for uuid in uuids])
+        self._publish(context, uris, [results[uuid] for uuid in uuids])
         return uris
 
     def _targets(
@@ -228,7 +228,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
                 log=self.log,
             )
 
-    def _tell(self, context: Context, uris: list[str], results: list[Written]) -> None:
+    def _publish(self, context: Context, uris: list[str], results: list[Written]) -> None:
         """Push what is known of the objects, and give it to the assets that the task makes."""
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])

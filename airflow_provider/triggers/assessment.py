@@ -9,7 +9,7 @@ from typing import ClassVar
 from airflow_provider.exceptions import ComplianceConfigError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers.base import ComplianceWaitTrigger
-from airflow_provider.waiting.kinds import ASSESSMENTS, Work
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
 
 @dataclass(eq=False, repr=False)
@@ -24,7 +24,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param hook: module and name of the hook's class, where a service needs one of its own
     """
 
-    work: ClassVar[Work] = ASSESSMENTS
+    kind: ClassVar[JobKind] = ASSESSMENTS
 
     conn_id: str
     assessment_ids: list[str]

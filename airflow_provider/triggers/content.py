@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
-from airflow_provider.waiting.kinds import JOBS, Work
+from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.results import Record
 from airflow_provider.waiting.rules import Accepts, RefreshCheck
 
@@ -24,7 +24,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
         taken for the new ones
     """
 
-    work: ClassVar[Work] = JOBS
+    kind: ClassVar[JobKind] = JOBS
 
     conn_id: str
     uuids: list[str]

@@ -11,10 +11,10 @@ from typing import Any
 
 from airflow.triggers.base import TriggerEvent
 
-from airflow_provider.compat import THERE_ARE_WATCHERS, BaseEventTrigger, asset_stores_of
-from airflow_provider.frameworks.snapshots import Looks
-from airflow_provider.frameworks.state import AssetMemory, Memory, ProcessMemory, VariableMemory
-from airflow_provider.frameworks.watcher import Watch
+from airflow_provider.compat import HAS_ASSET_WATCHERS, BaseEventTrigger, asset_stores_of
+from airflow_provider.frameworks.snapshots import FrameworkPoller
+from airflow_provider.frameworks.state import AssetBackend, ProcessBackend, StateBackend, VariableBackend
+from airflow_provider.frameworks.watcher import Watcher
 from airflow_provider.hooks.compliance import ComplianceHook
 
 STORED_AFTER = 5.0  # seconds in which a triggerer has stored an event, where it does not say so
@@ -37,7 +37,7 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     fire_at_first_sight: bool = False
 
     def __post_init__(self) -> None:
-        if not THERE_ARE_WATCHERS:
+        if not HAS_ASSET_WATCHERS:
             raise RuntimeError(
                 f"{type(self).__name__} needs the asset watchers of Airflow 3.0 or newer. On Airflow 2, "
                 "compare what ComplianceListFrameworksOperator returns in a DAG with a schedule."
@@ -53,14 +53,14 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look by itself, before Airflow 3.3."""
-        watch = self._watch()
-        async with aclosing(Looks(self.conn_id, self.poll_interval).stream()) as looks:
-            async for look in looks:
-                if event := await watch.judge(look):
+        watcher = self._watcher()
+        async with aclosing(FrameworkPoller(self.conn_id, self.poll_interval).stream()) as snapshots:
+            async for snapshot in snapshots:
+                if event := await watcher.evaluate(snapshot):
                     yield TriggerEvent(event)
                     # What is written now would arrive before the event, which waits for the next heartbeat.
                     await asyncio.sleep(STORED_AFTER)
-                    await watch.settle()
+                    await watcher.commit()
 
     def shared_stream_key(self) -> Hashable | None:
         """Look together with all that look through the same connection as often (Airflow 3.3)."""
@@ -69,28 +69,28 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
         """Return what looks, and is told when events are stored."""
-        return Looks(kwargs["conn_id"], kwargs["poll_interval"])
+        return FrameworkPoller(kwargs["conn_id"], kwargs["poll_interval"])
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Make events of the common looks."""
-        watch = self._watch()
+        watcher = self._watcher()
         try:
-            async for look in shared_stream:
-                if event := await watch.judge(look):
-                    look.settlements.append(watch.settle)
+            async for snapshot in shared_stream:
+                if event := await watcher.evaluate(snapshot):
+                    snapshot.on_stored.append(watcher.commit)
                     yield TriggerEvent(event)
         except Exception:
-            watch.abandon()
+            watcher.release()
             raise
 
-    def _watch(self) -> Watch:
-        return Watch(self._memory(), self.conn_id, self.poll_interval, self.fire_at_first_sight)
+    def _watcher(self) -> Watcher:
+        return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_at_first_sight)
 
-    def _memory(self) -> Memory:
+    def _backend(self) -> StateBackend:
         stores = asset_stores_of(self)
         if stores is None:
             # The name says nothing of the connection: Airflow masks what sounds like a secret.
             known_as = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
             description = f"What {type(self).__name__} has seen through '{self.conn_id}'"
-            return VariableMemory(f"compliance_frameworks_{known_as}", description)
-        return AssetMemory(stores, f"compliance_frameworks:{self.conn_id}") if stores else ProcessMemory()
+            return VariableBackend(f"compliance_frameworks_{known_as}", description)
+        return AssetBackend(stores, f"compliance_frameworks:{self.conn_id}") if stores else ProcessBackend()

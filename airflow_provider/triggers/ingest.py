@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.results import Ending
+from airflow_provider.waiting.results import WaitResult
 
 
 @dataclass(eq=False, repr=False)
@@ -25,7 +25,7 @@ class ComplianceIngestTrigger(ComplianceContentTrigger):
     def _is_enough(self, ended: int) -> bool:
         return ended >= self.enough
 
-    async def _wait(self) -> Ending:
-        ending = await super()._wait()
-        ending.jobs.clear()
-        return ending
+    async def _wait(self) -> WaitResult:
+        result = await super()._wait()
+        result.records.clear()
+        return result

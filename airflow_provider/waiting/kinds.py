@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
-from airflow_provider.waiting.results import UNKNOWN, Record, may_pass
-from airflow_provider.waiting.rules import Sighting
+from airflow_provider.waiting.results import UNKNOWN, Record, is_transient
+from airflow_provider.waiting.rules import PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
 REASON_SHOWN = 500
-LOOKS_AT_A_TIME = 8
+POLL_CONCURRENCY = 8
 ISOLATING_REQUESTS = 10  # most requests of one poll to find out which job of many is refused
-LOOKS_PER_SECOND = 20  # at young assessments; `poll_interval` may ask for more
+POLLS_PER_SECOND = 20  # at young assessments; `poll_interval` may ask for more
 
-See = Callable[[str, Sighting], None]
+OnResult = Callable[[str, PollResult], None]
 
 # A job, None where the service does not know it, or why it can't be looked at.
-JobNews: TypeAlias = "ContentJob | ComplianceError | None"
+JobUpdate: TypeAlias = "ContentJob | ComplianceError | None"
 
 
-class Work(ABC):
+class JobKind(ABC):
     """One kind of work that the service does. `_now` is for a task, the others are for an event loop."""
 
     noun: str
@@ -39,15 +39,15 @@ class Work(ABC):
         return 1.0
 
     @abstractmethod
-    def look_now(self, hook: ComplianceHook, ids: Sequence[str], see: See) -> None:
+    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for these, and say of each what was found."""
 
     @abstractmethod
-    async def look(self, client: AsyncComplianceClient, ids: Sequence[str], see: See) -> None:
+    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for these, and say of each what was found."""
 
     @abstractmethod
-    def cancel_now(self, hook: ComplianceHook, identifier: str) -> None:
+    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel one."""
 
     @abstractmethod
@@ -55,24 +55,24 @@ class Work(ABC):
         """Cancel one."""
 
 
-class Jobs(Work):
+class Jobs(JobKind):
     """Content processing jobs, asked for in batches."""
 
     noun = "job"
     id_name = "uuid"
 
-    def look_now(self, hook: ComplianceHook, ids: Sequence[str], see: See) -> None:
+    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for all together."""
         try:
             jobs = hook.get_statuses(ids)
         except ComplianceError as error:
             for uuid in ids:
-                see(uuid, error)
+                on_result(uuid, error)
         else:
             for uuid in ids:
-                see(uuid, record_of(uuid, jobs.get(uuid)))
+                on_result(uuid, record_of(uuid, jobs.get(uuid)))
 
-    async def look(self, client: AsyncComplianceClient, ids: Sequence[str], see: See) -> None:
+    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for all together; if they are refused, in smaller groups: few must suffer from a culprit."""
         # In another order each time: who shares a group with a culprit now does not the next time.
         groups, spare = [random.sample(ids, len(ids))], ISOLATING_REQUESTS
@@ -81,18 +81,18 @@ class Jobs(Work):
             try:
                 jobs = await client.get_statuses(group)
             except ComplianceError as error:
-                is_refused = isinstance(error, ComplianceHttpError) and not may_pass(error)
+                is_refused = isinstance(error, ComplianceHttpError) and not is_transient(error)
                 if is_refused and len(group) > 1 and spare >= 2:
                     spare -= 2
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                     continue
                 for uuid in group:
-                    see(uuid, error)
+                    on_result(uuid, error)
             else:
                 for uuid in group:
-                    see(uuid, record_of(uuid, jobs.get(uuid)))
+                    on_result(uuid, record_of(uuid, jobs.get(uuid)))
 
-    def cancel_now(self, hook: ComplianceHook, identifier: str) -> None:
+    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel a job."""
         hook.cancel(identifier)
 
@@ -101,7 +101,7 @@ class Jobs(Work):
         await client.cancel(identifier)
 
 
-class Assessments(Work):
+class Assessments(JobKind):
     """Assessments; the service has no batch for them, so each is one request."""
 
     noun = "assessment"
@@ -109,28 +109,28 @@ class Assessments(Work):
 
     def pace(self, count: int) -> float:
         """Look less often at many: each look is a request."""
-        return max(1.0, count / LOOKS_PER_SECOND)
+        return max(1.0, count / POLLS_PER_SECOND)
 
-    def look_now(self, hook: ComplianceHook, ids: Sequence[str], see: See) -> None:
+    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for one after the other."""
         for each in ids:
             try:
-                see(each, record_of_assessment(hook.get_assessment(each)))
+                on_result(each, record_of_assessment(hook.get_assessment(each)))
             except ComplianceError as error:
-                see(each, _without(each, error))
+                on_result(each, _without(each, error))
 
-    async def look(self, client: AsyncComplianceClient, ids: Sequence[str], see: See) -> None:
+    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for a few at a time."""
 
         async def look_at(each: str) -> None:
             try:
-                see(each, record_of_assessment(await client.get_assessment(each)))
+                on_result(each, record_of_assessment(await client.get_assessment(each)))
             except ComplianceError as error:
-                see(each, _without(each, error))
+                on_result(each, _without(each, error))
 
-        await for_each(look_at, ids, LOOKS_AT_A_TIME)
+        await for_each(look_at, ids, POLL_CONCURRENCY)
 
-    def cancel_now(self, hook: ComplianceHook, identifier: str) -> None:
+    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel an assessment."""
         hook.cancel_assessment(identifier)
 
@@ -143,14 +143,14 @@ JOBS = Jobs()
 ASSESSMENTS = Assessments()
 
 
-async def news_of_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobNews]:
+async def poll_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobUpdate]:
     """Ask for all together; if they are refused, one by one: the others must not suffer from a culprit."""
     try:
         jobs = await client.get_statuses(uuids)
     except ComplianceError as error:
-        if may_pass(error) or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
+        if is_transient(error) or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
             return dict.fromkeys(uuids, error)
-        return {uuid: (await news_of_jobs(client, [uuid]))[uuid] for uuid in uuids}
+        return {uuid: (await poll_jobs(client, [uuid]))[uuid] for uuid in uuids}
     return {uuid: jobs.get(uuid) for uuid in uuids}
 
 
@@ -171,7 +171,7 @@ def _record(model: Any, **how: Any) -> Record:
     return record
 
 
-def _without(assessment_id: str, error: ComplianceError) -> Sighting:
+def _without(assessment_id: str, error: ComplianceError) -> PollResult:
     # The path is a guess of ours, so the reason is worth keeping.
     if isinstance(error, ComplianceNotFoundError):
         return {"id": assessment_id, "status": UNKNOWN, "error": str(error)}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting.results import FINAL, LAST_POLL_SECONDS, SAY_EVERY, UNKNOWN, Record
+from airflow_provider.waiting.results import FINAL, LAST_POLL_SECONDS, LOG_INTERVAL_SECONDS, UNKNOWN, Record
 from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
@@ -23,12 +23,12 @@ from airflow_provider.waiting.rules import (
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.waiting.kinds import Work
-    from airflow_provider.waiting.rules import Sighting
+    from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.rules import PollResult
 
 log = logging.getLogger(__name__)
 
-News = tuple[str, Record | Exception]
+Update = tuple[str, Record | Exception]
 """What a waiter gets: the id, and the record of what came to its end or the error that ends the wait."""
 
 
@@ -40,7 +40,7 @@ class Waiter:
     """
 
     accepts: Accepts | None = None
-    queue: asyncio.Queue[News] = field(default_factory=asyncio.Queue)
+    queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
 
 
 @dataclass(eq=False)
@@ -57,10 +57,10 @@ class _Watched(PollState):
 class Poller:
     """Polls all work of one kind and connection that somebody in this event loop waits for."""
 
-    def __init__(self, hook: ComplianceHook, work: Work) -> None:
+    def __init__(self, hook: ComplianceHook, kind: JobKind) -> None:
         self._hook = hook
-        self._work = work
-        self._name = f"{work.noun}s of '{hook.conn_id}'"
+        self._kind = kind
+        self._name = f"{kind.noun}s of '{hook.conn_id}'"
         self._client: AsyncComplianceClient | None = None
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
@@ -71,7 +71,7 @@ class Poller:
         self._is_connection_doubtful = False
         self._has_worked = False
         self._has_failed = False
-        self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{work.noun}")
+        self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{kind.noun}")
 
     @property
     def is_idle(self) -> bool:
@@ -86,7 +86,7 @@ class Poller:
     def join(self, waiter: Waiter, ids: Collection[str], poll_interval: float) -> None:
         """Let somebody wait for some."""
         now = _now()
-        pace = self._work.pace(len(self._watched) + len(ids))
+        pace = self._kind.pace(len(self._watched) + len(ids))
         for each in ids:
             one = self._watched.setdefault(each, _Watched(each, now, poll_interval))
             one.poll_interval = min(one.poll_interval, poll_interval)
@@ -102,7 +102,7 @@ class Poller:
             if one and waiter in one.waiters:
                 one.waiters.remove(waiter)
                 if not one.waiters:
-                    self._forget(each)
+                    self._drop(each)
 
     async def poll_now(self, ids: Iterable[str]) -> None:
         """Poll these once more without delay, and return when that is done; their news are in the queues."""
@@ -128,7 +128,7 @@ class Poller:
             # Whoever waits has to learn of it, whatever it is: nobody polls any more.
             self._has_failed = True
             for each in list(self._watched):
-                self._tell(each, error)
+                self._publish(each, error)
         finally:
             await self._close()
 
@@ -156,21 +156,21 @@ class Poller:
                 client = await self._open()
             except ComplianceError as error:
                 for each in ids:
-                    self._see(each, error)
+                    self._on_result(each, error)
             else:
-                await self._work.look(client, ids, self._see)
+                await self._kind.poll(client, ids, self._on_result)
             is_new = self._is_connection_doubtful and await self._reconnect()
         finally:
             for futures in polled.values():
                 _release(futures)
         now = _now()
-        pace = self._work.pace(len(self._watched))
+        pace = self._kind.pace(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
                 one.schedule(now, pace)
                 if one.polled or is_new:
                     one.next_poll_at = now
-        if self._watched and now - self._said >= SAY_EVERY:
+        if self._watched and now - self._said >= LOG_INTERVAL_SECONDS:
             self._say(now)
 
     async def _open(self) -> AsyncComplianceClient:
@@ -209,7 +209,7 @@ class Poller:
         if client is not None:
             await client.__aexit__(None, None, None)
 
-    def _see(self, identifier: str, found: Sighting) -> None:
+    def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
         if one is None:
             return  # whoever waited has gone meanwhile
@@ -221,7 +221,7 @@ class Poller:
             self._is_connection_doubtful |= is_refusal(found)
             self._fail(identifier, found)
             if ended is not None:
-                self._tell(identifier, ended)
+                self._publish(identifier, ended)
             return
         self._recover(identifier)
         self._states[found["status"]] += 1
@@ -239,7 +239,7 @@ class Poller:
                 staying.append(waiter)
         one.waiters = staying
         if not staying:
-            self._forget(one.id)
+            self._drop(one.id)
 
     def _fail(self, identifier: str, error: ComplianceError) -> None:
         if not self._failing:
@@ -262,12 +262,12 @@ class Poller:
                  len(self._watched), self._name, oldest, seen)  # fmt: skip
         self._states.clear()
 
-    def _tell(self, identifier: str, news: Record | Exception) -> None:
-        if one := self._forget(identifier):
+    def _publish(self, identifier: str, news: Record | Exception) -> None:
+        if one := self._drop(identifier):
             for waiter in one.waiters:
                 waiter.queue.put_nowait((identifier, news))
 
-    def _forget(self, identifier: str) -> _Watched | None:
+    def _drop(self, identifier: str) -> _Watched | None:
         self._failing.discard(identifier)
         one = self._watched.pop(identifier, None)
         if one:
@@ -286,11 +286,11 @@ class Subscription:
     poller: Poller
     waiter: Waiter
 
-    async def get(self) -> News:
+    async def get(self) -> Update:
         """Wait for the next news."""
         return await self.waiter.queue.get()
 
-    async def poll_now(self, ids: Iterable[str]) -> list[News]:
+    async def poll_now(self, ids: Iterable[str]) -> list[Update]:
         """Poll these once more without delay, and return all news that there are."""
         await self.poller.poll_now(ids)
         queue = self.waiter.queue
@@ -298,19 +298,19 @@ class Subscription:
 
 
 @asynccontextmanager
-async def watching(
+async def subscribe(
     hook: ComplianceHook,
-    work: Work,
+    kind: JobKind,
     ids: Collection[str],
     poll_interval: float,
     accepts: Accepts | None = None,
 ) -> AsyncIterator[Subscription]:
     """Get news of each: its record as it comes to its end, or an error that ends the wait."""
     pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
-    key = (type(hook), hook.conn_id, work.noun)
+    key = (type(hook), hook.conn_id, kind.noun)
     poller = pollers.get(key)
     if poller is None or poller.is_over:
-        poller = pollers[key] = Poller(hook, work)
+        poller = pollers[key] = Poller(hook, kind)
     waiter = Waiter(accepts)
     poller.join(waiter, ids, poll_interval)
     try:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, may_pass, next_look
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, is_transient, next_poll_time
 
 OUTAGE_SECONDS = 900.0  # for so long a wait outlasts refusals, such as a 403
 LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two polls that fail, unless `poll_interval` is longer
@@ -17,7 +17,7 @@ REFRESH_GRACE_SECONDS = 30.0  # then a result without times counts as the result
 
 CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 
-Sighting = Record | ComplianceError
+PollResult = Record | ComplianceError
 """What a poll has found: the record, or why it found nothing."""
 
 Accepts = Callable[[str, Record, float], bool]
@@ -41,7 +41,7 @@ class PollState:
     refused_since: float | None = None
     unknown_since: float | None = None
 
-    def observe(self, found: Sighting, now: float, has_worked: bool) -> Record | ComplianceError | None:
+    def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
         """Take in what a poll has found; return what ends the wait: a final record, or an error.
 
         :param has_worked: the credentials have worked before in this process
@@ -77,7 +77,7 @@ class PollState:
             since, interval = self.failing_since, max(interval, LONGEST_OUTAGE_PAUSE)
         elif self.unknown_since is not None:
             since = self.unknown_since
-        self.next_poll_at = next_look(now, since, interval, pace)
+        self.next_poll_at = next_poll_time(now, since, interval, pace)
 
 
 def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
@@ -90,7 +90,7 @@ def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
 
 def is_refusal(error: ComplianceError) -> bool:
     """Tell whether an error may be there to stay: outlasted for a while, with the connection read again."""
-    return not may_pass(error) or isinstance(error, CREDENTIALS)
+    return not is_transient(error) or isinstance(error, CREDENTIALS)
 
 
 def have_credentials_worked(client: Any) -> bool:
@@ -98,7 +98,7 @@ def have_credentials_worked(client: Any) -> bool:
     return bool(client.has_worked or client.is_logged_in)
 
 
-def may_cancel(found: Sighting | None) -> bool:
+def may_cancel(found: PollResult | None) -> bool:
     """Tell whether what a poll has found may be cancelled: only what is surely in flight."""
     return found is not None and not isinstance(found, ComplianceError) and found["status"] not in FINAL
 

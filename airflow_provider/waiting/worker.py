@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.results import FINAL, SAY_EVERY, UNKNOWN, Deadline, Ending, Record
+from airflow_provider.waiting.results import (
+    FINAL,
+    LOG_INTERVAL_SECONDS,
+    UNKNOWN,
+    Countdown,
+    Record,
+    WaitResult,
+)
 from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
@@ -20,8 +27,8 @@ from airflow_provider.waiting.rules import (
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.waiting.kinds import Work
-    from airflow_provider.waiting.rules import Sighting
+    from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.rules import PollResult
 
 
 class WorkerWait:
@@ -34,7 +41,7 @@ class WorkerWait:
 
     def __init__(
         self,
-        work: Work,
+        kind: JobKind,
         hook: ComplianceHook,
         ids: Iterable[str],
         poll_interval: float,
@@ -45,7 +52,7 @@ class WorkerWait:
         self.ended: dict[str, Record] = {}
         self.error: ComplianceError | None = None
         self.obstacle: ComplianceError | None = None
-        self._work = work
+        self._kind = kind
         self._hook = hook
         self._has_worked = False
         self._log = log
@@ -67,12 +74,12 @@ class WorkerWait:
         now = time.monotonic()
         due = [each.id for each in self._left.values() if everything or each.next_poll_at <= now]
         self.obstacle = None
-        self._work.look_now(self._hook, due, self._see)
+        self._kind.poll_sync(self._hook, due, self._on_result)
         is_new = False
         if self.obstacle:
             self._log.warning("The service can't be polled right now, going on: %s", self.obstacle)
             is_new = is_refusal(self.obstacle) and self._reconnect()
-        now, pace = time.monotonic(), self._work.pace(len(self._left))
+        now, pace = time.monotonic(), self._kind.pace(len(self._left))
         for each in due:
             if state := self._left.get(each):
                 state.schedule(now, pace)
@@ -80,7 +87,7 @@ class WorkerWait:
                     state.next_poll_at = now
         return max(0.0, min((each.next_poll_at for each in self._left.values()), default=now) - now)
 
-    def _see(self, identifier: str, found: Sighting) -> None:
+    def _on_result(self, identifier: str, found: PollResult) -> None:
         state, now = self._left[identifier], time.monotonic()
         ended = state.observe(found, now, self._have_credentials_worked())
         if isinstance(found, ComplianceError):
@@ -111,15 +118,15 @@ class WorkerWait:
         return True
 
 
-def wait_here(
-    work: Work,
+def wait_in_worker(
+    kind: JobKind,
     hook: ComplianceHook,
     ids: Iterable[str],
     poll_interval: float,
     deadline: float,
     log: Any,
     accepts: Accepts | None = None,
-) -> Ending:
+) -> WaitResult:
     """Wait in this process until all have come to their end, or the time is up.
 
     :param work: what is waited for
@@ -130,8 +137,8 @@ def wait_here(
     :param log: the task's log
     :param accepts: tells whether a record is an end; by default it is that of a final state
     """
-    limit = Deadline(deadline)
-    wait = WorkerWait(work, hook, ids, poll_interval, log, accepts)
+    limit = Countdown(deadline)
+    wait = WorkerWait(kind, hook, ids, poll_interval, log, accepts)
     said = wait.since
     while True:
         is_last = limit.remaining() <= 0
@@ -139,45 +146,47 @@ def wait_here(
         now = time.monotonic()
         if wait.error:
             error = wait.error
-            return Ending("error", wait.ended, now - wait.since, str(error), error.transient)
+            return WaitResult("error", wait.ended, now - wait.since, str(error), error.transient)
         if not wait.left:
-            return Ending("done", wait.ended, now - wait.since)
+            return WaitResult("success", wait.ended, now - wait.since)
         if is_last:
-            return Ending("timeout", wait.ended, now - wait.since, str(wait.obstacle or ""))
-        if now - said >= SAY_EVERY:
+            return WaitResult("timeout", wait.ended, now - wait.since, str(wait.obstacle or ""))
+        if now - said >= LOG_INTERVAL_SECONDS:
             said = now
             left = len(wait.left)
             log.info("Still waiting for %s of %s %ss after %.0f s.",
-                     left, left + len(wait.ended), work.noun, now - wait.since)  # fmt: skip
+                     left, left + len(wait.ended), kind.noun, now - wait.since)  # fmt: skip
         time.sleep(max(0.0, min(pause, limit.remaining())))
 
 
-def look_here(work: Work, hook: ComplianceHook, ids: Iterable[str], log: Any) -> Ending:
+def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Iterable[str], log: Any) -> WaitResult:
     """Find out the state of each, final or not; what can't be asked or is unknown is asked again.
 
     :return: all are found, or an error
     """
-    ending = wait_here(work, hook, ids, 1.0, time.time() + polling.OUTAGE_SECONDS, log, accepts=_is_any)
-    if ending.kind == "timeout":
-        why = f"No poll has succeeded for {ending.seconds:.0f} s: {ending.error}"
-        return Ending("error", ending.jobs, ending.seconds, why, transient=True)
-    return ending
+    result = wait_in_worker(kind, hook, ids, 1.0, time.time() + polling.OUTAGE_SECONDS, log, accepts=_is_any)
+    if result.status == "timeout":
+        why = f"No poll has succeeded for {result.seconds:.0f} s: {result.message}"
+        return WaitResult("error", result.records, result.seconds, why, transient=True)
+    return result
 
 
-def cancel_here(work: Work, hook: ComplianceHook, identifier: str, why: str, log: Any) -> Record | None:
+def cancel_in_worker(
+    kind: JobKind, hook: ComplianceHook, identifier: str, why: str, log: Any
+) -> Record | None:
     """Cancel what is in flight, after a look: what has come to its end is left alone.
 
     :return: what the look has found, unless it failed
     """
-    found: dict[str, Sighting] = {}
-    work.look_now(hook, [identifier], found.__setitem__)
+    found: dict[str, PollResult] = {}
+    kind.poll_sync(hook, [identifier], found.__setitem__)
     seen = found[identifier]
-    noun = work.noun
+    noun = kind.noun
     try:
         if isinstance(seen, ComplianceError):
             raise seen
         if may_cancel(seen):
-            work.cancel_now(hook, identifier)
+            kind.cancel_sync(hook, identifier)
             log.info("%s: %s %s is cancelled.", why, noun, identifier)
         else:
             log.info("%s: %s %s is %s, so it is not cancelled.", why, noun, identifier, seen["status"])

@@ -123,8 +123,8 @@ class Changing(ComplianceSubmitAssessmentOperator):
 
     happen: Any = staticmethod(lambda identifier: None)
 
-    def begin(self, hook: Any) -> Any:
-        assessment = super().begin(hook)
+    def submit(self, hook: Any) -> Any:
+        assessment = super().submit(hook)
         type(self).happen(assessment.id)
         return assessment
 

@@ -103,6 +103,6 @@ def test_a_hook_that_the_triggerer_can_t_import_is_said_so() -> None:
     for path in ("no_such_module.Hook", "airflow_provider.hooks.compliance.NoSuchHook", "Hook"):
         trigger = ComplianceAssessmentTrigger("c", ["42"], 1.0, time.time() + 60, hook=path)
         ending = asyncio.run(fire(trigger))
-        assert (ending["kind"], ending["transient"]) == ("error", False)
-        assert f"can't import the hook '{path}'" in ending["error"]
-        assert "not into a DAG file" in ending["error"]
+        assert (ending["status"], ending["transient"]) == ("error", False)
+        assert f"can't import the hook '{path}'" in ending["message"]
+        assert "not into a DAG file" in ending["message"]

@@ -22,8 +22,8 @@ from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.kinds import ASSESSMENTS, LOOKS_AT_A_TIME
-from airflow_provider.waiting.results import next_look
+from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
+from airflow_provider.waiting.results import next_poll_time
 from tests.support.attempts import Attempts, fire, until
 
 CONN = "compliance_default"
@@ -107,11 +107,11 @@ def test_many_triggers_share_a_login_and_ask_a_few_at_a_time(service: Emulator) 
         return list(await asyncio.gather(*(fire(trigger(each)) for each in ids)))
 
     endings = asyncio.run(scenario())
-    assert [list(each["jobs"]) for each in endings] == [[each] for each in ids]
-    assert {each["kind"] for each in endings} == {"done"}
+    assert [list(each["assessments"]) for each in endings] == [[each] for each in ids]
+    assert {each["status"] for each in endings} == {"success"}
     counters = service.counters()
     assert counters["logins"] == 1
-    assert 1 < counters["max_in_flight"] <= LOOKS_AT_A_TIME
+    assert 1 < counters["max_in_flight"] <= POLL_CONCURRENCY
     assert service.count("get_assessment") == 3 * len(ids)
 
 
@@ -126,13 +126,9 @@ def test_jobs_and_assessments_are_waited_for_side_by_side(service: Emulator) -> 
         service.finish_jobs()
         return list(await asyncio.gather(*waiting))
 
-    endings = asyncio.run(scenario())
-    assert [
-        each["jobs"][known]["status"] for each, known in zip(endings, (job, assessment), strict=True)
-    ] == [
-        "COMPLETED",
-        "COMPLETED",
-    ]
+    of_job, of_assessment = asyncio.run(scenario())
+    assert of_job["jobs"][job]["status"] == "COMPLETED"
+    assert of_assessment["assessments"][assessment]["status"] == "COMPLETED"
     assert service.counters()["logins"] == 1
 
 
@@ -147,8 +143,8 @@ def test_one_that_fails_does_not_hide_the_others(service: Emulator, monkeypatch:
         return [first, await fire(trigger(good))]
 
     refused, fine = asyncio.run(scenario())
-    assert (refused["kind"], refused["transient"]) == ("error", True)
-    assert fine["kind"] == "done"
+    assert (refused["status"], refused["transient"]) == ("error", True)
+    assert fine["status"] == "success"
 
 
 def test_on_kill_cancels_the_assessments_where_asked_to(
@@ -175,8 +171,8 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
 @pytest.mark.parametrize(("count", "steps"), [(1, 1), (20, 1), (100, 5), (10_000, 30)])
 def test_many_young_assessments_are_looked_at_less_often(count: int, steps: float) -> None:
     now = 100_000.25
-    look = next_look(now, now, poll_interval=30, pace=ASSESSMENTS.pace(count))
-    assert next_look(look, look, 30, ASSESSMENTS.pace(count)) - look == pytest.approx(steps)
+    look = next_poll_time(now, now, poll_interval=30, pace=ASSESSMENTS.pace(count))
+    assert next_poll_time(look, look, 30, ASSESSMENTS.pace(count)) - look == pytest.approx(steps)
 
 
 def test_the_poller_keeps_that_pace(service: Emulator) -> None:

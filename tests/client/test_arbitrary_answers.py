@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as plans
-from airflow_provider.client.exchange import Exchange, Pause
+from airflow_provider.client import flows as flows
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.text import TextStream
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
@@ -65,7 +65,7 @@ HEADERS = st.dictionaries(
 def test_any_answer_is_a_result_or_a_documented_error(
     call: Any, status: int, headers: dict[str, str], body: bytes
 ) -> None:
-    exchange: Exchange[Any] = Exchange(call, SETTINGS, Pause())
+    exchange: Exchange[Any] = Exchange(call, SETTINGS, ThrottlePause())
     try:
         exchange.judge(HttpResponse(status, headers, body, "https://api.example.com/x"))
         exchange.delay()
@@ -80,12 +80,12 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
         content = json.dumps(value).encode("utf-8", "surrogatepass")
         return HttpResponse(200, {"content-length": "1"}, content, "https://api.example.com/x")
 
-    plan = plans.get_statuses(["a", "b"], plans.BatchLimit(100))
+    flow = flows.get_statuses(["a", "b"], flows.BatchLimit(100))
     try:
-        call = next(plan)
-        call = plan.send(call.returns(response(body)))
+        call = next(flow)
+        call = flow.send(call.parse(response(body)))
         while True:
-            call = plan.send(call.returns(response(alone)))
+            call = flow.send(call.parse(response(alone)))
     except StopIteration as end:
         assert {uuid: job.uuid for uuid, job in end.value.items()} == {u: u for u in end.value}
         assert all(isinstance(job, ContentJob) for job in end.value.values())

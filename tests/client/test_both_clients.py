@@ -136,9 +136,9 @@ def test_what_is_no_document_is_refused_before_anything_is_sent(
     assert not service.received
 
 
-@pytest.mark.parametrize("refusal", [Reply(401), Reply(429, headers={"Retry-After": "0"})])
-def test_a_refused_upload_is_sent_whole_again(run: Any, service: Service, refusal: Reply) -> None:
-    service.on(f"POST {CONTENT}/file", refusal, ACCEPTED)
+@pytest.mark.parametrize("map_error", [Reply(401), Reply(429, headers={"Retry-After": "0"})])
+def test_a_refused_upload_is_sent_whole_again(run: Any, service: Service, map_error: Reply) -> None:
+    service.on(f"POST {CONTENT}/file", map_error, ACCEPTED)
     document = PDF + b"x" * 1_000_000
     assert run("submit_file", io.BytesIO(document)).uuid == UUID
     first, second = service.requests_to(f"POST {CONTENT}/file")

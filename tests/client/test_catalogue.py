@@ -148,8 +148,8 @@ def test_anything_else_is_no_packed_catalogue(packed: Any) -> None:
 def test_a_large_catalogue_is_remembered_short_and_still_compared_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    dice = random.Random(1)
-    texts = ["".join(dice.choices("abcdefghij ", k=400)) for _ in range(300)]
+    jitter = random.Random(1)
+    texts = ["".join(jitter.choices("abcdefghij ", k=400)) for _ in range(300)]
     criteria = [{"codeName": f"C{number}", "description": text} for number, text in enumerate(texts)]
     one = catalogue(dora(criteria=criteria))
     monkeypatch.setattr(module, "PACKED_LIMIT", 40_000)
@@ -165,8 +165,8 @@ def test_a_large_catalogue_is_remembered_short_and_still_compared_exactly(
 
 def many(count: int) -> list[dict[str, Any]]:
     """Return frameworks with texts that no compression makes small."""
-    dice = random.Random(1)
-    texts = [f"{dice.getrandbits(800):x}" for _ in range(count)]
+    jitter = random.Random(1)
+    texts = [f"{jitter.getrandbits(800):x}" for _ in range(count)]
     criteria = [{"codeName": f"C{number}", "description": text} for number, text in enumerate(texts)]
     return [{"id": each, "name": f"Name {each}", "criteria": criteria[each::9]} for each in range(9)]
 
@@ -210,8 +210,8 @@ def remembered_of(one: Catalogue) -> Catalogue:
 
 
 def test_of_any_number_of_frameworks_a_change_is_noticed_and_all_that_may_be_different_are_named() -> None:
-    dice = random.Random(1)
-    frameworks = [{"id": number, "name": f"{dice.getrandbits(80):x}"} for number in range(5_000)]
+    jitter = random.Random(1)
+    frameworks = [{"id": number, "name": f"{jitter.getrandbits(80):x}"} for number in range(5_000)]
     one = catalogue(*frameworks)
     assert one.pack() is None
     remembered = one.counted()
@@ -330,7 +330,7 @@ CATALOGUES = st.lists(FRAMEWORKS, max_size=4)
 @settings(deadline=None)
 @given(CATALOGUES, CATALOGUES, st.randoms())
 def test_there_is_a_difference_exactly_where_something_is_different(
-    first: list[Any], second: list[Any], dice: random.Random
+    first: list[Any], second: list[Any], jitter: random.Random
 ) -> None:
     before, after = catalogue(*first), catalogue(*second)
     there, back = compare(before, after), compare(after, before)
@@ -339,8 +339,8 @@ def test_there_is_a_difference_exactly_where_something_is_different(
     assert (before.frameworks == after.frameworks) == (before.digest == after.digest)
     assert told(before, after)["left_out"] == 0
     for each in first:
-        dice.shuffle(each["criteria"])
-    dice.shuffle(first)
+        jitter.shuffle(each["criteria"])
+    jitter.shuffle(first)
     assert catalogue(*first).digest == before.digest
 
 

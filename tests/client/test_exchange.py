@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Answer, Exchange, Pause, TryAgain
+from airflow_provider.client.exchange import Answer, Exchange, Retry, ThrottlePause
 from airflow_provider.client.responses import retry_after
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken, TokenCache
@@ -25,7 +25,7 @@ TOKEN = AccessToken(SecretStr("the-token"))
 READ = endpoints.get_status(UUID)
 SUBMIT = endpoints.submit_url("https://example.com")
 LOGIN: Call[Any] = Call(
-    "POST", "https://id.example/token", form={"a": "b"}, returns=lambda r: r.status, authorized=False
+    "POST", "https://id.example/token", form={"a": "b"}, parse=lambda r: r.status, authorized=False
 )
 
 
@@ -37,10 +37,10 @@ class Clock:
 
 
 def exchange(
-    call: Call[Any], clock: Clock | None = None, pause: Pause | None = None, **changes: Any
+    call: Call[Any], clock: Clock | None = None, pause: ThrottlePause | None = None, **changes: Any
 ) -> Exchange[Any]:
     settings = settings_for("https://api.example.com/x", token_url="https://id.example/token", **changes)
-    return Exchange(call, settings, pause or Pause(), clock=clock or Clock(), dice=lambda: 1.0)
+    return Exchange(call, settings, pause or ThrottlePause(), clock=clock or Clock(), jitter=lambda: 1.0)
 
 
 def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
@@ -48,7 +48,7 @@ def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
     return HttpResponse(status, {"content-length": "2", **given}, body, "https://api.example.com/x")
 
 
-AGAIN = TryAgain
+MAX_REFETCHES = Retry
 
 
 @pytest.mark.parametrize(
@@ -59,21 +59,21 @@ AGAIN = TryAgain
         (READ, response(302), exc.ComplianceProtocolError),
         (READ, response(304), exc.ComplianceProtocolError),
         (READ, response(400), exc.ComplianceRefusedError),
-        (READ, response(401), AGAIN),
+        (READ, response(401), MAX_REFETCHES),
         (READ, response(403), exc.ComplianceRefusedError),
         (READ, response(404), exc.ComplianceNotFoundError),
-        (READ, response(408), AGAIN),
+        (READ, response(408), MAX_REFETCHES),
         (READ, response(410), exc.ComplianceNotFoundError),
         (READ, response(418), exc.ComplianceRefusedError),
-        (READ, response(429), AGAIN),
-        (READ, response(500), AGAIN),
-        (READ, response(503), AGAIN),
-        (READ, response(503, retry_after="1"), AGAIN),
-        (READ, response(599), AGAIN),
-        (READ, response(999), AGAIN),
-        (READ, Failure(FailureKind.NOT_CONNECTED), AGAIN),
-        (READ, Failure(FailureKind.TIMED_OUT), AGAIN),
-        (READ, Failure(FailureKind.BROKEN), AGAIN),
+        (READ, response(429), MAX_REFETCHES),
+        (READ, response(500), MAX_REFETCHES),
+        (READ, response(503), MAX_REFETCHES),
+        (READ, response(503, retry_after="1"), MAX_REFETCHES),
+        (READ, response(599), MAX_REFETCHES),
+        (READ, response(999), MAX_REFETCHES),
+        (READ, Failure(FailureKind.NOT_CONNECTED), MAX_REFETCHES),
+        (READ, Failure(FailureKind.TIMED_OUT), MAX_REFETCHES),
+        (READ, Failure(FailureKind.BROKEN), MAX_REFETCHES),
         (READ, Failure(FailureKind.TLS), exc.ComplianceTlsError),
         (SUBMIT, response(200, b'{"uuid": "u"}'), Answer),
         (SUBMIT, response(202, b'{"uuid": "u"}'), Answer),
@@ -81,14 +81,14 @@ AGAIN = TryAgain
         (SUBMIT, response(303), exc.ComplianceUncertainError),
         (SUBMIT, response(103), exc.ComplianceUncertainError),
         (READ, response(103), exc.ComplianceProtocolError),
-        (SUBMIT, response(401), AGAIN),
+        (SUBMIT, response(401), MAX_REFETCHES),
         (SUBMIT, response(408), exc.ComplianceUncertainError),
         (SUBMIT, response(409), exc.ComplianceRefusedError),
-        (SUBMIT, response(429), AGAIN),
+        (SUBMIT, response(429), MAX_REFETCHES),
         (SUBMIT, response(500), exc.ComplianceUncertainError),
         (SUBMIT, response(503), exc.ComplianceUncertainError),
-        (SUBMIT, response(503, retry_after="1"), AGAIN),
-        (SUBMIT, Failure(FailureKind.NOT_CONNECTED), AGAIN),
+        (SUBMIT, response(503, retry_after="1"), MAX_REFETCHES),
+        (SUBMIT, Failure(FailureKind.NOT_CONNECTED), MAX_REFETCHES),
         (SUBMIT, Failure(FailureKind.TIMED_OUT), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.BROKEN, "Connection reset by peer"), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.TLS), exc.ComplianceTlsError),
@@ -109,7 +109,7 @@ def test_the_verdict_on_each_outcome(call: Call[Any], outcome: Any, verdict: typ
 def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again() -> None:
     cut = HttpResponse(200, {}, b'{"uu', "https://api.example.com")
     one = exchange(READ, max_retries=1)
-    assert isinstance(one.judge(cut), TryAgain)
+    assert isinstance(one.judge(cut), Retry)
     with pytest.raises(exc.ComplianceProtocolError):
         one.judge(cut)
     with pytest.raises(exc.ComplianceProtocolError, match="took the submit"):
@@ -119,7 +119,7 @@ def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again()
 def test_the_second_401_is_final() -> None:
     one = exchange(READ)
     one.next_request(TOKEN)
-    assert isinstance(one.judge(response(401)), TryAgain)
+    assert isinstance(one.judge(response(401)), Retry)
     assert one.refused_token == TOKEN
     assert one.delay() == 0
     one.next_request(AccessToken(SecretStr("another")))
@@ -160,7 +160,7 @@ def test_repeats_end_with_the_time() -> None:
     clock = Clock()
     one = exchange(READ, clock, backoff=1.0, max_retries=100, retry_seconds=10)
     for _ in range(3):
-        assert isinstance(one.judge(Failure(FailureKind.BROKEN)), TryAgain)
+        assert isinstance(one.judge(Failure(FailureKind.BROKEN)), Retry)
         clock.now += one.delay()
     with pytest.raises(exc.ComplianceConnectionError):
         one.judge(Failure(FailureKind.BROKEN))
@@ -195,7 +195,7 @@ def test_retry_after_as_a_date_counts_from_now(usegmt: bool) -> None:
 
 
 def test_a_pause_is_shared_by_all_and_spread() -> None:
-    clock, pause = Clock(), Pause()
+    clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause), exchange(SUBMIT, clock, pause)
     one.judge(response(429, retry_after="20"))
     assert one.delay() == other.delay() == 21
@@ -206,14 +206,14 @@ def test_a_pause_is_shared_by_all_and_spread() -> None:
 
 
 def test_a_server_error_pauses_nobody_else() -> None:
-    clock, pause = Clock(), Pause()
+    clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause, backoff=1.0), exchange(READ, clock, pause)
     one.judge(response(500))
     assert (one.delay(), other.delay()) == (1, 0)
 
 
 def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
-    clock, pause = Clock(), Pause()
+    clock, pause = Clock(), ThrottlePause()
     with pytest.raises(exc.ComplianceThrottledError) as caught:
         exchange(READ, clock, pause).judge(response(429, retry_after="3600"))
     assert caught.value.retry_after == 3600
@@ -256,7 +256,7 @@ def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
 
 def test_a_refused_refresh_token_is_blanked_out() -> None:
     call: Call[Any] = Call(
-        "POST", "https://id.example", form={"refresh_token": "rrrr"}, returns=str, authorized=False
+        "POST", "https://id.example", form={"refresh_token": "rrrr"}, parse=str, authorized=False
     )
     with pytest.raises(exc.ComplianceRefusedError) as caught:
         exchange(call).judge(response(400, b'{"message": "rrrr is used"}'))
@@ -295,9 +295,9 @@ def test_what_is_no_web_address_is_refused(url: Any) -> None:
 
 
 def test_repeatable_is_what_http_says_unless_told() -> None:
-    assert endpoints.request("get", "/x").repeatable
-    assert not endpoints.request("POST", "/x").repeatable
-    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}, repeatable=True).repeatable
+    assert endpoints.request("get", "/x").idempotent
+    assert not endpoints.request("POST", "/x").idempotent
+    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}, idempotent=True).idempotent
     assert endpoints.request("POST", "/x?a=b", params={"c": "d"}).path == "/x?a=b&c=d"
 
 
@@ -333,7 +333,7 @@ def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
 
 def test_a_cancel_that_arrived_though_the_service_failed_is_done() -> None:
     one = exchange(endpoints.cancel(UUID))
-    assert isinstance(one.judge(response(500)), TryAgain)
+    assert isinstance(one.judge(response(500)), Retry)
     assert one.judge(response(404)) == Answer(None)
 
 

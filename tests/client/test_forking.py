@@ -16,7 +16,7 @@ import pytest
 from airflow_provider.client import sharing
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import Shared, shared_by
+from airflow_provider.client.sharing import SharedState, get_shared_state
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.forking import Child, may_fork
 from tests.support.service import Received, Reply, Service
@@ -48,10 +48,10 @@ def _slowly(reply: Reply, _: Received) -> Reply:
     return reply
 
 
-def ask_each(ask: Callable[[str], Any], owner: str) -> list[str]:
+def ask_each(acquire: Callable[[str], Any], owner: str) -> list[str]:
     """Ask for all jobs of an owner, and return those that were answered with another's."""
     uuids = [f"{owner}-{number}" for number in range(COUNT)]
-    return [uuid for uuid in uuids if ask(uuid).error != f"of {uuid}"]
+    return [uuid for uuid in uuids if acquire(uuid).error != f"of {uuid}"]
 
 
 def test_parent_and_child_get_their_own_answers(client: ComplianceClient, service: Service) -> None:
@@ -95,7 +95,7 @@ def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
         return service._issue_token(request)
 
     service.on("POST /token", slowly, service._issue_token)
-    shared = Shared(settings) if kind == "a desk of its own" else shared_by(settings)
+    shared = SharedState(settings) if kind == "a desk of its own" else get_shared_state(settings)
     with ComplianceClient(settings, shared=shared) as client:
         renewing = threading.Thread(target=client.list_frameworks)
         renewing.start()
@@ -120,7 +120,7 @@ def test_a_child_does_not_wait_for_locks_of_its_parent(client: ComplianceClient,
 def test_an_async_client_has_to_be_entered_again_in_a_child(service: Service, settings: Settings) -> None:
     answer_each(service, "parent", "child")
 
-    async def ask(client: AsyncComplianceClient, owner: str) -> list[str]:
+    async def acquire(client: AsyncComplianceClient, owner: str) -> list[str]:
         return [
             uuid
             for uuid in (f"{owner}-{number}" for number in range(COUNT))
@@ -129,18 +129,18 @@ def test_an_async_client_has_to_be_entered_again_in_a_child(service: Service, se
 
     async def enter_and_ask(client: AsyncComplianceClient) -> list[str]:
         async with client:
-            return await ask(client, "child")
+            return await acquire(client, "child")
 
     def in_child(client: AsyncComplianceClient) -> tuple[str, list[str]]:
         with pytest.raises(RuntimeError) as caught:
-            asyncio.run(ask(client, "child"))
+            asyncio.run(acquire(client, "child"))
         return str(caught.value), asyncio.run(enter_and_ask(client))
 
     async def scenario() -> tuple[list[str], tuple[str, list[str]]]:
         async with AsyncComplianceClient(settings) as client:
-            await ask(client, "parent")
+            await acquire(client, "parent")
             child = Child(lambda: in_child(client))
-            return await ask(client, "parent"), await asyncio.to_thread(child.result)
+            return await acquire(client, "parent"), await asyncio.to_thread(child.result)
 
     wrong, (message, wrong_in_child) = asyncio.run(scenario())
     assert wrong == wrong_in_child == []

@@ -15,7 +15,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.wire import ERROR_BODY, Call
+from airflow_provider.client.wire import ERROR_BODY_BYTES, Call
 from tests.support.service import Drip, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 
@@ -89,7 +89,7 @@ def test_records_that_nobody_asked_for_are_not_even_read(
 
 
 def test_an_error_page_of_any_size_counts_by_its_status(run: Any, service: Service) -> None:
-    service.on(STATUS, Reply(400, body=b'{"message": "no"}' + b" " * 10 * ERROR_BODY))
+    service.on(STATUS, Reply(400, body=b'{"message": "no"}' + b" " * 10 * ERROR_BODY_BYTES))
     with pytest.raises(exc.ComplianceRefusedError):
         run("get_status", UUID)
     page = b"x" * 50 * MB

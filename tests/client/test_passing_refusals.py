@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.sharing import shared_by
+from airflow_provider.client.sharing import get_shared_state
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 
@@ -125,8 +125,8 @@ def test_nothing_has_worked_before_the_first_good_answer(connect: Any, service: 
     assert not run._client.has_worked
     run("list_frameworks")
     assert run._client.has_worked
-    assert shared_by(settings).has_worked
-    assert not shared_by(settings_for(service.url, username="bob")).has_worked
+    assert get_shared_state(settings).has_worked
+    assert not get_shared_state(settings_for(service.url, username="bob")).has_worked
 
 
 @pytest.mark.parametrize(

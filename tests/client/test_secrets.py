@@ -18,7 +18,7 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Exchange, Pause
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceProtocolError
 from tests.support.service import Raw, Received, Reply, Service
@@ -191,7 +191,7 @@ ECHOES = {
 @pytest.mark.parametrize("echo", ECHOES)
 def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
     settings = settings_for("https://api.example.com", password=SecretStr(TRICKY))
-    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, Pause())
+    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, ThrottlePause())
     written = ECHOES[echo]
     page, headers = f"You sent {written} to us.", {"location": f"/login?p={written}"}
     for status in (400, 302):
@@ -206,7 +206,7 @@ def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
 
 def test_a_secret_in_another_charset_is_blanked_out() -> None:
     settings = settings_for("https://api.example.com", password=SecretStr("gr\u00fc\u00dfe-an-alle"))
-    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, Pause())
+    exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, ThrottlePause())
     with pytest.raises(ComplianceHttpError) as caught:
         exchange.judge(
             HttpResponse(400, {}, "gr\u00fc\u00dfe-an-alle".encode("latin-1"), "https://api.example.com")

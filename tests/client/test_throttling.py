@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import LONGEST_PAUSE, Exchange, Pause, TryAgain
-from airflow_provider.client.sharing import shared_by
+from airflow_provider.client.exchange import LONGEST_PAUSE, Exchange, Retry, ThrottlePause
+from airflow_provider.client.sharing import get_shared_state
 from airflow_provider.client.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
@@ -33,7 +33,7 @@ def test_a_pause_longer_than_a_call_s_patience_costs_one_request(
         assert 890 < (caught.value.retry_after or 0) <= 900
     assert len(service.requests_to(STATUS)) == 1
     assert not service.requests_to(FRAMEWORKS)
-    assert shared_by(settings).throttlings == 1
+    assert get_shared_state(settings).throttlings == 1
 
 
 def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
@@ -42,7 +42,7 @@ def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
     with pytest.raises(exc.ComplianceThrottledError):
         connect(settings)("get_status", UUID)
     assert len(service.requests_to(STATUS)) == 3
-    assert shared_by(settings).throttlings == 3
+    assert get_shared_state(settings).throttlings == 3
 
 
 def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any, service: Service) -> None:
@@ -53,7 +53,7 @@ def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any
         with pytest.raises(exc.ComplianceThrottledError):
             run("list_frameworks")
     assert len(service.requests_to("POST /token")) == 1
-    assert shared_by(settings).throttlings == 0
+    assert get_shared_state(settings).throttlings == 0
 
 
 class Clock:
@@ -63,9 +63,11 @@ class Clock:
         return self.now
 
 
-def exchange(call: Call[Any], clock: Clock, pause: Pause, dice: float = 1.0, **changes: Any) -> Exchange[Any]:
+def exchange(
+    call: Call[Any], clock: Clock, pause: ThrottlePause, jitter: float = 1.0, **changes: Any
+) -> Exchange[Any]:
     settings = settings_for("https://api.example.com", **changes)
-    return Exchange(call, settings, pause, clock=clock, dice=lambda: dice)
+    return Exchange(call, settings, pause, clock=clock, jitter=lambda: jitter)
 
 
 def throttled(seconds: str) -> HttpResponse:
@@ -73,7 +75,7 @@ def throttled(seconds: str) -> HttpResponse:
 
 
 def test_nobody_pauses_for_ever_because_of_one_odd_header() -> None:
-    clock, pause = Clock(), Pause()
+    clock, pause = Clock(), ThrottlePause()
     with pytest.raises(exc.ComplianceThrottledError) as caught:
         exchange(endpoints.list_frameworks(), clock, pause).judge(throttled("31536000"))
     assert caught.value.retry_after == 31536000
@@ -81,16 +83,16 @@ def test_nobody_pauses_for_ever_because_of_one_odd_header() -> None:
 
 
 def test_a_crowd_comes_back_spread_over_a_second() -> None:
-    clock, pause = Clock(), Pause()
-    first = exchange(endpoints.list_frameworks(), clock, pause, dice=0.25)
-    assert isinstance(first.judge(throttled("20")), TryAgain)
-    delays = [exchange(endpoints.list_frameworks(), clock, pause, dice / 4).delay() for dice in range(4)]
+    clock, pause = Clock(), ThrottlePause()
+    first = exchange(endpoints.list_frameworks(), clock, pause, jitter=0.25)
+    assert isinstance(first.judge(throttled("20")), Retry)
+    delays = [exchange(endpoints.list_frameworks(), clock, pause, jitter / 4).delay() for jitter in range(4)]
     assert delays == [20, 20.25, 20.5, 20.75]
 
 
-@pytest.mark.parametrize(("dice", "delays"), [(0.0, [0.5, 1, 2]), (0.5, [0.75, 1.5, 3]), (1.0, [1, 2, 4])])
-def test_back_off_is_random_between_half_and_the_whole(dice: float, delays: list[float]) -> None:
-    one = exchange(endpoints.list_frameworks(), Clock(), Pause(), dice, backoff=1.0)
+@pytest.mark.parametrize(("jitter", "delays"), [(0.0, [0.5, 1, 2]), (0.5, [0.75, 1.5, 3]), (1.0, [1, 2, 4])])
+def test_back_off_is_random_between_half_and_the_whole(jitter: float, delays: list[float]) -> None:
+    one = exchange(endpoints.list_frameworks(), Clock(), ThrottlePause(), jitter, backoff=1.0)
     seen = []
     for _ in range(3):
         one.judge(HttpResponse(500))

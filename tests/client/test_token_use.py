@@ -13,7 +13,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import Flight, shared_by
+from airflow_provider.client.sharing import PendingRefresh, get_shared_state
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Raw, Received, Reply, Service
 from tests.support.values import settings_for
@@ -266,15 +266,15 @@ def test_a_follower_who_loses_patience_disturbs_nobody(service: Service, setting
 def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, service: Service) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
     settings = settings_for(service.url)
-    shared = shared_by(settings)
+    shared = get_shared_state(settings)
     shared.patience = 0.1
-    dead = shared.tokens.ask(None)
-    assert isinstance(dead, Flight)
-    assert dead.leads
+    dead = shared.tokens.acquire(None)
+    assert isinstance(dead, PendingRefresh)
+    assert dead.is_leader
     run = connect(settings)
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
-    shared.tokens.give_up(dead)  # and should it come back after all, it disturbs nobody
+    shared.tokens.abandon(dead)  # and should it come back after all, it disturbs nobody
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
 

@@ -37,14 +37,14 @@ def answer(name: str, **fields: Any) -> TokenAnswer:
 
 def renew(cache: TokenCache, *answers: TokenAnswer | Exception) -> tuple[AccessToken, list[str]]:
     """Carry out a renewal with these answers, and tell which grants it asked for."""
-    plan, grants, queue = cache.renewal(), [], list(answers)
-    call: Call[TokenAnswer] = next(plan)
+    flow, grants, queue = cache.renewal(), [], list(answers)
+    call: Call[TokenAnswer] = next(flow)
     while True:
         assert call.form is not None
         grants.append(str(call.form["grant_type"]))
         result = queue.pop(0)
         try:
-            call = plan.throw(result) if isinstance(result, Exception) else plan.send(result)
+            call = flow.throw(result) if isinstance(result, Exception) else flow.send(result)
         except StopIteration as end:
             return end.value, grants
 
@@ -142,11 +142,11 @@ def test_a_renewal_that_brings_the_same_token_is_a_renewal(cache: TokenCache) ->
 
 
 def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clock: Clock) -> None:
-    plan = cache.renewal()
-    next(plan)
+    flow = cache.renewal()
+    next(flow)
     clock.now += 100
     with pytest.raises(StopIteration):
-        plan.send(answer("a", expires_in=300, refresh_expires_in=250))
+        flow.send(answer("a", expires_in=300, refresh_expires_in=250))
     clock.now += 169
     assert cache.usable()
     clock.now += 1
@@ -157,12 +157,12 @@ def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clo
 
 def test_a_login_after_a_slow_refused_refresh_has_a_life_of_its_own(cache: TokenCache, clock: Clock) -> None:
     renew(cache, answer("a", expires_in=300))
-    plan = cache.renewal()
-    next(plan)
+    flow = cache.renewal()
+    next(flow)
     clock.now += 200
-    plan.throw(exc.ComplianceAuthError("used"))
+    flow.throw(exc.ComplianceAuthError("used"))
     with pytest.raises(StopIteration):
-        plan.send(answer("b", expires_in=300))
+        flow.send(answer("b", expires_in=300))
     clock.now += 269
     assert cache.usable()
 
@@ -179,12 +179,12 @@ def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache
 
 
 def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, clock: Clock) -> None:
-    plan = cache.renewal()
-    next(plan)
+    flow = cache.renewal()
+    next(flow)
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
     with pytest.raises(StopIteration):
-        plan.send(answer("a", expires_in=300))
+        flow.send(answer("a", expires_in=300))
     assert cache.usable()
 
 
@@ -195,9 +195,9 @@ def test_an_error_field_of_something_else_is_no_refusal_of_credentials(
 ) -> None:
     """Many a gateway answers with a field of that name."""
     body = json.dumps({"error": error}).encode()
-    refusal = next(cache.renewal()).refusal(HttpResponse(status, {}, body, "https://id.example/token"))
-    assert isinstance(refusal, exc.ComplianceConfigError)
-    assert refusal.transient
+    map_error = next(cache.renewal()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
+    assert isinstance(map_error, exc.ComplianceConfigError)
+    assert map_error.transient
 
 
 def test_a_refused_refresh_token_is_not_tried_again_when_the_login_fails_too(cache: TokenCache) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Exchange, Pause
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.models import Criterion, Framework
 from airflow_provider.client.tokens import TokenCache
 from airflow_provider.client.wire import HttpResponse
@@ -25,7 +25,7 @@ def answer(sample: Any, status: int = 200) -> HttpResponse:
 
 
 def sent(call: Any) -> Any:
-    body = Exchange(call, SETTINGS, Pause()).next_request(None).body
+    body = Exchange(call, SETTINGS, ThrottlePause()).next_request(None).body
     assert isinstance(body, bytes)
     return json.loads(body)
 
@@ -45,34 +45,32 @@ def assert_read(job: Any, sample: dict[str, Any]) -> None:
 @pytest.mark.parametrize("name", JOBS)
 def test_every_job_is_read_field_by_field(name: str) -> None:
     sample = load(name)
-    assert_read(endpoints.get_status(sample["uuid"]).returns(answer(sample)), sample)
-    assert_read(endpoints.submit_url("https://example.com").returns(answer(sample, 202)), sample)
-    assert_read(endpoints.refresh(sample["uuid"]).returns(answer(sample, 202)), sample)
+    assert_read(endpoints.get_status(sample["uuid"]).parse(answer(sample)), sample)
+    assert_read(endpoints.submit_url("https://example.com").parse(answer(sample, 202)), sample)
+    assert_read(endpoints.refresh(sample["uuid"]).parse(answer(sample, 202)), sample)
 
 
 def test_a_batch_is_read_job_by_job() -> None:
     sample = load("batch-status-answer")
     call = endpoints.get_batch(record["uuid"] for record in sample)
-    for job, record in zip(call.returns(answer(sample)), sample, strict=True):
+    for job, record in zip(call.parse(answer(sample)), sample, strict=True):
         assert_read(job, record)
 
 
 def test_frameworks_and_criteria_are_read() -> None:
     frameworks, criteria = load("frameworks"), load("criteria")
-    read = endpoints.list_frameworks().returns(answer(frameworks))
+    read = endpoints.list_frameworks().parse(answer(frameworks))
     for framework, sample in zip(read, frameworks, strict=True):
         assert isinstance(framework, Framework)
         assert framework.model_dump(by_alias=True) == {**sample, "id": str(sample["id"])}
-    for criterion, sample in zip(
-        endpoints.list_criteria("1").returns(answer(criteria)), criteria, strict=True
-    ):
+    for criterion, sample in zip(endpoints.list_criteria("1").parse(answer(criteria)), criteria, strict=True):
         assert isinstance(criterion, Criterion)
         assert criterion.model_dump(by_alias=True) == sample
 
 
 def test_a_token_answer_is_read() -> None:
     sample = load("token-answer")
-    token = next(TokenCache(SETTINGS).renewal()).returns(answer(sample))
+    token = next(TokenCache(SETTINGS).renewal()).parse(answer(sample))
     assert token.access_token.get_secret_value() == sample["access_token"]
     assert token.refresh_token.get_secret_value() == sample["refresh_token"]
     assert (token.expires_in, token.refresh_expires_in) == (
@@ -106,7 +104,7 @@ def test_token_requests_have_the_fields_of_the_samples() -> None:
     assert login.form is not None
     assert login.form.keys() == load("token-password-request").keys()
     with pytest.raises(StopIteration):
-        renewal.send(login.returns(answer({**load("token-answer"), "expires_in": 0})))
+        renewal.send(login.parse(answer({**load("token-answer"), "expires_in": 0})))
     refresh = next(cache.renewal())
     assert refresh.form is not None
     assert refresh.form.keys() == load("token-refresh-request").keys()

@@ -137,7 +137,7 @@ def key_of(uri: str) -> str:
     return uri.removeprefix(f"s3://{CONNECTION}@{TEXTS}/")
 
 
-def texts_of(wanted: Mapping[str, str | None]) -> dict[str, str]:
+def as_str_list(wanted: Mapping[str, str | None]) -> dict[str, str]:
     """Return those that can be read."""
     return {source: text for source, text in wanted.items() if text is not None}
 
@@ -151,7 +151,7 @@ def _filled(stage: Stage, folder: Path) -> Stage:
     lines = [source for source in stage.nightly if source.startswith(stage.web)]
     stage.client.put_object(Bucket=DOCUMENTS, Key="pages.txt", Body="\n".join(lines).encode())
     contracts = write_samples(folder / "contracts", pdfs=3, docx=0, pages=0, seed=1)
-    stage.contracts = texts_of(stage.put("contracts/", contracts))
+    stage.contracts = as_str_list(stage.put("contracts/", contracts))
     stage.client.put_object(Bucket=DOCUMENTS, Key="contract.pdf", Body=contracts[0].path.read_bytes())
     return stage
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.deployment.system import Deployment, Run
 from tests.e2e import audit
-from tests.e2e.stage import EXAMPLES, Stage, texts_of
+from tests.e2e.stage import EXAMPLES, Stage, as_str_list
 
 pytestmark = pytest.mark.distributed
 
@@ -115,7 +115,7 @@ def test_content_to_s3(runs: dict[str, Run], stage: Stage) -> None:
 
 def test_the_schedule_runs_the_nightly_job(deployment: Deployment, stage: Stage) -> None:
     run = succeeded(first_run(deployment, NIGHTLY))
-    good = texts_of(stage.nightly)
+    good = as_str_list(stage.nightly)
     bad = len(stage.nightly) - len(good)
     assert run.returned("summarise") == {"completed": len(good), "failed": bad, "skipped": 0}
     assert len(audit.manifests(stage, "nightly/")) == len(run.tasks("ingest")) == 2

@@ -22,7 +22,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
 from airflow_provider.review.sending import send
-from airflow_provider.review.state import Ledger
+from airflow_provider.review.state import ReviewState
 from tests.feedback.desk import Desk, Made, sent
 from tests.support.attempts import StateStore
 
@@ -119,7 +119,7 @@ class Turns:
         for thread in started:
             thread.join(30)
 
-    def take(self, name: str) -> None:
+    def record_answers(self, name: str) -> None:
         """Wait for one's turn."""
         with self._condition:
             self._busy.discard(name)
@@ -142,11 +142,11 @@ class Shared:
         self._store, self._turns, self._name = store, turns, name
 
     def get(self, key: str) -> Any:
-        self._turns.take(self._name)
+        self._turns.record_answers(self._name)
         return self._store.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        self._turns.take(self._name)
+        self._turns.record_answers(self._name)
         self._store.set(key, value)
 
 
@@ -155,7 +155,7 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
     """Every order of reads and writes will do: 40 of them, which are the same in each run."""
     feedback = [{"assessment_response_id": number} for number in range(1, 6)]
     store, turns = StateStore(), Turns(seed)
-    Ledger(store, 0).take(Answers(feedback))
+    ReviewState(store, 0).record_answers(Answers(feedback))
     arrived: Counter[int] = Counter()
     ends: dict[str, Any] = {}
 
@@ -163,11 +163,11 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
         name = str(number)
 
         def submit(assessment_response_id: int) -> None:
-            turns.take(name)
+            turns.record_answers(name)
             arrived[assessment_response_id] += 1
 
         try:
-            ends[name] = send(submit, Ledger(Shared(store, turns, name), number), log)
+            ends[name] = send(submit, ReviewState(Shared(store, turns, name), number), log)
         except exc.ComplianceError as error:
             ends[name] = error
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import snapshots as looks
-from airflow_provider.frameworks import watcher as watch
+from airflow_provider.frameworks import snapshots as snapshots
+from airflow_provider.frameworks import watcher as watcher
 from airflow_provider.triggers import framework
 from tests.frameworks.triggerers import SHARES, AssetStore
 from tests.support.jobs import in_our_hands
@@ -38,8 +38,8 @@ def shares(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a watcher wait for nothing longer than a test needs."""
-    monkeypatch.setattr(looks, "SHORTEST_PAUSE", 0.01)
-    monkeypatch.setattr(looks, "SECOND_LOOK", 0.02)
-    monkeypatch.setattr(watch, "CLAIM_SECONDS", 0.03)
-    monkeypatch.setattr(watch, "CLAIM_LIFE", 0.5)
+    monkeypatch.setattr(snapshots, "SHORTEST_PAUSE", 0.01)
+    monkeypatch.setattr(snapshots, "SECOND_LOOK", 0.02)
+    monkeypatch.setattr(watcher, "LEASE_SETTLE_SECONDS", 0.03)
+    monkeypatch.setattr(watcher, "LEASE_SECONDS", 0.5)
     monkeypatch.setattr(framework, "STORED_AFTER", 0.02)

@@ -12,12 +12,12 @@ from airflow_provider.triggers import framework
 
 
 def test_without_watchers_the_trigger_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framework, "THERE_ARE_WATCHERS", False)
+    monkeypatch.setattr(framework, "HAS_ASSET_WATCHERS", False)
     with pytest.raises(RuntimeError, match="needs the asset watchers of Airflow 3"):
         framework.ComplianceFrameworkChangeTrigger()
 
 
-@pytest.mark.skipif(compat.THERE_ARE_WATCHERS, reason="this Airflow has watchers")
+@pytest.mark.skipif(compat.HAS_ASSET_WATCHERS, reason="this Airflow has watchers")
 def test_airflow_2_has_none() -> None:
     with pytest.raises(RuntimeError, match="ComplianceListFrameworksOperator"):
         framework.ComplianceFrameworkChangeTrigger()

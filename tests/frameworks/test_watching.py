@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.compat import THERE_ARE_WATCHERS
+from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 from tests.frameworks.triggerers import CONN, AssetStore, add, looked, running, settled, watcher
 from tests.support.attempts import until
 
-pytestmark = pytest.mark.skipif(not THERE_ARE_WATCHERS, reason="there are no watchers before Airflow 3.0")
+pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
 def test_the_first_look_is_remembered_and_not_told(

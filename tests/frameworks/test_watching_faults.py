@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.compat import THERE_ARE_WATCHERS
+from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks import snapshots as looks_module
 from tests.frameworks.triggerers import (
@@ -27,7 +27,7 @@ from tests.frameworks.triggerers import (
 )
 from tests.support.attempts import until
 
-pytestmark = pytest.mark.skipif(not THERE_ARE_WATCHERS, reason="there are no watchers before Airflow 3.0")
+pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_the_next_look_is_when_the_service_says(service: Emulator, monkeypatch: 
         raise InterruptedError(seconds)
 
     async def scenario() -> None:
-        async for _ in looks_module.Looks(CONN, 0.02).stream():
+        async for _ in looks_module.FrameworkPoller(CONN, 0.02).stream():
             pass
 
     monkeypatch.setattr(looks_module, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.compat import THERE_ARE_WATCHERS
+from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks import catalogue as catalogue_module
 from airflow_provider.frameworks import snapshots as looks_module
 from airflow_provider.frameworks import state as memory_module
-from airflow_provider.frameworks.state import Note, VariableMemory
+from airflow_provider.frameworks.state import VariableBackend, WatcherState
 from airflow_provider.triggers import framework as trigger_module
 from tests.frameworks.triggerers import (
     CONN,
@@ -29,7 +29,7 @@ from tests.frameworks.triggerers import (
 )
 from tests.support.attempts import until
 
-pytestmark = pytest.mark.skipif(not THERE_ARE_WATCHERS, reason="there are no watchers before Airflow 3.0")
+pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
 def test_a_restart_tells_nothing_again_and_what_came_meanwhile_once(
@@ -104,19 +104,19 @@ def test_an_event_of_which_nobody_knows_whether_it_is_stored_is_left_to_the_next
         async with running(False, watcher(), store):
             await until(lambda: store.note)
         add(service)
-        looks: list[Any] = []
+        snapshots: list[Any] = []
 
         async def stream() -> Any:
-            async for look in looks_module.Looks(CONN, 0.02).stream():
-                if looks and looks[-1].settlements:
+            async for snapshot in looks_module.FrameworkPoller(CONN, 0.02).stream():
+                if snapshots and snapshots[-1].on_stored:
                     raise TimeoutError  # as Airflow does where no confirmation comes
-                looks.append(look)
-                yield look
+                snapshots.append(snapshot)
+                yield snapshot
 
         events = rebuilt(watcher(), store).filter_shared_stream(stream())
         with pytest.raises(TimeoutError):
             _ = [event async for event in events]
-        await looks[-1].settle()
+        await snapshots[-1].commit()
         assert "claim" in store.note
 
     asyncio.run(scenario())
@@ -167,7 +167,7 @@ def test_who_claims_a_change_last_tells_it(service: Emulator, store: AssetStore,
             await until(lambda: store.note)
             add(service)
             await until(lambda: "claim" in store.note)
-            other = Note.of_plain(store.note).claimed("the same", "somebody else")
+            other = WatcherState.of_plain(store.note).claimed("the same", "somebody else")
             store["compliance_frameworks:compliance_default"] = other.plain()
             await looked(service, 3)
             assert not triggerer.fired
@@ -310,7 +310,7 @@ def test_a_claim_of_another_is_respected_for_a_while(
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store):
             await looked(service)
-        note = Note.of_plain(store.note).claimed("x", "somebody else")
+        note = WatcherState.of_plain(store.note).claimed("x", "somebody else")
         store["compliance_frameworks:compliance_default"] = note.plain()
         add(service)
         async with running(shares, watcher(), store) as triggerer:
@@ -373,4 +373,4 @@ def test_a_variable_that_is_not_written_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(memory_module, "get_variable", nothing)
     monkeypatch.setattr(memory_module, "set_variable", nothing)
     with pytest.raises(RuntimeError, match="'v' could not be written"):
-        asyncio.run(VariableMemory("v", "").write({"at": 1}))
+        asyncio.run(VariableBackend("v", "").write({"at": 1}))

@@ -8,14 +8,14 @@ from typing import Any, Protocol
 
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import Shared
+from airflow_provider.client.sharing import SharedState
 from airflow_provider.client.sync import ComplianceClient
 
 
 class Caller(Protocol):
     """A client that makes one and the same call of the service."""
 
-    shared: Shared
+    shared: SharedState
 
     def call(self) -> Any:
         """Make the call."""
@@ -30,7 +30,7 @@ class Caller(Protocol):
 class SyncCaller:
     """Calls from threads."""
 
-    def __init__(self, settings: Settings, shared: Shared) -> None:
+    def __init__(self, settings: Settings, shared: SharedState) -> None:
         self.shared = shared
         self._client = ComplianceClient(settings, shared=shared)
 
@@ -54,7 +54,7 @@ class SyncCaller:
 class AsyncCaller:
     """Calls from tasks of one event loop."""
 
-    def __init__(self, settings: Settings, shared: Shared) -> None:
+    def __init__(self, settings: Settings, shared: SharedState) -> None:
         self.shared = shared
         self.runner = asyncio.Runner()
         self._client = AsyncComplianceClient(settings, shared=shared)

@@ -15,7 +15,7 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import Shared, TokenDesk
+from airflow_provider.client.sharing import SharedState, TokenProvider
 from airflow_provider.client.tokens import TokenCache
 from tests.identity.callers import CALLERS, Caller
 from tests.identity.servers import PATIENCE, FrameworkService, TokenProxy, running
@@ -135,9 +135,9 @@ def connect(
                 "name": "the connection 'compliance_lab'",
             }
             settings = Settings(**known | changed)
-            shared = Shared(settings)
+            shared = SharedState(settings)
             if clock:
-                shared.tokens = TokenDesk(TokenCache(settings, clock))
+                shared.tokens = TokenProvider(TokenCache(settings, clock))
             caller = CALLERS[request.param](settings, shared)
             opened.callback(caller.close)
             return caller

@@ -169,7 +169,7 @@ def test_who_comes_late_with_the_old_token_gets_the_new_one(
         frameworks.refuse(1)
         client.call()
         assert desk.cache.latest is not old
-        assert desk.ask(refused=old) is desk.cache.latest
+        assert desk.acquire(refused=old) is desk.cache.latest
     assert proxy.outcomes == [LOGIN] + [RENEWAL] * 5
 
 

@@ -19,7 +19,7 @@ def renew(cache: TokenCache, answer: dict[str, Any]) -> Mapping[str, str]:
     renewal = cache.renewal()
     call = next(renewal)
     try:
-        renewal.send(call.returns(HttpResponse(200, {}, json.dumps(answer).encode())))
+        renewal.send(call.parse(HttpResponse(200, {}, json.dumps(answer).encode())))
     except StopIteration:
         return {name: plain(value) for name, value in (call.form or {}).items()}
     raise AssertionError("one request was not enough")

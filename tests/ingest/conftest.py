@@ -27,10 +27,10 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "LINGER", 0.3)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
     monkeypatch.setattr(troubles, "FIRST_PAUSE", 0.02)
     monkeypatch.setattr(troubles, "LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr(troubles, "PATIENCE", 1.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 1.0)
 
 
 @dataclass

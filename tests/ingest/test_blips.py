@@ -24,7 +24,7 @@ def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is tried again before all were tried once."""
     monkeypatch.setattr(troubles, "FIRST_PAUSE", 1.0)
     monkeypatch.setattr(troubles, "LONGEST_PAUSE", 1.0)
-    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
 
 
 @pytest.mark.usefixtures("_paced")
@@ -68,7 +68,7 @@ def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_re
     operation: str,
 ) -> None:
     monkeypatch.setattr(jobs, "OUTAGE_SECONDS", 0.5)
-    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
     service.configure(jobs="seconds:0.2")
     fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
     with pytest.raises(exc.ComplianceAuthError) as error:
@@ -99,7 +99,7 @@ def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
     status: int,
 ) -> None:
     monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=status, times=None)
     with pytest.raises(AirflowFailException, match=str(status)):
         attempts.run(ingest(corpus.sources, outcome, max_failed=15))
@@ -115,7 +115,7 @@ def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retrie
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "PATIENCE", 300.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=404, times=None, skip=1)
     with pytest.raises(exc.ComplianceNotFoundError) as error:
         attempts.run(ingest(corpus.sources, outcome, max_failed=15, concurrency=4))
@@ -146,13 +146,13 @@ def test_every_submit_that_may_have_been_taken_is_counted(
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """All records of the journal."""
     records: list[dict[str, Any]] = []
-    note = journal.Journal.note
+    note = journal.Journal.append
 
     def kept(self: journal.Journal, document: Document) -> Any:
         records.append(document.record())
         return note(self, document)
 
-    monkeypatch.setattr(journal.Journal, "note", kept)
+    monkeypatch.setattr(journal.Journal, "append", kept)
     return records
 
 
@@ -185,12 +185,12 @@ def test_an_unexpected_error_about_a_job_is_a_row(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    see = engine.Ingest._see
+    on_result = engine.Ingest._see
 
     def odd(self: Any, document: Document, job: Any) -> None:
         if document.source == corpus.sources[0] and job.status.is_final:
             raise TypeError("can't subtract offset-naive and offset-aware datetimes")
-        see(self, document, job)
+        on_result(self, document, job)
 
     service.configure(jobs="seconds:0.2")
     monkeypatch.setattr(engine.Ingest, "_see", odd)

@@ -26,7 +26,7 @@ def under_way(service: Emulator) -> list[str]:
 @pytest.fixture
 def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a long poll_interval: only the last look finds anything."""
-    monkeypatch.setattr(jobs, "next_look", lambda moment, *_: moment + 3600)
+    monkeypatch.setattr(jobs, "next_poll_time", lambda moment, *_: moment + 3600)
 
 
 def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
@@ -64,13 +64,13 @@ def test_a_job_that_completes_before_it_would_be_cancelled_is_kept_and_fetched(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service.configure(jobs="manual")
-    poll = jobs.JobsUnderWay.poll_now
+    poll = jobs.PendingJobs.poll_now
 
     async def then_one_completes(self: Any) -> None:
         await poll(self)
         service.finish_jobs(under_way(service)[0])
 
-    monkeypatch.setattr(jobs.JobsUnderWay, "poll_now", then_one_completes)
+    monkeypatch.setattr(jobs.PendingJobs, "poll_now", then_one_completes)
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=1, max_failed=3))) == (1, 2, 0)
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"]
 
@@ -96,7 +96,7 @@ def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
 ) -> None:
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
     service.fail("get_content", status=503, times=None)
-    monkeypatch.setattr("airflow_provider.bulk.retries.PATIENCE", 60.0)
+    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 60.0)
     with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
         attempts.run(ingest(corpus.sources[:3], outcome, timeout=0.5))
     service.clear_faults()

@@ -21,7 +21,7 @@ from airflow_provider.client.models import ContentJob
 from airflow_provider.event_loop import in_thread
 from airflow_provider.ingest import engine
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.engine import Habits, Ingest
+from airflow_provider.ingest.engine import Ingest, IngestOptions
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 from tests.support.attempts import until
@@ -82,7 +82,7 @@ def make(service: Any, folder: Path, *documents: Document, **changes: Any) -> In
         lambda document: place / "text.txt",
         Journal(place / "own", lease=lease),
         lease,
-        Habits(**{**values, **changes}),
+        IngestOptions(**{**values, **changes}),
         logging.getLogger(),
     )
 
@@ -132,7 +132,7 @@ def test_a_failure_that_is_new_is_believed_at_once(tmp_path: Path) -> None:
 def test_a_refresh_is_counted_over_a_deferral(tmp_path: Path) -> None:
     """Else a job that always fails would be refreshed again each time the task comes back."""
     service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
-    document = Document("https://example.com/a", "u", refreshed=1, refreshed_from=BEFORE)
+    document = Document("https://example.com/a", "u", refresh_count=1, refreshed_from=BEFORE)
     asyncio.run(make(service, tmp_path, document).run())
     assert document.error == "damaged"
     assert service.calls == ["poll"]
@@ -142,7 +142,7 @@ def test_a_task_does_not_defer_while_a_refresh_shows_the_old_state(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A trigger would take that for the end."""
-    monkeypatch.setattr(engine, "LINGER", 0.0)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.0)
     old = job("FAILED", BEFORE)
     service = Service(old, [old], [old, old, job("COMPLETED", AFTER)])
     assert run(service, tmp_path, may_leave=True).status == "COMPLETED"
@@ -220,7 +220,7 @@ def test_a_killed_ingest_does_first_what_matters_most(
     async def story() -> None:
         working = asyncio.create_task(ingest.run())
         await until(lambda: "fetching" in done)
-        ingest._journal.note(documents[0])  # what is not written yet
+        ingest._journal.append(documents[0])  # what is not written yet
         working.cancel()
         await asyncio.sleep(0.02)
         working.cancel()  # once more

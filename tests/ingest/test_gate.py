@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airflow_provider.bulk.limiter import Gate
+from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.emulator import Emulator
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
@@ -18,8 +18,8 @@ class Service:
         self.throttlings = 0
         self.busy = self.most = 0
 
-    async def request(self, gate: Gate, throttled: bool = False) -> None:
-        async with gate.passage():
+    async def request(self, gate: AdaptiveLimiter, throttled: bool = False) -> None:
+        async with gate.slot():
             self.busy += 1
             self.most = max(self.most, self.busy)
             await asyncio.sleep(0.001)
@@ -32,7 +32,7 @@ def test_never_more_than_the_most_go_through() -> None:
         await asyncio.gather(*(service.request(gate) for _ in range(100)))
 
     service = Service()
-    gate = Gate(7, lambda: service.throttlings)
+    gate = AdaptiveLimiter(7, lambda: service.throttlings)
     asyncio.run(crowd())
     assert service.most == 7
     assert gate.limit == 7
@@ -43,7 +43,7 @@ def test_a_crowd_that_is_refused_together_halves_the_limit_once() -> None:
         await asyncio.gather(*(service.request(gate, throttled=True) for _ in range(16)))
 
     service = Service()
-    gate = Gate(16, lambda: service.throttlings)
+    gate = AdaptiveLimiter(16, lambda: service.throttlings)
     asyncio.run(crowd())
     assert gate.limit == 8
 
@@ -60,16 +60,16 @@ def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
         return limits
 
     service = Service()
-    gate = Gate(10, lambda: service.throttlings)
+    gate = AdaptiveLimiter(10, lambda: service.throttlings)
     assert asyncio.run(story()) == [1.0, 10.0]
 
 
 def test_an_error_inside_lets_the_next_one_through() -> None:
     async def story() -> None:
-        gate = Gate(1, lambda: 0)
+        gate = AdaptiveLimiter(1, lambda: 0)
         for _ in range(3):
             try:
-                async with gate.passage():
+                async with gate.slot():
                     raise ValueError
             except ValueError:
                 pass
@@ -86,13 +86,13 @@ def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     limits: list[float] = []
-    adapt = Gate._adapt
+    adapt = AdaptiveLimiter._adapt
 
-    def kept(self: Gate) -> None:
+    def kept(self: AdaptiveLimiter) -> None:
         adapt(self)
         limits.append(self.limit)
 
-    monkeypatch.setattr(Gate, "_adapt", kept)
+    monkeypatch.setattr(AdaptiveLimiter, "_adapt", kept)
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
     compliance_service.fail("submit_*", status=429, retry_after=0, times=1)
     assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=8))) == (15, 0, 0)

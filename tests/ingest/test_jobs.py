@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk.limiter import Gate
+from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest import jobs as module
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.jobs import JobsUnderWay
-from airflow_provider.waiting.kinds import JobNews
+from airflow_provider.ingest.jobs import PendingJobs
+from airflow_provider.waiting.kinds import JobUpdate
 from tests.support.attempts import until
 
 REFUSED = exc.ComplianceRefusedError("403", status=403)
@@ -70,12 +70,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def watched(
-    service: Any, *uuids: str, heard: dict[str, JobNews], poll_interval: float = 60.0
-) -> JobsUnderWay:
-    def hear(document: Document, news: JobNews) -> None:
+    service: Any, *uuids: str, heard: dict[str, JobUpdate], poll_interval: float = 60.0
+) -> PendingJobs:
+    def hear(document: Document, news: JobUpdate) -> None:
         heard[document.uuid] = news
 
-    jobs = JobsUnderWay(service, Gate(4, lambda: 0), poll_interval, hear, logging.getLogger())
+    jobs = PendingJobs(service, AdaptiveLimiter(4, lambda: 0), poll_interval, hear, logging.getLogger())
     for uuid in uuids:
         jobs.add(Document(f"{uuid}.pdf", uuid))
     return jobs
@@ -84,7 +84,7 @@ def watched(
 def test_an_unknown_job_is_believed_to_be_gone_only_after_a_while(
     service_of_ours: Service, clock: Clock
 ) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     jobs = watched(service_of_ours, "a", "b", heard=heard)
     service_of_ours.jobs["b"] = "RUNNING"
 
@@ -108,7 +108,7 @@ def test_an_unknown_job_is_believed_to_be_gone_only_after_a_while(
 
 
 def test_one_poll_is_not_enough_to_lose_a_job(service_of_ours: Service, clock: Clock) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     jobs = watched(service_of_ours, "a", heard=heard)
     clock.now += 3600
     asyncio.run(jobs.poll_now())
@@ -118,7 +118,7 @@ def test_one_poll_is_not_enough_to_lose_a_job(service_of_ours: Service, clock: C
 def test_a_job_that_is_refused_while_others_are_not_ends_alone(
     service_of_ours: Service, clock: Clock
 ) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     jobs = watched(service_of_ours, "a", "b", heard=heard)
     service_of_ours.jobs = {"a": "RUNNING", "b": "RUNNING"}
     service_of_ours.refused = {"a"}
@@ -140,7 +140,7 @@ def test_a_job_that_is_refused_while_others_are_not_ends_alone(
 def test_polls_that_are_all_refused_are_outlasted_then_end_the_attempt_with_retries(
     service_of_ours: Service, clock: Clock, error: exc.ComplianceError
 ) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     jobs = watched(service_of_ours, "a", "b", heard=heard)
     service_of_ours.error = error
 
@@ -158,7 +158,7 @@ def test_polls_that_are_all_refused_are_outlasted_then_end_the_attempt_with_retr
 
 
 def test_a_fault_that_may_pass_is_outlasted_for_ever(service_of_ours: Service, clock: Clock) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     jobs = watched(service_of_ours, "a", heard=heard)
     service_of_ours.error = exc.ComplianceServerError("500", status=500)
 
@@ -241,14 +241,14 @@ def test_a_poll_interval_of_zero_is_a_short_one(service_of_ours: Service) -> Non
 
 
 def test_a_blip_of_refusals_takes_no_job_with_it(service: Emulator) -> None:
-    heard: dict[str, JobNews] = {}
+    heard: dict[str, JobUpdate] = {}
     uuids = [service.add_job(status="COMPLETED") for _ in range(3)]
     service.fail("get_statuses", status=403, times=2)  # all together, and the first one alone
 
     async def look() -> None:
         async with await ComplianceHook().get_async_conn() as client:
             jobs = watched(client, *uuids, heard=heard)
-            looking = asyncio.create_task(jobs.keep())
+            looking = asyncio.create_task(jobs.poll())
             await until(lambda: len(heard) == len(uuids))
             looking.cancel()
 

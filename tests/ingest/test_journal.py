@@ -24,7 +24,7 @@ def document(number: int, **fields: object) -> Document:
 
 async def written(journal: Journal, *documents: Document) -> None:
     for each in documents:
-        journal.note(each)
+        journal.append(each)
     await journal.flush()
 
 
@@ -55,8 +55,8 @@ def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> N
 
     async def story() -> None:
         journal = Journal(folder)
-        keeper = asyncio.create_task(journal.keep())
-        notes = asyncio.gather(*(journal.note(document(number)) for number in range(200)))
+        keeper = asyncio.create_task(journal.run_writer())
+        notes = asyncio.gather(*(journal.append(document(number)) for number in range(200)))
         either: list[asyncio.Future[Any]] = [keeper, notes]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         keeper.cancel()
@@ -71,7 +71,7 @@ def test_what_could_not_be_written_is_kept_for_the_next_time(tmp_path: Path) -> 
 
     async def story() -> None:
         journal = Journal(Location(str(tmp_path / "j")))
-        noted = journal.note(document(1))
+        noted = journal.append(document(1))
         with pytest.raises(ComplianceStorageError):
             await journal.flush()
         assert not noted.done()
@@ -142,7 +142,7 @@ def test_a_flush_also_waits_for_what_is_being_written(
 
     async def story() -> None:
         journal = Journal(Location(str(tmp_path / "j")))
-        noted = journal.note(document(1))
+        noted = journal.append(document(1))
         writing = asyncio.create_task(journal.flush())
         await asyncio.sleep(0.01)
         await journal.flush()
@@ -155,5 +155,7 @@ def test_a_flush_also_waits_for_what_is_being_written(
 
 def test_the_journal_keeps_what_is_not_as_it_is_at_first() -> None:
     assert document(1).record() == {"source": "s1"}
-    full = document(1, uuid="u", bytes=0, attempts=2, refreshed=1, refreshed_from="t", is_hopeless=True)
+    full = document(
+        1, uuid="u", bytes=0, attempts=2, refresh_count=1, refreshed_from="t", is_permanent_failure=True
+    )
     assert Document.of(full.record()) == full

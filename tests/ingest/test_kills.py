@@ -45,12 +45,12 @@ def start(folder: Path, outcome: Outcome) -> subprocess.Popen[str]:
 def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
     service: Emulator, outcome: Outcome, tmp_path: Path, seed: int
 ) -> None:
-    dice = random.Random(seed)
+    jitter = random.Random(seed)
     folder = tmp_path / "in"
     samples = write_samples(folder, pdfs=DOCUMENTS, docx=0, pages=0)
     service.configure(jobs="seconds:0.5", latency=0.02)
     for _ in range(KILLS):
-        goal = service.count() + dice.randrange(1, 2 * DOCUMENTS // KILLS)
+        goal = service.count() + jitter.randrange(1, 2 * DOCUMENTS // KILLS)
         with start(folder, outcome) as worker:
             deadline = time.monotonic() + 60
             while service.count() < goal and worker.poll() is None:

@@ -162,7 +162,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
 async def _write(place: Location, segments: int) -> None:
     written = journal.Journal(place)
     for number in range(segments):
-        written.note(Document(f"s{number}", f"u{number}"))
+        written.append(Document(f"s{number}", f"u{number}"))
         await written.flush()
 
 

@@ -291,9 +291,9 @@ def test_a_destination_in_the_home_folder_is_one_place(
     ],
 )
 def test_each_task_instance_has_a_folder_of_its_own(one: dict[str, Any], other: dict[str, Any]) -> None:
-    folders = [layout.own_folder(TaskInstance(**fields)) for fields in (one, other)]
+    folders = [layout.task_folder(TaskInstance(**fields)) for fields in (one, other)]
     assert folders[0].casefold() != folders[1].casefold()
-    assert folders[0] == layout.own_folder(TaskInstance(**one, try_number=2))
+    assert folders[0] == layout.task_folder(TaskInstance(**one, try_number=2))
     assert all(folder.count("/") == 3 for folder in folders)
 
 

@@ -20,7 +20,7 @@ from airflow_provider.bulk import journal
 from airflow_provider.bulk import retries as troubles
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import jobs
-from airflow_provider.ingest.layout import own_folder
+from airflow_provider.ingest.layout import task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
@@ -69,14 +69,14 @@ def test_all_documents_become_texts_with_a_row_each(
     assert len(json.dumps(result)) < 500
 
 
-@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 5, "done"), (2, 1, "timeout")])
+@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 5, "success"), (2, 1, "timeout")])
 def test_the_trigger_fires_as_jobs_complete_when_enough_have(
     service: Emulator, enough: int, seconds: float, kind: str
 ) -> None:
     uuids = [completed(service), running(service)]
     trigger = ComplianceIngestTrigger("compliance_default", uuids, 0.05, time.time() + seconds, enough=enough)
     event = asyncio.run(fire(trigger))
-    assert (event["kind"], event["jobs"]) == (kind, {})
+    assert (event["status"], event["jobs"]) == (kind, {})
 
 
 def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
@@ -309,7 +309,7 @@ def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
 
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(troubles, "PATIENCE", 60.0)
+    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 60.0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -425,13 +425,13 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The status of each document that the journal was told of, empty for those under way."""
     statuses: list[str] = []
-    note = journal.Journal.note
+    note = journal.Journal.append
 
     def counted(self: journal.Journal, document: Any) -> Any:
         statuses.append(document.status)
         return note(self, document)
 
-    monkeypatch.setattr(journal.Journal, "note", counted)
+    monkeypatch.setattr(journal.Journal, "append", counted)
     return statuses
 
 
@@ -471,7 +471,7 @@ def test_the_report_is_beside_the_manifest_and_linked(
     report = outcome.manifest.with_name("report.html")
     assert "15" in report.read_text()
     assert attempts.ti.xcoms == {
-        "compliance_report_url": f"https://files.example.com/texts/{own_folder(attempts.ti)}/report.html"
+        "compliance_report_url": f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
     }
     attempts.run(ingest(corpus.sources, outcome))
     assert attempts.ti.xcoms == {"compliance_report_url": str(report)}
@@ -508,7 +508,7 @@ def test_progress_is_said(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.progress.SAY_EVERY", 0.2)
+    monkeypatch.setattr("airflow_provider.bulk.progress.LOG_INTERVAL_SECONDS", 0.2)
     service.configure(jobs="seconds:1")
     caplog.set_level("INFO")
     attempts.run(heard(ingest(corpus.sources, outcome)))
@@ -564,7 +564,7 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
-    found, _ = journal.read(Location(f"{outcome.destination}/{own_folder(attempts.ti)}"))
+    found, _ = journal.read(Location(f"{outcome.destination}/{task_folder(attempts.ti)}"))
     assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
@@ -611,7 +611,10 @@ def test_a_task_that_was_deferred_otherwise_goes_on(
     context: Any = {"ti": attempts.ti}
     older = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
     kept = older if "older" in whose else {}
-    resumed = {**kept, "event": {"kind": "done", "jobs": {}, "seconds": 1.0, "error": "", "transient": False}}
+    resumed = {
+        **kept,
+        "event": {"status": "success", "jobs": {}, "seconds": 1.0, "message": "", "transient": False},
+    }
     result = ingest(corpus.sources[:2], outcome).resume_execution("execute_complete", resumed, context)
     assert counts(result) == (2, 0, 0)
 
@@ -621,7 +624,7 @@ def test_a_trigger_that_can_learn_nothing_any_more_fails_the_task(
     attempts: Attempts, outcome: Outcome, transient: bool, is_final: bool
 ) -> None:
     context: Any = {"ti": attempts.ti}
-    event = {"kind": "error", "error": "The login was refused.", "transient": transient}
+    event = {"status": "error", "message": "The login was refused.", "transient": transient}
     with pytest.raises(exc.ComplianceError, match="The login was refused") as error:
         ingest([], outcome).execute_complete(context, event)
     assert isinstance(error.value, AirflowFailException) is is_final

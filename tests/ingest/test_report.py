@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from airflow_provider.reports.formatting import duration, link, percent, read_time, size
-from airflow_provider.reports.histograms import Spread, Timeline
+from airflow_provider.reports.histograms import Histogram, Timeline
 from airflow_provider.reports.ingest import Run, render_report
-from airflow_provider.reports.stats import MAX_FAILURES, Tally
+from airflow_provider.reports.stats import MAX_FAILURES, ReportStats
 from airflow_provider.reports.style import CSS, POLICY
 
 if TYPE_CHECKING:
@@ -393,13 +393,13 @@ def test_a_large_run_gives_a_small_report_in_little_time_and_memory() -> None:
         return sum(each.size for each in snapshot.statistics("filename"))
 
     try:
-        Tally().add(row())
-        tally = Tally()
+        ReportStats().add(row())
+        stats = ReportStats()
         for one in many(6_000):
-            tally.add(one)
+            stats.add(one)
         half = held()
         for one in many(6_000):
-            tally.add(one)
+            stats.add(one)
         whole = held()
     finally:
         tracemalloc.stop()
@@ -437,7 +437,7 @@ def test_a_run_without_times_is_drawn_over_the_times_of_its_documents() -> None:
 
 @given(st.lists(st.floats(0, 1e7), min_size=1))
 def test_quantiles_are_right_to_a_percent(values: list[float]) -> None:
-    spread = Spread((1, 10))
+    spread = Histogram((1, 10))
     for value in values:
         spread.add(value)
 

@@ -11,13 +11,13 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest.layout import own_folder
+from airflow_provider.ingest.layout import task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.jobs import in_our_hands
 
-FOLDER = own_folder(TaskInstance())
+FOLDER = task_folder(TaskInstance())
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ Attempts().run(
 
 @pytest.fixture
 def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    monkeypatch.setattr(texts, "AGAIN", 0)
+    monkeypatch.setattr(texts, "MAX_REFETCHES", 0)
     return in_our_hands(compliance_service, monkeypatch)
 
 

@@ -15,7 +15,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.storage import files as storage_files
 from airflow_provider.storage import texts
-from airflow_provider.storage.files import WholeFile
+from airflow_provider.storage.files import AtomicFile
 from airflow_provider.storage.locations import Location
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.support.attempts import Attempts, heard
@@ -313,7 +313,7 @@ def test_a_killed_task_leaves_nothing(
 ) -> None:
     begun: list[Location] = []
 
-    def create(location: Location) -> WholeFile:
+    def create(location: Location) -> AtomicFile:
         begun.append(location)
         return storage_files.create(location)
 

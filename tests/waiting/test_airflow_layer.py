@@ -90,7 +90,7 @@ def test_the_name_is_made_of_what_templates_gave() -> None:
     task = before.prepare_for_execution()
     task.uuid = "u1"
     context: Any = {"task": before}
-    compat.name_mapped_task(task, context)
+    compat.apply_map_index_template(task, context)
     shown = task.get_template_env().from_string(context["map_index_template"]).render(context)
     assert shown == "u1"
 
@@ -124,7 +124,7 @@ def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch, link: Push
 def test_a_trigger_cancels_only_what_nobody_goes_on_with(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
 ) -> None:
-    monkeypatch.setattr(base, "TRIGGERS_ARE_TOLD_OF_KILLS", False)
+    monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)
     monkeypatch.setattr(triggers.ComplianceContentTrigger, "next_attempt_reattaches", reattaches)
     monkeypatch.setattr(compat, "_state_of", lambda _: state)
     uuid = running(service)

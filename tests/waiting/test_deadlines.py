@@ -23,8 +23,8 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import results as waiting
 from airflow_provider.waiting import worker as here
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import Deadline
-from airflow_provider.waiting.worker import wait_here
+from airflow_provider.waiting.results import Countdown
+from airflow_provider.waiting.worker import wait_in_worker
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import completed, running
 
@@ -62,10 +62,10 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
         for job in service.jobs():
             service.set_job(job["uuid"], status="COMPLETED")
 
-    see = ComplianceHook.get_statuses
+    on_result = ComplianceHook.get_statuses
 
     def see_and_finish(self: ComplianceHook, uuids: Any) -> Any:
-        found = see(self, uuids)
+        found = on_result(self, uuids)
         finish()
         return found
 
@@ -86,7 +86,7 @@ def test_a_deferred_wait_ends_with_a_poll_of_its_own(
     async def scenario() -> dict[str, Any]:
         return await fire(ComplianceContentTrigger(CONN, [uuid], 3600.0, time.time() + 0.3))
 
-    assert asyncio.run(scenario())["kind"] == "done"
+    assert asyncio.run(scenario())["status"] == "success"
     assert service.count("get_statuses") == 1
 
 
@@ -101,7 +101,7 @@ def test_all_who_share_a_deadline_share_the_last_poll(
         triggers = [ComplianceContentTrigger(CONN, [uuid], 3600.0, deadline) for uuid in uuids]
         return list(await asyncio.gather(*map(fire, triggers)))
 
-    assert {each["kind"] for each in asyncio.run(scenario())} == {"timeout"}
+    assert {each["status"] for each in asyncio.run(scenario())} == {"timeout"}
     assert service.count("get_statuses") < 10
 
 
@@ -111,7 +111,7 @@ def test_no_time_at_all_is_time_for_one_poll(
 ) -> None:
     uuid = completed(service)
     ending = asyncio.run(fire(ComplianceContentTrigger(CONN, [uuid], 30.0, time.time() + seconds)))
-    assert ending["kind"] == "done"
+    assert ending["status"] == "success"
     task = ComplianceContentSensor(task_id="t", uuid=uuid, timeout=0, **mode)
     assert attempts.run(task)[0]["uuid"] == uuid
 
@@ -122,7 +122,7 @@ def test_an_event_that_comes_after_the_job_has_completed_cancels_nothing(
     """As of a trigger of an earlier version, which did not poll at the end."""
     uuid = completed(service)
     context: Any = {}
-    event = {"kind": "timeout", "jobs": {}, "seconds": 5.0, "error": "", "transient": False}
+    event = {"status": "timeout", "jobs": {}, "seconds": 5.0, "message": "", "transient": False}
     assert submit().execute_complete(context, event=event, uuid=uuid) == uuid
     assert service.count("cancel") == 0
 
@@ -143,7 +143,7 @@ def test_a_clock_that_jumps_ends_no_wait(
         if where == "here":
             log = submit().log
             wait: Any = asyncio.create_task(
-                asyncio.to_thread(wait_here, JOBS, ComplianceHook(CONN), [uuid], 0.1, now + 60, log)
+                asyncio.to_thread(wait_in_worker, JOBS, ComplianceHook(CONN), [uuid], 0.1, now + 60, log)
             )
         else:
             wait = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, now + 60)))
@@ -153,13 +153,13 @@ def test_a_clock_that_jumps_ends_no_wait(
         await until(lambda: wait.done() or service.count("get_statuses") >= polls + 3)
         service.set_job(uuid, status="COMPLETED")
         ending = await wait
-        return str(ending["kind"] if where == "deferred" else ending.kind)
+        return str(ending["status"] if where == "deferred" else ending.status)
 
-    assert asyncio.run(scenario()) == "done"
+    assert asyncio.run(scenario()) == "success"
 
 
 def test_a_deadline_is_measured_by_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    deadline = Deadline(time.time() + 100)
+    deadline = Countdown(time.time() + 100)
     monkeypatch.setattr(time, "time", lambda: 0.0)
     assert deadline.remaining() == pytest.approx(100, abs=5)
 

@@ -80,8 +80,8 @@ def test_a_job_that_goes_away_fails_the_task(
     service: Emulator, attempts: Attempts, deferrable: bool, change: dict[str, str] | None, message: str
 ) -> None:
     class Vanishing(ComplianceSubmitUrlOperator):
-        def begin(self, hook: Any) -> Any:
-            job = super().begin(hook)
+        def submit(self, hook: Any) -> Any:
+            job = super().submit(hook)
             if change is None:
                 service.remove_job(job.uuid)
             else:
@@ -130,14 +130,18 @@ def test_passing_faults_do_not_end_a_wait(
     assert not service.faults()
 
 
-@pytest.mark.parametrize("event", [None, {}, {"kind": "?"}, "done", {"status": "success"}])
+@pytest.mark.parametrize("event", [None, {}, {"status": "?"}, "success", {"kind": "done"}])
 def test_an_event_that_is_not_understood_fails_the_task(service: Emulator, event: Any) -> None:
     with pytest.raises(exc.ComplianceError, match="not understood"):
         submit().execute_complete({}, event=event, uuid="u")
 
 
 def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
-    event = {"kind": "done", "jobs": {"u": {"uuid": "u", "status": "COMPLETED"}}}  # all that dag.test() keeps
+    """It is all that `dag.test()` hands on."""
+    event = {
+        "status": "success",
+        "jobs": {"u": {"uuid": "u", "status": "COMPLETED"}},
+    }
     context: Any = {}
     assert submit().execute_complete(context, event=event) == "u"
 

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import tokens
-from airflow_provider.client.sharing import forget_all
+from airflow_provider.client.sharing import reset_shared_state
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
@@ -23,7 +23,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.rules import PollState
-from airflow_provider.waiting.worker import wait_here
+from airflow_provider.waiting.worker import wait_in_worker
 from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, until
 from tests.support.jobs import completed, running
 
@@ -34,8 +34,8 @@ MANY = 30
 
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    for work in (JOBS, ASSESSMENTS):
-        monkeypatch.setattr(work, "pace", lambda _: 0.02)
+    for kind in (JOBS, ASSESSMENTS):
+        monkeypatch.setattr(kind, "pace", lambda _: 0.02)
     monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 0.1, raising=False)
 
 
@@ -81,7 +81,7 @@ def test_every_trigger_outlasts_a_blip(service: Emulator, monkeypatch: pytest.Mo
             service.set_job(uuid, status="COMPLETED")
         return list(await asyncio.gather(*waiting))
 
-    assert [each["kind"] for each in asyncio.run(scenario())] == ["done"] * MANY
+    assert [each["status"] for each in asyncio.run(scenario())] == ["success"] * MANY
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -93,14 +93,14 @@ def test_a_wait_in_the_worker_outlasts_a_blip(
 
     async def scenario() -> Any:
         log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
-        waiting = asyncio.create_task(asyncio.to_thread(wait_here, JOBS, hook, [uuid], 0.1, SOON, log))
+        waiting = asyncio.create_task(asyncio.to_thread(wait_in_worker, JOBS, hook, [uuid], 0.1, SOON, log))
         await until(lambda: service.count("get_statuses", 200))
         with fault(service, name, monkeypatch) as is_met:
             await until(is_met)
         service.set_job(uuid, status="COMPLETED")
         return await waiting
 
-    assert asyncio.run(scenario()).kind == "done"
+    assert asyncio.run(scenario()).status == "success"
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -134,7 +134,7 @@ def test_assessments_outlast_a_blip(service: Emulator, status: int) -> None:
             service.set_assessment(each, status="COMPLETED")
         return await waiting
 
-    assert asyncio.run(scenario())["kind"] == "done"
+    assert asyncio.run(scenario())["status"] == "success"
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
@@ -190,13 +190,13 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
                 raise exc.ComplianceRefusedError("not yours", status=403)
             return await self._client.get_statuses(asked)
 
-    look = JOBS.look
+    look = JOBS.poll
 
     async def spy(client: Any, *rest: Any) -> None:
         polled.append(0)
         await look(Client(client), *rest)  # type: ignore[arg-type] # all that is used of a client
 
-    monkeypatch.setattr(JOBS, "look", spy)
+    monkeypatch.setattr(JOBS, "poll", spy)
 
     async def scenario() -> list[dict[str, Any]]:
         triggers = [ComplianceContentTrigger(CONN, [uuid], 0.1, SOON) for uuid in uuids]
@@ -207,7 +207,7 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
         return list(await asyncio.gather(*waiting))
 
     endings = dict(zip(uuids, asyncio.run(scenario()), strict=True))
-    assert {uuid for uuid, ending in endings.items() if ending["kind"] != "done"} == culprits
+    assert {uuid for uuid, ending in endings.items() if ending["status"] != "success"} == culprits
     assert all(endings[uuid]["transient"] for uuid in culprits)
     assert max(polled) <= 11
 
@@ -228,7 +228,7 @@ def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.
             service.set_job(uuid, status="COMPLETED")
         return list(await asyncio.gather(*waiting))
 
-    assert [each["kind"] for each in asyncio.run(scenario())] == ["done"] * 20
+    assert [each["status"] for each in asyncio.run(scenario())] == ["success"] * 20
     assert service.count("login") == 3
 
 
@@ -239,7 +239,7 @@ def test_a_rotated_password_does_not_end_a_wait_in_the_worker(
 
     async def scenario() -> Any:
         log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
-        waiting = asyncio.create_task(asyncio.to_thread(wait_here, JOBS, hook, [uuid], 0.1, SOON, log))
+        waiting = asyncio.create_task(asyncio.to_thread(wait_in_worker, JOBS, hook, [uuid], 0.1, SOON, log))
         await until(lambda: service.count("get_statuses", 200))
         rotate(service)
         await until(lambda: service.count("login") == 2)
@@ -247,7 +247,7 @@ def test_a_rotated_password_does_not_end_a_wait_in_the_worker(
         service.set_job(uuid, status="COMPLETED")
         return await waiting
 
-    assert asyncio.run(scenario()).kind == "done"
+    assert asyncio.run(scenario()).status == "success"
 
 
 @pytest.mark.parametrize("is_new", [False, True], ids=["the old connection", "a new one that is wrong, too"])
@@ -266,23 +266,24 @@ def test_a_password_that_stays_wrong_ends_the_wait_with_a_retry(
         return await waiting
 
     ending = asyncio.run(scenario())
-    assert (ending["kind"], ending["transient"]) == ("error", True)
+    assert (ending["status"], ending["transient"]) == ("error", True)
     assert service.count("login") == (3 if is_new else 2)
 
 
 def test_credentials_that_never_worked_end_a_wait_at_once(service: Emulator) -> None:
     service.fail("login", status=401, body={"error": "invalid_grant"}, times=None)
     ending = asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))
-    assert (ending["kind"], ending["transient"]) == ("error", False)
+    assert (ending["status"], ending["transient"]) == ("error", False)
     assert service.count("login") == 1
 
 
 def test_a_gateway_that_refuses_a_fresh_token_is_outlasted_by_a_new_process(service: Emulator) -> None:
     """The identity provider has taken the credentials, so they are not at fault."""
-    forget_all()
+    reset_shared_state()
     service.fail("get_statuses", status=401, times=2)
     assert (
-        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["kind"] == "done"
+        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["status"]
+        == "success"
     )
 
 
@@ -301,7 +302,8 @@ def test_a_connection_that_can_not_be_read_is_outlasted(
 
     monkeypatch.setattr(ComplianceHook, "get_async_conn", fail_at_first)
     assert (
-        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["kind"] == "done"
+        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["status"]
+        == "success"
     )
 
 

@@ -18,7 +18,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import next_look
+from airflow_provider.waiting.results import next_poll_time
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
 
@@ -42,7 +42,7 @@ def test_many_triggers_share_a_login_and_their_requests(service: Emulator) -> No
 
     endings = asyncio.run(scenario())
     assert [list(each["jobs"]) for each in endings] == [[uuid] for uuid in uuids]
-    assert {each["kind"] for each in endings} == {"done"}
+    assert {each["status"] for each in endings} == {"success"}
     assert service.counters()["logins"] == 1
     assert service.count("get_status") == 0
     # 250 jobs are three batches a look.
@@ -105,13 +105,13 @@ def test_an_outage_is_outlasted(service: Emulator) -> None:
         service.set_job(uuid, status="COMPLETED")
         return await waiting
 
-    assert asyncio.run(scenario())["kind"] == "done"
+    assert asyncio.run(scenario())["status"] == "success"
 
 
 def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> None:
     uuid = completed(service)
     service.fail("get_status*", status=503, times=None)
-    assert asyncio.run(fire(trigger(uuid, seconds=0.5)))["kind"] == "timeout"
+    assert asyncio.run(fire(trigger(uuid, seconds=0.5)))["status"] == "timeout"
 
 
 def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
@@ -125,7 +125,7 @@ def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
         service.set_job(uuid, status="COMPLETED")
         return await waiting
 
-    assert asyncio.run(scenario())["kind"] == "done"
+    assert asyncio.run(scenario())["status"] == "success"
     assert (service.counters()["logins"], service.counters()["refreshes"]) == (1, 1)
 
 
@@ -140,9 +140,9 @@ def test_a_connection_that_is_not_there_is_said_to_all(
         return [*first, await fire(trigger("c"))]
 
     endings = asyncio.run(scenario())
-    assert [each["kind"] for each in endings] == ["error"] * 3
+    assert [each["status"] for each in endings] == ["error"] * 3
     assert not any(each["transient"] for each in endings)
-    assert "'token_url'" in endings[0]["error"]
+    assert "'token_url'" in endings[0]["message"]
 
 
 @pytest.fixture
@@ -201,7 +201,7 @@ def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
         one = poller_module.Poller(ComplianceHook(CONN), JOBS)
         early, late = poller_module.Waiter(), poller_module.Waiter()
         one.join(early, ["u"], 60)
-        one._tell("u", {"uuid": "u"})
+        one._publish("u", {"uuid": "u"})
         one.join(late, ["u"], 60)
         one.leave(early, ["u"])
         one.stop()
@@ -255,9 +255,9 @@ def test_young_jobs_are_looked_at_soon_and_older_ones_less_often(
     age: float, poll_interval: float, steps: float
 ) -> None:
     now = 100_000.25
-    look = next_look(now, now - age, poll_interval)
+    look = next_poll_time(now, now - age, poll_interval)
     assert 0 < look - now <= steps
-    assert next_look(look, look - age, poll_interval) - look == pytest.approx(steps, abs=1e-6)
+    assert next_poll_time(look, look - age, poll_interval) - look == pytest.approx(steps, abs=1e-6)
 
 
 def test_the_shorter_interval_of_a_second_waiter_counts(service: Emulator) -> None:
@@ -284,13 +284,13 @@ def test_a_poller_that_has_ended_is_not_joined(service: Emulator, monkeypatch: p
 
     async def scenario() -> dict[str, Any]:
         with monkeypatch.context() as patched:
-            patched.setattr(JOBS, "look", fail)
-            async with poller_module.watching(ComplianceHook(CONN), JOBS, [uuid], 0.1) as news:
+            patched.setattr(JOBS, "poll", fail)
+            async with poller_module.subscribe(ComplianceHook(CONN), JOBS, [uuid], 0.1) as news:
                 assert isinstance((await news.get())[1], RuntimeError)
                 patched.undo()
                 return await fire(trigger(uuid, seconds=5))
 
-    assert asyncio.run(scenario())["kind"] == "done"
+    assert asyncio.run(scenario())["status"] == "success"
 
 
 def test_one_poll_gives_up_soon(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -299,12 +299,12 @@ def test_one_poll_gives_up_soon(service: Emulator, monkeypatch: pytest.MonkeyPat
     connection["extra"]["max_retries"] = 9
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     polls: list[tuple[int, float]] = []
-    look = JOBS.look
+    look = JOBS.poll
 
     async def spy(client: Any, *rest: Any) -> None:
         polls.append((client.settings.max_retries, client.settings.retry_seconds))
         await look(client, *rest)
 
-    monkeypatch.setattr(JOBS, "look", spy)
+    monkeypatch.setattr(JOBS, "poll", spy)
     asyncio.run(fire(trigger(completed(service))))
     assert polls == [(1, 30.0)]

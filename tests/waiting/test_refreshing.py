@@ -132,12 +132,12 @@ def test_one_who_waits_for_the_job_as_it_is_does_not_wait_for_the_refresh(servic
     async def scenario() -> list[dict[str, Any]]:
         before = {uuid: record(uuid, "COMPLETED", completed_at=T0)}
         deadline = time.time() + 30
-        refreshed = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline, before=before)
+        refresh_count = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline, before=before)
         as_it_is = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline)
-        return list(await asyncio.gather(fire(refreshed), fire(as_it_is)))
+        return list(await asyncio.gather(fire(refresh_count), fire(as_it_is)))
 
-    refreshed, as_it_is = asyncio.run(scenario())
-    assert refreshed["jobs"][uuid]["completed_at"] == T1
+    refresh_count, as_it_is = asyncio.run(scenario())
+    assert refresh_count["jobs"][uuid]["completed_at"] == T1
     assert as_it_is["jobs"][uuid]["completed_at"] == T0
 
 

@@ -39,7 +39,7 @@ class Job:
     fetched: float | None = None
     finished: float | None = None
     outcome: Outcome | None = None
-    sabotage: str | None = None
+    planned_failure: str | None = None
     forced: str | None = None
     hurried: bool = False
     charset: str = "utf-8"
@@ -53,10 +53,10 @@ class Job:
             return self.unseen >= visible.amount
         return visible.phase(0, now - self.created) == "DONE"
 
-    def restart(self, now: float, sabotage: str | None) -> None:
+    def restart(self, now: float, planned_failure: str | None) -> None:
         """Begin (again) to process. Only a page is read anew: the text of a file does not change."""
         self.started, self.looks, self.finished, self.forced = now, 0, None, None
-        self.sabotage, self.hurried, self.lag = sabotage, False, None
+        self.planned_failure, self.hurried, self.lag = planned_failure, False, None
         if self.source_type == "URL":
             self.outcome = None
 
@@ -73,7 +73,7 @@ class Job:
         if self.finished is None:
             if not self.is_due(progress, now):
                 return progress.phase(self.looks, now - self.started)
-            if self.outcome is None and self.sabotage is None:
+            if self.outcome is None and self.planned_failure is None:
                 return "RUNNING"
             self.finished = now
         return "FAILED" if self.error else "COMPLETED"
@@ -86,7 +86,7 @@ class Job:
     @property
     def error(self) -> str | None:
         """Why the job fails, as far as that is known."""
-        return self.sabotage or (self.outcome.error if self.outcome else None)
+        return self.planned_failure or (self.outcome.error if self.outcome else None)
 
     @property
     def text(self) -> str:
@@ -165,7 +165,7 @@ class Store(Generic[Item]):
 
 
 @dataclass(eq=False)
-class Sabotage:
+class PlannedFailure:
     """An order to let coming jobs fail."""
 
     error: str

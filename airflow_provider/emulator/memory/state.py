@@ -18,7 +18,7 @@ from airflow_provider.emulator.memory.clock import Clock
 from airflow_provider.emulator.memory.counters import Counters
 from airflow_provider.emulator.memory.faults import Faults
 from airflow_provider.emulator.memory.identity import Identity
-from airflow_provider.emulator.memory.jobs import Job, Outcome, Sabotage, Store
+from airflow_provider.emulator.memory.jobs import Job, Outcome, PlannedFailure, Store
 from airflow_provider.emulator.memory.progress import Progress
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class State:
         self.jobs: Store[Job] = Store()
         self.assessments: Store[Assessment] = Store(self.response_ids.forget)
         self.feedback: deque[dict[str, Any]] = deque(maxlen=10_000)
-        self.sabotage: list[Sabotage] = []
+        self.planned_failure: list[PlannedFailure] = []
 
     def reset(self) -> None:
         """Go back to how it all was at the start."""
@@ -57,7 +57,7 @@ class State:
         self.jobs.clear()
         self.assessments.clear()
         self.feedback.clear()
-        self.sabotage.clear()
+        self.planned_failure.clear()
 
     def prune(self) -> None:
         """Forget what is too old or too much."""
@@ -75,8 +75,8 @@ class State:
 
     def restart_job(self, job: Job) -> None:
         """Begin (again) to process a job."""
-        sabotage = next((error for order in self.sabotage if (error := order.take(job))), None)
-        job.restart(self.clock.now(), sabotage)
+        planned_failure = next((error for order in self.planned_failure if (error := order.take(job))), None)
+        job.restart(self.clock.now(), planned_failure)
 
     def settle_job(self, job: Job, outcome: Outcome) -> None:
         """Note what processing came to."""

@@ -13,7 +13,7 @@ from aiohttp import web
 from airflow_provider.emulator.wire.quirks import format_time, shape_record
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.inventory import Inventory
+    from airflow_provider.emulator.controls import Controls
     from airflow_provider.emulator.memory.jobs import Job
     from airflow_provider.emulator.memory.state import State
     from airflow_provider.emulator.processing import Processor
@@ -28,7 +28,7 @@ class Context:
 
     state: State
     processor: Processor
-    inventory: Inventory
+    controls: Controls
 
 
 # A box that is emptied in the end, because aiohttp keeps applications in a cache for the life of the process.

@@ -13,17 +13,17 @@ from airflow_provider.emulator.wire.answers import CONTEXT, Context
 from airflow_provider.emulator.wire.gateway import finish_headers, gateway
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.inventory import Inventory
+    from airflow_provider.emulator.controls import Controls
     from airflow_provider.emulator.memory.state import State
 
 # Uploads are not held in memory and have a limit of their own.
 MAX_BODY = 64 * 2**20
 
 
-def make_app(state: State, inventory: Inventory) -> web.Application:
+def make_app(state: State, controls: Controls) -> web.Application:
     """Build the application around a memory."""
     app = web.Application(middlewares=[gateway], client_max_size=MAX_BODY)
-    app[CONTEXT] = [Context(state, Processor(state), inventory)]
+    app[CONTEXT] = [Context(state, Processor(state), controls)]
     for name, (method, _) in OPERATIONS.items():
         module = next(each for each in (content, frameworks, assessments) if hasattr(each, name))
         app.router.add_route(method, state.settings.path_of(name), getattr(module, name), name=name)

@@ -37,7 +37,7 @@ def _call(name: str, *path_parts: str, body: bool = False) -> Handler:
     """Return a handler that calls one control with the parts of the path and the fields of the body."""
 
     async def handle(request: web.Request) -> web.Response:
-        method = getattr(context_of(request).inventory, name)
+        method = getattr(context_of(request).controls, name)
         args = [request.match_info[part] for part in path_parts]
         fields = await _read(request) if body else dict(_numbers(request))
         try:
@@ -68,13 +68,13 @@ def _numbers(request: web.Request) -> dict[str, int]:
 
 async def _clear_fault(request: web.Request) -> web.Response:
     wanted = request.match_info.get("fault_id")
-    cleared = context_of(request).inventory.clear_faults(None if wanted is None else int(wanted))
+    cleared = context_of(request).controls.clear_faults(None if wanted is None else int(wanted))
     return json_answer({"cleared": cleared})
 
 
 async def _show_text(request: web.Request) -> web.Response:
     try:
-        text = context_of(request).inventory.text(request.match_info["uuid"])
+        text = context_of(request).controls.text(request.match_info["uuid"])
     except KeyError as error:
         raise RefusalError(404, str(error.args[0])) from None
     # Plain text that no browser takes for a page.

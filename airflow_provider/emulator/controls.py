@@ -8,10 +8,10 @@ from typing import Any
 from airflow_provider.emulator.control import Control, on_loop
 from airflow_provider.emulator.memory.assessments import Assessment
 from airflow_provider.emulator.memory.identity import SCOPE
-from airflow_provider.emulator.memory.jobs import Job, Outcome, Sabotage
+from airflow_provider.emulator.memory.jobs import Job, Outcome, PlannedFailure
 
 
-class Inventory(Control):
+class Controls(Control):
     """The controls of what an emulator holds."""
 
     # -- content processing jobs
@@ -72,7 +72,7 @@ class Inventory(Control):
         """Change a job. A status set here stays until a refresh, and may be one that no document mentions."""
         job = self._job(uuid)
         if text is not None or error is not None:
-            job.sabotage = None
+            job.planned_failure = None
             self._state.settle_job(job, Outcome(job.text if text is None else text, error))
         if charset is not None:
             job.charset = _known_charset(charset)
@@ -92,7 +92,7 @@ class Inventory(Control):
         self, error: str = "The document cannot be read.", *, match: str = "*", times: int | None = 1
     ) -> None:
         """Let the next submitted or refreshed jobs end FAILED; `match` is a pattern for file name or URL."""
-        self._state.sabotage.append(Sabotage(error, match, times))
+        self._state.planned_failure.append(PlannedFailure(error, match, times))
 
     @on_loop
     def remove_job(self, uuid: str) -> None:
