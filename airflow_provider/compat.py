@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers import base
@@ -23,11 +24,21 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
 
-def apply_map_index_template(task: Any, context: Any) -> None:
-    """Let a mapped task bear the name that its class gives: Airflow looks only at what `partial` got.
+def warn_if_not_durable(durable: bool | None) -> bool:
+    """Return whether to re-attach to the job of a previous attempt; by default wherever Airflow can store it.
 
-    Airflow 3.0 makes the name of the task as it was before its templates were rendered, which fails where a
-    parameter is the output of another task. That part is not needed when 3.1 is the oldest supported version.
+    The warning is not needed when 3.3 is the oldest supported version.
+    """
+    if durable and not HAS_TASK_STATE_STORE:
+        warnings.warn("`durable` has no effect before Airflow 3.3.", UserWarning, stacklevel=3)
+    return HAS_TASK_STATE_STORE if durable is None else durable and HAS_TASK_STATE_STORE
+
+
+def apply_map_index_template(task: Any, context: Any) -> None:
+    """Name a mapped task after the default of its class: Airflow only uses what `partial` was given.
+
+    Airflow 3.0 renders the name before the task's own templates, which fails if a parameter is the output of
+    another task. That part is not needed when 3.1 is the oldest supported version.
     """
     context["task"] = task
     if context.get("map_index_template") is None:

@@ -18,7 +18,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.ingest.documents import Document
 from airflow_provider.waiting.kinds import JobUpdate, poll_jobs
-from airflow_provider.waiting.results import next_poll_time
+from airflow_provider.waiting.rules import next_poll_time
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

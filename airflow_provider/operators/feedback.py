@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.common.compat.sdk import BaseOperator
-
-from airflow_provider.compat import apply_map_index_template
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
 from airflow_provider.review.findings import id_in
 
@@ -23,7 +20,7 @@ __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperat
 
 
 def __getattr__(name: str) -> Any:
-    """Load the review operator when it is asked for: it brings Airflow's human in the loop along."""
+    """Import the review operator on first use: it imports Airflow's human-in-the-loop operators."""
     if name != "ComplianceReviewAssessmentOperator":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
@@ -31,11 +28,11 @@ def __getattr__(name: str) -> Any:
     return ComplianceReviewAssessmentOperator
 
 
-class ComplianceSubmitFeedbackOperator(BaseOperator):
+class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     """Send an expert's feedback on an assessment result; it is checked before it is sent.
 
-    A feedback that may have gone through, although no good answer came, fails the task without retries: a
-    retry would send it again.
+    An uncertain submit, which the service may have accepted, fails the task without retries: a retry could
+    send it twice.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
@@ -51,6 +48,7 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
         "assessment_response_id",
         "category_feedback",
     )
+    default_map_index_template = "{{ task.assessment_response_id or task.expert_id }}"
     ui_color = "#e3f0e0"
 
     def __init__(
@@ -60,26 +58,21 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
         rational_feedback: str,
         assessment_response_id: int | str | None = None,
         category_feedback: str | None = None,
-        conn_id: str = ComplianceHook.default_conn_name,
         **kwargs: Any,
     ) -> None:
-        kwargs["map_index_template"] = kwargs.get("map_index_template") or (
-            "{{ task.assessment_response_id or task.expert_id }}"
-        )
         super().__init__(**kwargs)
         self.expert_id = expert_id
         self.rational_feedback = rational_feedback
         self.assessment_response_id = assessment_response_id
         self.category_feedback = category_feedback
-        self.conn_id = conn_id
 
+    @entry_point
     def execute(self, context: Context) -> None:
-        """Send it."""
-        apply_map_index_template(self, context)
+        """Send the feedback."""
         number = _response_id(self.assessment_response_id)
         expert_id, rational_feedback = (optional(each) for each in (self.expert_id, self.rational_feedback))
         try:
-            ComplianceHook(self.conn_id).submit_feedback(
+            self.hook.submit_feedback(
                 "" if expert_id is None else str(expert_id),
                 "" if rational_feedback is None else str(rational_feedback),
                 number,
@@ -88,13 +81,13 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
         except ComplianceUncertainError as error:
             raise as_non_retryable(error) from None
         about = "" if number is None else f" on assessment response {number}"
-        self.log.info("The service has taken the feedback of expert %s%s.", expert_id, about)
+        self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
 
 
 def _response_id(given: Any) -> int | None:
-    """Return the number that a template may have made a text of."""
+    """Return the number, which a template may have turned into text."""
     given = optional(given)
     if given is not None and (number := id_in(given)) is None:
         shown = str(given)[:80]
-        raise as_non_retryable(ComplianceInputError(f"'{shown}' is no ID of an assessment response."))
+        raise ComplianceInputError(f"'{shown}' is not the ID of an assessment response: it must be a number.")
     return None if given is None else number

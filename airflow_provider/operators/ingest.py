@@ -23,7 +23,7 @@ from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.waiting.results import Deadline, WaitResult, as_error
+from airflow_provider.waiting.results import Deadline, WaitResult, polling_error
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -151,17 +151,17 @@ class ComplianceIngestOperator(BaseOperator):
         """
         result = WaitResult.from_event(event)
         if result.status == "error":
-            error = as_error(result)
+            error = polling_error(result)
             raise error if result.transient else as_non_retryable(error)
         # `dag.test()` hands on the event alone.
         limit = Deadline("timeout", deadline) if deadline else self._limit(context)
-        if result.status == "success" and limit.deadline < time.time():
+        if result.status == "success" and limit.at < time.time():
             # The trigger has not seen the end of the time: this clock may be wrong, so what it waited counts.
             limit = Deadline(limit.name, time.time() + max(0.0, left - result.seconds))
         return self._go_on(context, limit, started or _now(), retries=False)
 
     def _limit(self, context: Context) -> Deadline:
-        return Deadline.of(context, self.timeout, self.execution_timeout)
+        return Deadline.for_task(context, self.timeout, self.execution_timeout)
 
     def on_kill(self) -> None:
         """Write down what is done, and cancel the jobs that are under way."""
@@ -185,7 +185,7 @@ class ComplianceIngestOperator(BaseOperator):
         from airflow_provider.ingest.sources import resolve
 
         # Here the monotonic clock decides: the other one may jump.
-        deadline = time.monotonic() + limit.deadline - time.time()
+        deadline = time.monotonic() + limit.at - time.time()
         apply_map_index_template(self, context)
         layout.check_template(self.file_name_template)
         destination = Location.to_write(self.destination)
@@ -226,11 +226,11 @@ class ComplianceIngestOperator(BaseOperator):
             limit = Deadline(limit.name, time.time() + left)
             self.defer(
                 trigger=ComplianceIngestTrigger(
-                    self.conn_id, waiting, self.poll_interval, limit.deadline, self.cancel_on_kill, enough
+                    self.conn_id, waiting, self.poll_interval, limit.at, self.cancel_on_kill, enough
                 ),
                 method_name="execute_complete",
-                kwargs={"deadline": limit.deadline, "started": started, "left": left},
-                timeout=limit.for_airflow,
+                kwargs={"deadline": limit.at, "started": started, "left": left},
+                timeout=limit.trigger_timeout,
             )
         check_whole(documents, sources)
         return self._finish(context, hook, documents, folder, lease, started)

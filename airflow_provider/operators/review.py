@@ -9,15 +9,14 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.compat import (
-    apply_map_index_template,
     awaiting_input,
     human_in_the_loop,
     response_timeout_for,
     waiting_for_input,
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import as_non_retryable, fail_without_retry
+from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional
 from airflow_provider.review.findings import Finding, Selection, findings_in, number_in, select
 
@@ -34,7 +33,7 @@ NOTHING = "No feedback"
 WAY_OUT = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
-class ComplianceReviewAssessmentOperator(HITLOperator):
+class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     """Have an expert review the findings of an assessment, and send the answers as feedback.
 
     Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with two fields for each: the
@@ -68,6 +67,7 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         "subject",
         "body",
     )
+    default_map_index_template = "{{ task.assessment_id or '' }}"
     ui_color = "#e3f0e0"
 
     def __init__(
@@ -78,12 +78,10 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         expert_id: str | None = None,
         threshold: float | str | None = None,
         max_findings: int = 50,
-        conn_id: str = ComplianceHook.default_conn_name,
         subject: str = "",
         response_timeout: timedelta | None = None,  # here too: `partial` asks who knows a parameter
         **kwargs: Any,
     ) -> None:
-        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.assessment_id or '' }}"
         kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
         super().__init__(subject=subject, options=[SEND, NOTHING], **kwargs)
         if (assessment_id is None) == (results is None):
@@ -95,7 +93,6 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         self.expert_id = expert_id
         self.threshold = threshold
         self.max_findings = max_findings
-        self.conn_id = conn_id
 
     # -- to be overridden
 
@@ -115,9 +112,9 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
 
     # -- asking
 
+    @entry_point
     def execute(self, context: Context) -> Any:
         """Ask, unless an earlier attempt was answered already."""
-        apply_map_index_template(self, context)
         state = _state(context)
         if not state.is_persistent and context["ti"].try_number > 1:
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
@@ -126,9 +123,9 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             return self.defer(trigger=trigger, method_name="execute_after_look")
         return self._review(context, state)
 
+    @entry_point
     def execute_after_look(self, context: Context, event: Any = None) -> Any:
         """Go on when it is known whether an earlier attempt was answered; before Airflow 3.3."""
-        apply_map_index_template(self, context)
         if event:
             raise as_non_retryable(
                 ComplianceError(
@@ -139,7 +136,6 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             )
         return self._review(context, _state(context))
 
-    @fail_without_retry
     def _review(self, context: Context, state: ReviewState) -> Any:
         selection = select(self.findings_of(self._load_results()), self._threshold(), self.max_findings)
         if state.about not in ("", selection.digest):
@@ -187,7 +183,7 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
             raise ComplianceInputError(
                 "There is no assessment_id: the task that should give it has returned nothing."
             )
-        return ComplianceHook(self.conn_id).get_assessment_results(assessment_id)
+        return self.hook.get_assessment_results(assessment_id)
 
     def _threshold(self) -> float | None:
         given = optional(self.threshold)
@@ -200,12 +196,11 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
     def validate_params_input(self, params_input: Any) -> None:
         """Leave it to `read`: the form is not known in the process that gets the answer."""
 
-    @fail_without_retry
+    @entry_point
     def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
         """Keep the answer, then send it."""
         from airflow_provider.review.form import Answers, Asked, read
 
-        apply_map_index_template(self, context)
         state = _state(context)
         user = event.get("responded_by_user")
         if user is None:
@@ -247,19 +242,18 @@ class ComplianceReviewAssessmentOperator(HITLOperator):
         from airflow_provider.review.sending import send
 
         try:
-            return send(ComplianceHook(self.conn_id).submit_feedback, state, self.log)
+            return send(self.hook.submit_feedback, state, self.log)
         except ComplianceError as error:
             if state.is_persistent:
                 raise
             sent = [each["assessment_response_id"] for each in state.feedback if state.outcome(each)]
-            error_for = (
+            message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
                 f"Airflow before 3.3 keeps nothing of that, so there is no retry. {WAY_OUT}"
             )
-            raise as_non_retryable(ComplianceError(error_for)) from error
+            raise as_non_retryable(ComplianceError(message)) from error
 
 
-@fail_without_retry
 def _state(context: Context) -> ReviewState:
     from airflow_provider.review.state import ReviewState
 

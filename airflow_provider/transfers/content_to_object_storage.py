@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import Asset, BaseOperator, conf
+from airflow.providers.common.compat.sdk import Asset, conf
 
 from airflow_provider import lineage
-from airflow_provider.compat import apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import as_non_retryable, fail_without_retry
+from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point, is_final
 from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import FINAL, Deadline, Record, WaitResult, error_for
-from airflow_provider.waiting.worker import poll_in_worker, wait_in_worker
+from airflow_provider.waiting.results import Deadline, Record, WaitResult, error_for
+from airflow_provider.waiting.worker import poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -37,7 +36,7 @@ SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these tells mapped tas
 URIS_IN_EVENT = 100  # an asset event is kept for ever, so it stays small
 
 
-class ComplianceContentToObjectStorageOperator(BaseOperator):
+class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator):
     """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
 
     Each text streams from the service into the store and appears under its name when it is whole, not before.
@@ -63,6 +62,8 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
+    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
+    default_map_index_template = "{{ task.title }}"
     ui_color = "#efe6f4"
 
     def __init__(
@@ -74,14 +75,12 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         overwrite: Literal["replace", "skip", "fail"] = "replace",
         compression: Literal["gzip"] | None = None,
         concurrency: int = 16,
-        conn_id: str = ComplianceHook.default_conn_name,
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: float | timedelta = 30.0,
         timeout: float | timedelta = 24 * 3600.0,
         **kwargs: Any,
     ) -> None:
-        kwargs["map_index_template"] = kwargs.get("map_index_template") or "{{ task.title }}"
         super().__init__(**kwargs)
         if overwrite not in ("replace", "skip", "fail"):
             raise ValueError(f"overwrite is 'replace', 'skip' or 'fail', not {overwrite!r}.")
@@ -95,7 +94,6 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         self.overwrite = overwrite
         self.compression = compression
         self.concurrency = concurrency
-        self.conn_id = conn_id
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
@@ -105,47 +103,39 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
 
     @property
     def uuids(self) -> list[str]:
-        """The jobs, without doubles."""
+        """The jobs, de-duplicated."""
         return as_str_list(self.uuid, "uuid")
 
     @property
     def title(self) -> str:
-        """What a mapped task is called."""
+        """The name of a mapped task."""
         uuids = self.uuids
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 
-    @fail_without_retry
+    @property
+    def longest_poll_interval(self) -> float:
+        """Seconds between two polls at most."""
+        return self.poll_interval
+
+    @entry_point
     def execute(self, context: Context) -> list[str]:
-        """Look at the jobs, wait for them if asked to, and write their texts."""
-        apply_map_index_template(self, context)
+        """Poll the jobs, wait for them if asked to, and write their texts."""
         names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
         uuids = self.uuids
         if not uuids:
-            self.log.info("There is no text to write.")
+            self.log.info("There are no texts to write.")
             return []
-        hook = ComplianceHook(self.conn_id)
-        result = poll_in_worker(JOBS, hook, uuids, self.log)
-        is_over = all(record["status"] in FINAL for record in result.records.values())
-        if result.status == "error" or is_over or not self.wait_for_completion:
+        result = poll_in_worker(self.kind, self.hook, uuids, self.log)
+        if result.status == "error" or is_final(result.records) or not self.wait_for_completion:
             return self._finish(context, result, Deadline("timeout"))
-        limit = Deadline.of(context, self.timeout, self.execution_timeout)
-        if self.deferrable:
-            self.log.info("Waiting for %s jobs in the triggerer.", len(uuids))
-            trigger = ComplianceContentTrigger(self.conn_id, uuids, self.poll_interval, limit.deadline)
-            self.defer(
-                trigger=trigger,
-                method_name="execute_complete",
-                kwargs={"limit": limit.name},
-                timeout=limit.for_airflow,
-            )
-        result = wait_in_worker(JOBS, hook, uuids, self.poll_interval, limit.deadline, self.log)
-        return self._finish(context, result, limit)
+        uris: list[str] = self._wait_and_finish(context, uuids)
+        return uris
 
-    @fail_without_retry
+    @entry_point
     def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[str]:
-        """Go on after the trigger's event."""
-        apply_map_index_template(self, context)
-        return self._finish(context, WaitResult.from_event(event), Deadline(limit))
+        """Resume after the trigger's event."""
+        uris: list[str] = self._resume(context, event, limit)
+        return uris
 
     def on_kill(self) -> None:
         """Stop writing, and leave nothing half-written behind."""
@@ -156,17 +146,17 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         """Tell OpenLineage which documents went into which objects."""
         return lineage.openlineage(self._transfers)
 
-    def _finish(self, context: Context, result: WaitResult, limit: Deadline) -> list[str]:
-        """Write the texts if all jobs are completed; the one end of all ways of waiting."""
+    def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> list[str]:
+        """Write the texts if all jobs are completed."""
         uuids = self.uuids
         error = error_for(result, uuids)
         if error is None:
             return self._write(context, uuids, result.records)
         if result.status == "timeout":
-            raise limit.exceeded(error)
+            raise deadline.timeout_error(error)
         if result.status == "error":
             raise error if result.transient else as_non_retryable(error)
-        if all(result.records[uuid]["status"] in FINAL for uuid in uuids):
+        if is_final(result.records):
             raise as_non_retryable(error)
         raise ComplianceJobError(
             f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
@@ -176,8 +166,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
     def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
 
-        # Another hook than the one that waited: the connection may have changed.
-        hook = ComplianceHook(self.conn_id)
+        hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
         self._loop = EventLoop(threads=2 * self.concurrency)

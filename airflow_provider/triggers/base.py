@@ -1,4 +1,4 @@
-"""What the triggers have in common that wait for work of the service to come to its end."""
+"""Base of the triggers that wait for jobs or assessments."""
 
 from __future__ import annotations
 
@@ -7,27 +7,28 @@ import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import MISSING, fields
+from importlib import import_module
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGER_HAS_ON_KILL, task_state
 from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceConfigError, ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.poller import Update, subscribe
-from airflow_provider.waiting.results import LOG_INTERVAL_SECONDS, Countdown, Record, WaitResult
-from airflow_provider.waiting.rules import Accepts, PollResult, may_cancel
+from airflow_provider.waiting.results import Countdown, Record, WaitResult
+from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, PollResult, may_cancel
 
 CANCEL_CONCURRENCY = 8
-KILL_SECONDS = 25.0  # Airflow gives a killed trigger 30
+CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 ENDED = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})  # states of a task
 
 
 class ComplianceWaitTrigger(BaseTrigger):
-    """Base of the triggers that wait; a dataclass whose fields are what is kept in the database."""
+    """Base of the triggers that wait; a dataclass whose fields Airflow keeps in its database."""
 
     kind: ClassVar[JobKind]
     # After a clear, the next attempt of a submit finds the job in Airflow's task state store.
@@ -37,6 +38,8 @@ class ComplianceWaitTrigger(BaseTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool
+    hook_class: str
+    is_durable: bool
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -44,16 +47,21 @@ class ComplianceWaitTrigger(BaseTrigger):
     @property
     @abstractmethod
     def ids(self) -> list[str]:
-        """What is waited for."""
+        """What to wait for."""
 
     def make_hook(self) -> ComplianceHook:
-        """Return the hook."""
-        return ComplianceHook(self.conn_id)
+        """Create the hook."""
+        return import_hook_class(self.hook_class)(self.conn_id)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the fields."""
+        """Return the class path and the fields; without those that only have their default."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        return path, {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
+        values = {
+            each.name: getattr(self, each.name)
+            for each in fields(cast(Any, self))
+            if not each.kw_only or each.default is MISSING or getattr(self, each.name) != each.default
+        }
+        return path, values
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, then send one event with the records."""
@@ -62,19 +70,20 @@ class ComplianceWaitTrigger(BaseTrigger):
         except asyncio.CancelledError:
             # Airflow before 3.3 does not say whether a user or a shutdown is behind this.
             if self.cancel_on_kill and not TRIGGER_HAS_ON_KILL:
-                await _to_the_end(self._kill())
+                await _shielded(self._kill())
             raise
         yield TriggerEvent(result.event(f"{self.kind.noun}s"))
 
     async def on_kill(self) -> None:
-        """Cancel the work where nobody goes on with it; called when a user marks or clears the task."""
+        """Cancel what no other attempt will use; called when a user marks or clears the task."""
         if self.cancel_on_kill:
-            await _to_the_end(self._kill())
+            await _shielded(self._kill())
 
     async def _kill(self) -> None:
-        # Airflow takes it for a kill, too, when this triggerer hung so long that another one does its work.
+        # Airflow also reports a kill if this triggerer hung for so long that another one took over.
         state = await task_state(self)
-        if state in ENDED if self.next_attempt_reattaches else state not in (None, "deferred"):
+        is_reattached = self.next_attempt_reattaches and self.is_durable
+        if state in ENDED if is_reattached else state not in (None, "deferred"):
             await self._cancel()
         else:
             self.log.info(
@@ -84,7 +93,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     async def _cancel(self) -> None:
         noun = self.kind.noun
         try:
-            async with asyncio.timeout(KILL_SECONDS):
+            async with asyncio.timeout(CANCEL_SECONDS):
                 async with await self.make_hook().get_async_conn(max_retries=2) as client:
                     seen: dict[str, PollResult] = {}
                     await self.kind.poll(client, self.ids, seen.__setitem__)
@@ -95,62 +104,78 @@ class ComplianceWaitTrigger(BaseTrigger):
                     in_flight = [each for each in self.ids if may_cancel(seen.get(each))]
 
                     async def cancel(identifier: str) -> None:
-                        with suppress(ComplianceNotFoundError):  # gone since the look
+                        with suppress(ComplianceNotFoundError):  # gone since the poll
                             await self.kind.cancel(client, identifier)
 
                     await for_each(cancel, in_flight, CANCEL_CONCURRENCY)
-                    self.log.info("The task was killed: %s of %s %ss were in flight, and are cancelled.",
-                                  len(in_flight), len(self.ids), noun)  # fmt: skip
+                    self.log.info("The task was killed: cancelled %s %ss in flight of %s.",
+                                  len(in_flight), noun, len(self.ids))  # fmt: skip
         except (ComplianceError, TimeoutError) as error:
             self.log.warning("The task was killed, but not all %ss could be cancelled: %s", noun, error)
 
     def _is_enough(self, ended: int) -> bool:
-        """Tell whether not all have to be waited for."""
+        """Tell whether to stop before everything is in a final state."""
         return False
 
     def _accepts(self) -> Accepts | None:
-        """Return what tells whether a final record is the end of this wait; None: it always is."""
+        """Return a check of final records; None accepts all."""
         return None
 
     async def _wait(self) -> WaitResult:
-        since, deadline = time.monotonic(), Countdown(self.deadline)
+        since, countdown = time.monotonic(), Countdown(self.deadline)
         ended: dict[str, Record] = {}
         ids = set(self.ids)
         try:
             hook = self.make_hook()
         except ComplianceError as error:
             return WaitResult("error", message=str(error))
-        async with subscribe(hook, self.kind, ids, self.poll_interval, self._accepts()) as news:
+        async with subscribe(hook, self.kind, ids, self.poll_interval, self._accepts()) as updates:
             while len(ended) < len(ids) and not self._is_enough(len(ended)):
                 found: list[Update]
-                is_last = deadline.remaining() <= 0
+                is_last = countdown.remaining() <= 0
                 try:
                     if is_last:
-                        found = await news.poll_now(ids - ended.keys())
+                        found = await updates.poll_now(ids - ended.keys())
                     else:
-                        async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, deadline.remaining())):
-                            found = [await news.get()]
+                        async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, countdown.remaining())):
+                            found = [await updates.get()]
                 except TimeoutError:
-                    if deadline.remaining() > 0:
+                    if countdown.remaining() > 0:
                         self.log.info("Still waiting for %s of %s %ss after %.0f s.", len(ids) - len(ended),
                                       len(ids), self.kind.noun, time.monotonic() - since)  # fmt: skip
                     continue
                 for identifier, what in found:
                     if isinstance(what, Exception):
-                        is_transient = getattr(what, "transient", True)
-                        return WaitResult("error", ended, time.monotonic() - since, str(what), is_transient)
+                        transient = getattr(what, "transient", True)
+                        return WaitResult("error", ended, time.monotonic() - since, str(what), transient)
                     ended[identifier] = what
                 if is_last and len(ended) < len(ids) and not self._is_enough(len(ended)):
-                    return WaitResult("timeout", ended, time.monotonic() - since)
+                    pending = [each for each in self.ids if each not in ended]
+                    return WaitResult("timeout", ended, time.monotonic() - since, pending=pending)
         return WaitResult("success", ended, time.monotonic() - since)
 
 
-_going_on: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
+def import_hook_class(path: str) -> type[ComplianceHook]:
+    """Import a hook class by its path; the default if it is empty."""
+    if not path:
+        return ComplianceHook
+    module, _, name = path.rpartition(".")
+    try:
+        hook_class: type[ComplianceHook] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ComplianceConfigError(
+            f"The triggerer can't import the hook class '{path}': {error}. Put it into a package or the "
+            "plugins folder, not into a DAG file."
+        ) from None
+    return hook_class
 
 
-async def _to_the_end(kind: Coroutine[Any, Any, None]) -> None:
-    """Do something that goes on when it is cancelled: Airflow cancels a killed trigger every second."""
-    task = asyncio.create_task(kind)
-    _going_on.add(task)
-    task.add_done_callback(_going_on.discard)
+_shielded_tasks: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
+
+
+async def _shielded(work: Coroutine[Any, Any, None]) -> None:
+    """Run something to its end even if this is cancelled: Airflow cancels a killed trigger every second."""
+    task = asyncio.create_task(work)
+    _shielded_tasks.add(task)
+    task.add_done_callback(_shielded_tasks.discard)
     await asyncio.shield(task)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind
@@ -13,15 +13,17 @@ from airflow_provider.waiting.rules import Accepts, RefreshCheck
 
 @dataclass(eq=False, repr=False)
 class ComplianceContentTrigger(ComplianceWaitTrigger):
-    """Waits until all jobs have come to their end; all triggers of a connection share one poller.
+    """Waits until all jobs are in a final state; all triggers of a connection share one poller.
 
     :param conn_id: the Airflow connection
     :param uuids: the jobs
-    :param poll_interval: longest time in seconds between two looks at a job; young ones are looked at sooner
-    :param deadline: when to give up, in seconds since the epoch
-    :param cancel_on_kill: cancel the jobs that are in flight when a user ends the task
-    :param before: the records of jobs from before they were refreshed, by uuid; their old results are not
-        taken for the new ones
+    :param poll_interval: seconds between two polls of a job at most; new jobs are polled more often
+    :param deadline: when to time out, in seconds since the epoch
+    :param cancel_on_kill: cancel the jobs in flight when a user ends the task
+    :param hook_class: module and name of the hook class; the default if empty
+    :param is_durable: the next attempt re-attaches to the jobs
+    :param before: the records of refreshed jobs from before the refresh, by uuid; their old results are
+        not taken for new ones
     """
 
     kind: ClassVar[JobKind] = JOBS
@@ -31,19 +33,14 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool = False
+    hook_class: str = field(default="", kw_only=True)
+    is_durable: bool = field(default=True, kw_only=True)
     before: dict[str, Record] | None = field(default=None, kw_only=True)
 
     @property
     def ids(self) -> list[str]:
         """The jobs."""
         return self.uuids
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the fields; `before` only where there is something in it."""
-        path, kwargs = super().serialize()
-        if not self.before:
-            del kwargs["before"]
-        return path, kwargs
 
     def _accepts(self) -> Accepts | None:
         return RefreshCheck(self.before).accepts if self.before else None

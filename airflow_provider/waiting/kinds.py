@@ -1,4 +1,4 @@
-"""What can be waited for: content processing jobs and assessments, and how to ask the service for them."""
+"""The kinds of jobs that can be waited for: content processing jobs and assessments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
-from airflow_provider.waiting.results import UNKNOWN, Record, is_transient
+from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import PollResult
 
 if TYPE_CHECKING:
@@ -17,34 +17,34 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import Assessment, ContentJob
     from airflow_provider.hooks.compliance import ComplianceHook
 
-REASON_SHOWN = 500
+MAX_REASON_CHARS = 500
 POLL_CONCURRENCY = 8
-ISOLATING_REQUESTS = 10  # most requests of one poll to find out which job of many is refused
-POLLS_PER_SECOND = 20  # at young assessments; `poll_interval` may ask for more
+MAX_ISOLATING_REQUESTS = 10  # of one poll, to find out which job of many is refused
+POLLS_PER_SECOND = 20  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
 
-# A job, None where the service does not know it, or why it can't be looked at.
+# A job, None if the service does not know it, or the error of the poll.
 JobUpdate: TypeAlias = "ContentJob | ComplianceError | None"
 
 
 class JobKind(ABC):
-    """One kind of work that the service does. `_now` is for a task, the others are for an event loop."""
+    """One kind of job. `_sync` methods are for a worker, the others for an event loop."""
 
     noun: str
     id_name: str  # in a record
 
     def pace(self, count: int) -> float:
-        """Return the shortest time in seconds between two looks at so many."""
+        """Return the shortest time in seconds between two polls of so many."""
         return 1.0
 
     @abstractmethod
     def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for these, and say of each what was found."""
+        """Poll these, and report the result of each."""
 
     @abstractmethod
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for these, and say of each what was found."""
+        """Poll these, and report the result of each."""
 
     @abstractmethod
     def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
@@ -56,13 +56,13 @@ class JobKind(ABC):
 
 
 class Jobs(JobKind):
-    """Content processing jobs, asked for in batches."""
+    """Content processing jobs, polled in batches."""
 
     noun = "job"
     id_name = "uuid"
 
     def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for all together."""
+        """Poll all together."""
         try:
             jobs = hook.get_statuses(ids)
         except ComplianceError as error:
@@ -70,27 +70,27 @@ class Jobs(JobKind):
                 on_result(uuid, error)
         else:
             for uuid in ids:
-                on_result(uuid, record_of(uuid, jobs.get(uuid)))
+                on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for all together; if they are refused, in smaller groups: few must suffer from a culprit."""
-        # In another order each time: who shares a group with a culprit now does not the next time.
-        groups, spare = [random.sample(ids, len(ids))], ISOLATING_REQUESTS
+        """Poll all together; if that is refused, in smaller groups, to isolate the job at fault."""
+        # Shuffled, so that the same jobs do not share a group with the one at fault every time.
+        groups, budget = [random.sample(ids, len(ids))], MAX_ISOLATING_REQUESTS
         while groups:
             group = groups.pop(0)
             try:
                 jobs = await client.get_statuses(group)
             except ComplianceError as error:
-                is_refused = isinstance(error, ComplianceHttpError) and not is_transient(error)
-                if is_refused and len(group) > 1 and spare >= 2:
-                    spare -= 2
+                is_refused = isinstance(error, ComplianceHttpError) and not error.transient
+                if is_refused and len(group) > 1 and budget >= 2:
+                    budget -= 2
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                     continue
                 for uuid in group:
                     on_result(uuid, error)
             else:
                 for uuid in group:
-                    on_result(uuid, record_of(uuid, jobs.get(uuid)))
+                    on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
     def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel a job."""
@@ -102,33 +102,33 @@ class Jobs(JobKind):
 
 
 class Assessments(JobKind):
-    """Assessments; the service has no batch for them, so each is one request."""
+    """Assessments; the service has no batch endpoint for them, so each is one request."""
 
     noun = "assessment"
     id_name = "id"
 
     def pace(self, count: int) -> float:
-        """Look less often at many: each look is a request."""
+        """Poll many less often: each poll is a request."""
         return max(1.0, count / POLLS_PER_SECOND)
 
     def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for one after the other."""
+        """Poll one after the other."""
         for each in ids:
             try:
-                on_result(each, record_of_assessment(hook.get_assessment(each)))
+                on_result(each, assessment_record(hook.get_assessment(each)))
             except ComplianceError as error:
-                on_result(each, _without(each, error))
+                on_result(each, _unknown_or_error(each, error))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for a few at a time."""
+        """Poll a few at a time."""
 
-        async def look_at(each: str) -> None:
+        async def poll_one(each: str) -> None:
             try:
-                on_result(each, record_of_assessment(await client.get_assessment(each)))
+                on_result(each, assessment_record(await client.get_assessment(each)))
             except ComplianceError as error:
-                on_result(each, _without(each, error))
+                on_result(each, _unknown_or_error(each, error))
 
-        await for_each(look_at, ids, POLL_CONCURRENCY)
+        await for_each(poll_one, ids, POLL_CONCURRENCY)
 
     def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel an assessment."""
@@ -144,35 +144,35 @@ ASSESSMENTS = Assessments()
 
 
 async def poll_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobUpdate]:
-    """Ask for all together; if they are refused, one by one: the others must not suffer from a culprit."""
+    """Poll all together; if that is refused, one by one, to isolate the job at fault."""
     try:
         jobs = await client.get_statuses(uuids)
     except ComplianceError as error:
-        if is_transient(error) or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
+        if error.transient or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
             return dict.fromkeys(uuids, error)
         return {uuid: (await poll_jobs(client, [uuid]))[uuid] for uuid in uuids}
     return {uuid: jobs.get(uuid) for uuid in uuids}
 
 
-def record_of(uuid: str, job: ContentJob | None) -> Record:
-    """Return what a wait keeps of a job; None is one that the service does not know."""
+def job_record(uuid: str, job: ContentJob | None) -> Record:
+    """Return the record of a job; None is one that the service does not know."""
     return {"uuid": uuid, "status": UNKNOWN} if job is None else _record(job)
 
 
-def record_of_assessment(assessment: Assessment) -> Record:
-    """Return what a wait keeps of an assessment: nothing of the fields that the contract does not name."""
+def assessment_record(assessment: Assessment) -> Record:
+    """Return the record of an assessment, without the fields that the contract does not name."""
     return _record(assessment, exclude={"raw"})
 
 
 def _record(model: Any, **how: Any) -> Record:
     record: Record = model.model_dump(mode="json", exclude_none=True, **how)
     if "error" in record:
-        record["error"] = record["error"][:REASON_SHOWN]
+        record["error"] = record["error"][:MAX_REASON_CHARS]
     return record
 
 
-def _without(assessment_id: str, error: ComplianceError) -> PollResult:
-    # The path is a guess of ours, so the reason is worth keeping.
+def _unknown_or_error(assessment_id: str, error: ComplianceError) -> PollResult:
+    # The path is our assumption, so the reason is worth keeping.
     if isinstance(error, ComplianceNotFoundError):
         return {"id": assessment_id, "status": UNKNOWN, "error": str(error)}
     return error

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting.results import FINAL, LAST_POLL_SECONDS, LOG_INTERVAL_SECONDS, UNKNOWN, Record
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import (
+    LAST_POLL_SECONDS,
+    LOG_INTERVAL_SECONDS,
     Accepts,
     PollState,
     have_credentials_worked,

@@ -1,4 +1,4 @@
-"""What a wait makes of its polls: which errors it outlasts, and when it believes what the service says."""
+"""The rules of polling: when to poll, which errors to outlast, when to believe what the service says."""
 
 from __future__ import annotations
 
@@ -8,25 +8,43 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, is_transient, next_poll_time
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 
-OUTAGE_SECONDS = 900.0  # for so long a wait outlasts refusals, such as a 403
-LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two polls that fail, unless `poll_interval` is longer
-UNKNOWN_SECONDS = 30.0  # for so long a job must stay unknown before it is taken for gone
-REFRESH_GRACE_SECONDS = 30.0  # then a result without times counts as the result of a refresh
+OUTAGE_SECONDS = 900.0  # how long a wait outlasts refusals, such as a 403
+LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two failing polls, unless `poll_interval` is longer
+UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as gone
+REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
+MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
+LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
+LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
 CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
 
 PollResult = Record | ComplianceError
-"""What a poll has found: the record, or why it found nothing."""
+"""The record that a poll has found, or the error of the poll."""
 
 Accepts = Callable[[str, Record, float], bool]
-"""Tells of an id and its record, at a time of a monotonic clock, whether a waiter takes it for the end."""
+"""Whether a subscriber accepts a record as the end of its wait: id, record, monotonic time."""
+
+
+def next_poll_time(now: float, since: float, poll_interval: float, pace: float = 1.0) -> float:
+    """Return when to poll next what has been waited for since then.
+
+    At first every `pace` seconds, later less often, up to `poll_interval`. The times lie on a common grid,
+    so that jobs of different age are polled in the same request.
+    """
+    step = pace
+    while step * 2 <= (now - since) / 4:
+        step *= 2
+    step = min(step, max(poll_interval, MIN_POLL_SECONDS))
+    at = (now // step + 1) * step
+    # On the grid itself, rounding may yield the present time again.
+    return at if at - now > step / 1000 else at + step
 
 
 @dataclass(eq=False)
 class PollState:
-    """Something that is waited for: when to poll it, and what to make of each poll.
+    """One job or assessment that is waited for: when to poll it, and what each poll means.
 
     The one place that decides which errors a wait outlasts, in triggers and in workers.
 
@@ -42,7 +60,7 @@ class PollState:
     unknown_since: float | None = None
 
     def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
-        """Take in what a poll has found; return what ends the wait: a final record, or an error.
+        """Record the result of a poll; return what ends the wait: a final record, or an error.
 
         :param has_worked: the credentials have worked before in this process
         """
@@ -50,7 +68,7 @@ class PollState:
             return self._observe_error(found, now, has_worked)
         self.failing_since = self.refused_since = None
         if found["status"] == UNKNOWN:
-            # A service may need a moment to know what it has just taken, and a gateway may err.
+            # A service may not know at once what it has just accepted, and a gateway may be wrong.
             if self.unknown_since is None:
                 self.unknown_since = now
                 return None
@@ -71,7 +89,7 @@ class PollState:
         return outage_error(error, seconds) if seconds >= OUTAGE_SECONDS else None
 
     def schedule(self, now: float, pace: float) -> None:
-        """Set the time of the next poll; trouble is polled like something young, then less and less often."""
+        """Set the time of the next poll; what fails is polled like a new job, then less and less often."""
         since, interval = self.since, self.poll_interval
         if self.failing_since is not None:
             since, interval = self.failing_since, max(interval, LONGEST_OUTAGE_PAUSE)
@@ -89,8 +107,8 @@ def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
 
 
 def is_refusal(error: ComplianceError) -> bool:
-    """Tell whether an error may be there to stay: outlasted for a while, with the connection read again."""
-    return not is_transient(error) or isinstance(error, CREDENTIALS)
+    """Tell whether an error may be permanent: outlasted for a while, with the connection read again."""
+    return not error.transient or isinstance(error, CREDENTIALS)
 
 
 def have_credentials_worked(client: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Waiting in the task's own process, where it is not deferred."""
+"""Waiting in the worker, for tasks that are not deferred."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.results import (
-    FINAL,
-    LOG_INTERVAL_SECONDS,
-    UNKNOWN,
-    Countdown,
-    Record,
-    WaitResult,
-)
+from airflow_provider.waiting import rules
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Countdown, Record, WaitResult
 from airflow_provider.waiting.rules import (
+    LOG_INTERVAL_SECONDS,
     Accepts,
     PollState,
     have_credentials_worked,
@@ -32,11 +26,11 @@ if TYPE_CHECKING:
 
 
 class WorkerWait:
-    """Polls some work from the task's own process.
+    """Polls jobs or assessments from the worker, by the rules of `waiting.rules`.
 
-    :param ended: the records of what came to its end, by id
-    :param error: what ends the wait for good
-    :param obstacle: why the last poll has failed, if it has
+    :param ended: the records of what is in a final state, by id
+    :param fatal_error: what ends the wait
+    :param last_error: why the last poll failed, if it did
     """
 
     def __init__(
@@ -50,53 +44,53 @@ class WorkerWait:
     ) -> None:
         self.since = time.monotonic()
         self.ended: dict[str, Record] = {}
-        self.error: ComplianceError | None = None
-        self.obstacle: ComplianceError | None = None
+        self.fatal_error: ComplianceError | None = None
+        self.last_error: ComplianceError | None = None
         self._kind = kind
         self._hook = hook
         self._has_worked = False
         self._log = log
         self._accepts = accepts or _is_final
-        self._left = {each: PollState(each, self.since, poll_interval) for each in ids}
+        self._states = {each: PollState(each, self.since, poll_interval) for each in ids}
 
     @property
-    def left(self) -> list[str]:
-        """What has not come to its end."""
-        return list(self._left)
+    def pending(self) -> list[str]:
+        """The ids of what is not in a final state."""
+        return list(self._states)
 
     @property
     def has_unknown(self) -> bool:
-        """Some are unknown to the service, but not for so long that it can be believed."""
-        return any(each.unknown_since is not None for each in self._left.values())
+        """Some are unknown to the service, but not for long enough to believe it."""
+        return any(each.unknown_since is not None for each in self._states.values())
 
     def poll(self, everything: bool = False) -> float:
-        """Poll what it is time for, or everything; return how many seconds to pause."""
+        """Poll what is due, or everything; return how many seconds to pause."""
         now = time.monotonic()
-        due = [each.id for each in self._left.values() if everything or each.next_poll_at <= now]
-        self.obstacle = None
+        due = [each.id for each in self._states.values() if everything or each.next_poll_at <= now]
+        self.last_error = None
         self._kind.poll_sync(self._hook, due, self._on_result)
         is_new = False
-        if self.obstacle:
-            self._log.warning("The service can't be polled right now, going on: %s", self.obstacle)
-            is_new = is_refusal(self.obstacle) and self._reconnect()
-        now, pace = time.monotonic(), self._kind.pace(len(self._left))
+        if self.last_error:
+            self._log.warning("Polling failed, will retry: %s", self.last_error)
+            is_new = is_refusal(self.last_error) and self._reconnect()
+        now, pace = time.monotonic(), self._kind.pace(len(self._states))
         for each in due:
-            if state := self._left.get(each):
+            if state := self._states.get(each):
                 state.schedule(now, pace)
                 if is_new:
                     state.next_poll_at = now
-        return max(0.0, min((each.next_poll_at for each in self._left.values()), default=now) - now)
+        return max(0.0, min((each.next_poll_at for each in self._states.values()), default=now) - now)
 
     def _on_result(self, identifier: str, found: PollResult) -> None:
-        state, now = self._left[identifier], time.monotonic()
+        state, now = self._states[identifier], time.monotonic()
         ended = state.observe(found, now, self._have_credentials_worked())
         if isinstance(found, ComplianceError):
-            self.obstacle = found
+            self.last_error = found
             if isinstance(ended, ComplianceError):
-                self.error = ended
+                self.fatal_error = ended
         elif (ended is not None or found["status"] != UNKNOWN) and self._accepts(identifier, found, now):
             self.ended[identifier] = found
-            del self._left[identifier]
+            del self._states[identifier]
 
     def _have_credentials_worked(self) -> bool:
         with suppress(ComplianceError):  # the connection can't be used
@@ -114,7 +108,7 @@ class WorkerWait:
             self._log.debug("The connection can't be read again.", exc_info=True)
             return False
         self._log.info("The connection '%s' has changed: using the new one.", hook.conn_id)
-        self._hook, self.error = hook, None
+        self._hook, self.fatal_error = hook, None
         return True
 
 
@@ -127,44 +121,37 @@ def wait_in_worker(
     log: Any,
     accepts: Accepts | None = None,
 ) -> WaitResult:
-    """Wait in this process until all have come to their end, or the time is up.
+    """Wait until all are in a final state, or until the deadline.
 
-    :param work: what is waited for
-    :param hook: the hook
-    :param ids: which of them
-    :param poll_interval: longest time between two polls
     :param deadline: seconds since the epoch; the last poll comes after it
-    :param log: the task's log
-    :param accepts: tells whether a record is an end; by default it is that of a final state
+    :param accepts: whether a record ends the wait; by default one of a final state does
     """
-    limit = Countdown(deadline)
+    countdown = Countdown(deadline)
     wait = WorkerWait(kind, hook, ids, poll_interval, log, accepts)
-    said = wait.since
+    logged_at = wait.since
     while True:
-        is_last = limit.remaining() <= 0
+        is_last = countdown.remaining() <= 0
         pause = wait.poll(everything=is_last)
         now = time.monotonic()
-        if wait.error:
-            error = wait.error
+        if wait.fatal_error:
+            error = wait.fatal_error
             return WaitResult("error", wait.ended, now - wait.since, str(error), error.transient)
-        if not wait.left:
+        if not wait.pending:
             return WaitResult("success", wait.ended, now - wait.since)
         if is_last:
-            return WaitResult("timeout", wait.ended, now - wait.since, str(wait.obstacle or ""))
-        if now - said >= LOG_INTERVAL_SECONDS:
-            said = now
-            left = len(wait.left)
+            message = str(wait.last_error or "")
+            return WaitResult("timeout", wait.ended, now - wait.since, message, pending=wait.pending)
+        if now - logged_at >= LOG_INTERVAL_SECONDS:
+            logged_at = now
+            left = len(wait.pending)
             log.info("Still waiting for %s of %s %ss after %.0f s.",
                      left, left + len(wait.ended), kind.noun, now - wait.since)  # fmt: skip
-        time.sleep(max(0.0, min(pause, limit.remaining())))
+        time.sleep(max(0.0, min(pause, countdown.remaining())))
 
 
 def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Iterable[str], log: Any) -> WaitResult:
-    """Find out the state of each, final or not; what can't be asked or is unknown is asked again.
-
-    :return: all are found, or an error
-    """
-    result = wait_in_worker(kind, hook, ids, 1.0, time.time() + polling.OUTAGE_SECONDS, log, accepts=_is_any)
+    """Return the state of each, final or not; failing polls and unknown jobs are polled again."""
+    result = wait_in_worker(kind, hook, ids, 1.0, time.time() + rules.OUTAGE_SECONDS, log, accepts=_is_any)
     if result.status == "timeout":
         why = f"No poll has succeeded for {result.seconds:.0f} s: {result.message}"
         return WaitResult("error", result.records, result.seconds, why, transient=True)
@@ -174,9 +161,9 @@ def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Iterable[str], log:
 def cancel_in_worker(
     kind: JobKind, hook: ComplianceHook, identifier: str, why: str, log: Any
 ) -> Record | None:
-    """Cancel what is in flight, after a look: what has come to its end is left alone.
+    """Cancel a job in flight, after a poll: one in a final state is left alone.
 
-    :return: what the look has found, unless it failed
+    :return: the record of that poll, unless it failed
     """
     found: dict[str, PollResult] = {}
     kind.poll_sync(hook, [identifier], found.__setitem__)

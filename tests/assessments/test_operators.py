@@ -123,8 +123,8 @@ class Changing(ComplianceSubmitAssessmentOperator):
 
     happen: Any = staticmethod(lambda identifier: None)
 
-    def submit(self, hook: Any) -> Any:
-        assessment = super().submit(hook)
+    def submit(self) -> Any:
+        assessment = super().submit()
         type(self).happen(assessment.id)
         return assessment
 
@@ -156,14 +156,14 @@ def test_an_assessment_that_is_not_found_names_the_path_as_a_guess(
 def test_after_the_timeout_the_assessment_is_cancelled_and_the_task_fails(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
-    with pytest.raises(exc.ComplianceJobTimeoutError, match=r"time is up.*still under way"):
+    with pytest.raises(exc.ComplianceJobTimeoutError, match=r"Timed out.*still in progress"):
         attempts.run(submit(deferrable, timeout=0.3))
     assert service.count("cancel_assessment", 200) == 1
     assert service.assessments() == []
 
 
 def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
-    with pytest.raises(AirflowTaskTimeout, match="still under way"):
+    with pytest.raises(AirflowTaskTimeout, match="still in progress"):
         attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=0.3)))
     assert service.count("cancel_assessment", 200) == 1
 
@@ -231,9 +231,9 @@ def test_neither_log_nor_state_nor_trigger_hold_the_payload(
         attempts.run(heard(submit(deferrable=True, timeout=0.1)))
     (row,) = attempts.deferrals
     assert set(row) == {
-        "path", "timeout", "conn_id", "assessment_ids", "poll_interval", "deadline", "cancel_on_kill", "hook",
+        "path", "timeout", "conn_id", "assessment_ids", "poll_interval", "deadline", "cancel_on_kill",
     }  # fmt: skip
-    assert "The service has taken payload" in caplog.text
+    assert "Submitted payload" in caplog.text
     assert "Auditors" not in f"{caplog.text} {row} {attempts.store}"
 
 
@@ -270,7 +270,7 @@ def test_results_with_half_of_a_surrogate_pair_come_back_from_their_file(
 
 def test_results_too_large_for_an_xcom_ask_for_a_destination(service: Emulator, attempts: Attempts) -> None:
     assessment = service.add_assessment(PAYLOAD)
-    with pytest.raises(exc.ComplianceInputError, match="give a destination in object storage") as caught:
+    with pytest.raises(exc.ComplianceInputError, match="set a destination in object storage") as caught:
         attempts.run(get_results(assessment["uuid"], xcom_limit=100))
     assert isinstance(caught.value, AirflowFailException)
 

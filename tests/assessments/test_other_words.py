@@ -13,8 +13,9 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
+from airflow_provider.operators.base import path_of
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
-from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from tests.support.attempts import Attempts, fire
 from tests.support.service import Reply, Service
 from tests.support.values import PASSWORD
@@ -85,12 +86,17 @@ def test_one_connection_may_be_read_in_two_ways(service: Service) -> None:
 
     async def scenario() -> list[dict[str, Any]]:
         until = time.time() + 30
-        ours = ComplianceAssessmentTrigger("compliance_default", ["42"], 0.1, until, hook=path_of(OurHook))
+        ours = ComplianceAssessmentTrigger(
+            "compliance_default", ["42"], 0.1, until, hook_class=path_of(OurHook)
+        )
         usual = ComplianceAssessmentTrigger("compliance_default", ["43"], 0.1, until)
         return list(await asyncio.gather(fire(ours), fire(usual)))
 
     ours, usual = asyncio.run(scenario())
-    assert (ours["jobs"]["42"]["status"], usual["jobs"]["43"]["status"]) == ("COMPLETED", "FAILED")
+    assert (ours["assessments"]["42"]["status"], usual["assessments"]["43"]["status"]) == (
+        "COMPLETED",
+        "FAILED",
+    )
 
 
 def test_a_translation_that_fails_says_so(service: Service, attempts: Attempts) -> None:
@@ -101,8 +107,8 @@ def test_a_translation_that_fails_says_so(service: Service, attempts: Attempts) 
 
 def test_a_hook_that_the_triggerer_can_t_import_is_said_so() -> None:
     for path in ("no_such_module.Hook", "airflow_provider.hooks.compliance.NoSuchHook", "Hook"):
-        trigger = ComplianceAssessmentTrigger("c", ["42"], 1.0, time.time() + 60, hook=path)
+        trigger = ComplianceAssessmentTrigger("c", ["42"], 1.0, time.time() + 60, hook_class=path)
         ending = asyncio.run(fire(trigger))
         assert (ending["status"], ending["transient"]) == ("error", False)
-        assert f"can't import the hook '{path}'" in ending["message"]
+        assert f"can't import the hook class '{path}'" in ending["message"]
         assert "not into a DAG file" in ending["message"]

@@ -23,7 +23,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
-from airflow_provider.waiting.results import next_poll_time
+from airflow_provider.waiting.rules import next_poll_time
 from tests.support.attempts import Attempts, fire, until
 
 CONN = "compliance_default"
@@ -84,7 +84,7 @@ def test_an_unknown_assessment_names_the_path_as_a_guess(
 def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
-    with pytest.raises(AirflowSensorTimeout, match="still under way"):
+    with pytest.raises(AirflowSensorTimeout, match="still in progress"):
         attempts.run(sensor(running(), {}, deferrable=deferrable, timeout=0.2))
     assert service.count("cancel_assessment") == 0
 
@@ -162,7 +162,7 @@ def test_on_kill_cancels_the_assessments_where_asked_to(
 
 
 def test_a_trigger_is_rebuilt_from_its_row() -> None:
-    one = trigger("a", "b", cancel_on_kill=True, hook="a.b")
+    one = trigger("a", "b", cancel_on_kill=True, hook_class="a.b")
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.assessment.ComplianceAssessmentTrigger"
     assert ComplianceAssessmentTrigger(**kwargs).serialize() == one.serialize()

@@ -143,7 +143,7 @@ def test_clearing_a_deferred_submit_goes_on_with_its_job(deployment: Deployment,
     # A triggerer hears of a deleted trigger every second; after some polls it has.
     polls = service.count("get_statuses")
     deployment.wait_for(lambda: service.count("get_statuses") >= polls + 4, "polls in the triggerer")
-    assert f"Going on with job {job['uuid']}" in run.log(attempt=2)
+    assert f"Re-attached: job {job['uuid']}" in run.log(attempt=2)
     service.finish_jobs()
     run.wait_for("success")
     assert run.returned() == job["uuid"]
@@ -199,7 +199,7 @@ def test_a_late_kill_spares_the_job_of_the_next_attempt(
         run.wait_for("running", tries=2)
         (job,) = service.jobs()
         deployment.wait_for(
-            lambda: f"Going on with job {job['uuid']}" in run.log(attempt=2), "the second attempt"
+            lambda: f"Re-attached: job {job['uuid']}" in run.log(attempt=2), "the second attempt"
         )
         if is_done:
             os.kill(task["pid"], signal.SIGSTOP)  # or it would see that, too

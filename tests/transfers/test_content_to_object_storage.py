@@ -191,7 +191,7 @@ def test_old_objects_are_replaced_or_left_or_a_failure(
 def test_a_job_that_is_not_finished_is_an_error_that_a_retry_may_mend(
     service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:
-    with pytest.raises(exc.ComplianceJobError, match=r"still under way.*wait_for_completion=True") as error:
+    with pytest.raises(exc.ComplianceJobError, match=r"still in progress.*wait_for_completion=True") as error:
         attempts.run(transfer([completed(service), running(service)], tmp_path))
     assert not isinstance(error.value, AirflowFailException)
     assert files(tmp_path) == {}
@@ -242,7 +242,7 @@ def test_a_wait_that_is_too_long_fails_and_cancels_nothing(
 ) -> None:
     uuid = running(service)
     task = transfer(uuid, tmp_path / "x", wait_for_completion=True, deferrable=deferrable, timeout=0.2)
-    with pytest.raises(exc.ComplianceJobTimeoutError, match="The time is up"):
+    with pytest.raises(exc.ComplianceJobTimeoutError, match="Timed out"):
         attempts.run(task)
     assert service.job(uuid)["status"] == "RUNNING"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
-import re
 import time
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +24,7 @@ from airflow_provider.triggers import content as triggers
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.support.attempts import fire, until
 from tests.support.jobs import running
+from tests.support.parameters import described_parameters, own_parameters
 
 CLASSES = [
     operators.ComplianceSubmitFileOperator,
@@ -63,14 +63,10 @@ def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", [*CLASSES, assessment.ComplianceSubmitAssessmentOperator])
 def test_every_parameter_is_described(kind: Any) -> None:
-    own: set[str] = set()
-    for each in kind.__mro__:
-        if each.__module__.startswith("airflow_provider."):
-            own |= set(inspect.signature(each.__init__).parameters) - {"self", "kwargs"}
-    described = set(re.findall(r":param (\w+):", kind.__doc__ or ""))
+    own = own_parameters(kind)
     if kind is operators.ComplianceRefreshContentOperator:
         own -= {"refresh_failed"}  # a refresh is a refresh
-    assert own == described
+    assert own == described_parameters(kind)
 
 
 @pytest.mark.parametrize("given", [None, "{{ mine }}"])

@@ -109,7 +109,7 @@ def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal may come while the task talks to Airflow, with one lock for all who do."""
-    monkeypatch.setattr(job_module, "KILL_SECONDS_WITH_STORE", 0.2)
+    monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS_WITH_STORE", 0.2)
     channel = threading.Lock()
 
     class Store(StateStore):
@@ -292,7 +292,7 @@ def test_a_kill_gives_the_cancellation_time(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, cancels: bool
 ) -> None:
     """Where nothing goes on after `on_kill`, it has to wait for the service; otherwise Airflow waits."""
-    monkeypatch.setattr(job_module, "KILL_SECONDS_WITH_STORE", 0.05)
+    monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS_WITH_STORE", 0.05)
     attempts = Attempts(store=None if cancels else StateStore())
     task = submit()
     run_and_wait(attempts, task)
@@ -315,7 +315,7 @@ def test_an_attempt_goes_on_where_its_job_can_not_be_kept(
 ) -> None:
     attempts = Attempts(store=Refusing())
     assert attempts.run(heard(submit())) in uuids(service)
-    assert "can't be kept for later attempts" in caplog.text
+    assert "can't be stored for later attempts" in caplog.text
 
 
 @pytest.mark.parametrize("rubbish", ["text", 7, [], {"uuid": ""}])

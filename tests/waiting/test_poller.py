@@ -18,7 +18,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import next_poll_time
+from airflow_provider.waiting.rules import next_poll_time
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
 

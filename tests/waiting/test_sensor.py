@@ -98,7 +98,7 @@ def test_soft_fail_and_never_fail_skip_instead(
 def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
-    with pytest.raises(AirflowSensorTimeout, match="still under way"):
+    with pytest.raises(AirflowSensorTimeout, match="still in progress"):
         attempts.run(sensor(running(service), {}, deferrable=deferrable, timeout=0.2))
     assert service.count("cancel") == 0
 
