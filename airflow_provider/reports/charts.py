@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -19,50 +19,26 @@ MIN_BARS, MAX_BARS, MAX_TICKS = 12, 60, 6
 PHONE_WIDTH_PIXELS, CHARACTER_PIXELS, LABEL_GAP_PIXELS = 274, 6.6, 6
 MIN_SEGMENT_PERCENT = 0.6
 
-
-@dataclass(frozen=True)
-class Scale:
-    """The axis of a histogram: bin edges, sets of edges to label with the finest first, and texts."""
-
-    edges: Sequence[float]
-    ticks: Sequence[Collection[float]]
-    formatter: Callable[..., str]
-    title: str
-    x_label: str
-    highest: str
-
-
 # Round steps, nearly even on a logarithmic scale: uneven bins would show peaks that are not in the data.
 _DECADE = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
 _TEN_TO_SIXTY = (10, 12.5, 16, 20, 25, 31, 39, 48)
-DURATIONS = Scale(
-    edges=(
-        *(round(step * unit, 5) for unit in (0.001, 0.01, 0.1, 1) for step in _DECADE),
-        *_TEN_TO_SIXTY,
-        *(step * 60 for step in (*_DECADE, *_TEN_TO_SIXTY)),
-        *(step * 3600 for step in (*_DECADE, 10, 12, 15, 19)),
-        *(step * 86400 for step in _DECADE),
-    ),
-    ticks=[
-        {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
-        for steps in ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
-    ],
-    formatter=duration,
-    title="Time per document",
-    x_label="From submit to completion",
-    highest="Longest",
+DURATION_EDGES = (
+    *(round(step * unit, 5) for unit in (0.001, 0.01, 0.1, 1) for step in _DECADE),
+    *_TEN_TO_SIXTY,
+    *(step * 60 for step in (*_DECADE, *_TEN_TO_SIXTY)),
+    *(step * 3600 for step in (*_DECADE, 10, 12, 15, 19)),
+    *(step * 86400 for step in _DECADE),
 )
-SIZES = Scale(
-    edges=[round(step * 10**power) for power in range(2, 9) for step in _DECADE],
-    ticks=[
-        {round(step * 10**power) for step in steps for power in range(1, 9)}
-        for steps in ((1, 2, 5), (1, 3.2), (1,))
-    ],
-    formatter=size,
-    title="Size of texts",
-    x_label="Size of the text, without empty ones",
-    highest="Largest",
-)
+SIZE_EDGES = [round(step * 10**power) for power in range(2, 9) for step in _DECADE]
+# Edges to label, the finest set first.
+DURATION_TICKS = [
+    {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
+    for steps in ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
+]
+SIZE_TICKS = [
+    {round(step * 10**power) for step in steps for power in range(1, 9)}
+    for steps in ((1, 2, 5), (1, 3.2), (1,))
+]
 TIME_STEPS_SECONDS = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400 * step * 10**power for power in range(7) for step in (1, 2, 5)),
@@ -73,12 +49,10 @@ TIME_STEPS_SECONDS = (
 class Histogram:
     """Vertical bars, each a label and a count; ticks are at positions from 0 to 1."""
 
-    title: str
     bars: Sequence[tuple[str, int]]
     ticks: Sequence[tuple[float, str]]
     x_label: str
     y_label: str = "Documents"
-    figures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def y_marks(self) -> list[int]:
@@ -114,11 +88,25 @@ class StackedBar:
             left += width * scale
 
 
-def plot_values(values: Sequence[float], scale: Scale) -> Histogram | None:
-    """Return the histogram of numbers, without its empty ends."""
+def plot_durations(seconds: Sequence[float]) -> Histogram | None:
+    """Return the histogram of durations, None without any."""
+    return _plot(seconds, DURATION_EDGES, DURATION_TICKS, duration, "From submit to completion")
+
+
+def plot_sizes(octets: Sequence[float]) -> Histogram | None:
+    """Return the histogram of sizes, None without any."""
+    return _plot(octets, SIZE_EDGES, SIZE_TICKS, size, "Size of the text, without empty ones")
+
+
+def _plot(
+    values: Sequence[float],
+    edges: Sequence[float],
+    tick_sets: Iterable[Collection[float]],
+    formatter: Callable[..., str],
+    x_label: str,
+) -> Histogram | None:
     if not values:
         return None
-    edges, formatter = scale.edges, scale.formatter
     counts = Counter(bisect_right(edges, value) for value in values)
     low, high = min(counts), max(counts)
     # A single bar across the page shows nothing.
@@ -130,14 +118,12 @@ def plot_values(values: Sequence[float], scale: Scale) -> Histogram | None:
     names = [f"below {labels[0]}", *inner, f"{labels[-1]} or more"]
     bars = [(names[index], counts[index]) for index in range(first, last + 1)]
     ticks: list[tuple[float, str]] = []
-    for labeled in scale.ticks:
+    for labeled in tick_sets:
         inside = (index for index in range(max(first, 1), last + 1) if edges[index - 1] in labeled)
         ticks = [((index - first) / len(bars), labels[index - 1]) for index in inside]
         if _fit_on_a_phone(ticks):
             break
-    shares = {"Median": 0.5, "95 % within": 0.95, scale.highest: 1}
-    figures = {name: formatter(quantile(values, share)) for name, share in shares.items()}
-    return Histogram(scale.title, bars, ticks, scale.x_label, figures=figures)
+    return Histogram(bars, ticks, x_label)
 
 
 def _fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
@@ -147,14 +133,8 @@ def _fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
     )
 
 
-def quantile(values: Iterable[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all values do not exceed."""
-    ranked = sorted(values)
-    return ranked[max(math.ceil(share * len(ranked)), 1) - 1]
-
-
 def plot_times(times: Sequence[int], start: float | None, end: float | None) -> Histogram | None:
-    """Return the histogram of Unix timestamps.
+    """Return the histogram of Unix timestamps, None without any.
 
     It spans the time from start to end if most events are in it, else that of all events.
     """
@@ -176,4 +156,4 @@ def plot_times(times: Sequence[int], start: float | None, end: float | None) -> 
     day = "UTC" if pattern == "%Y-%m-%d" else moment(first, "%Y-%m-%d, UTC")
     units = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
     unit = units.get(width) or duration(width, exact=True)
-    return Histogram("Completed over time", bars, ticks, f"Completed at ({day})", f"Documents per {unit}")
+    return Histogram(bars, ticks, f"Completed at ({day})", f"Documents per {unit}")

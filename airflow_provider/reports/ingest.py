@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.reports.charts import DURATIONS, SIZES, StackedBar, plot_times, plot_values
+from airflow_provider.reports.charts import StackedBar, plot_durations, plot_sizes, plot_times
 from airflow_provider.reports.formatting import documents, duration, percent, read_time, size
 from airflow_provider.reports.page import render
-from airflow_provider.reports.stats import MAX_ATTEMPTS, OUTCOMES, ReportStats, rank
+from airflow_provider.reports.stats import MAX_ATTEMPTS, OUTCOMES, ReportStats, quantile, rank
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -51,11 +51,12 @@ def render_report(rows: Iterable[Mapping[str, Any]], run: Run) -> str:
         status=status,
         headline=headline,
         stats=stats,
+        quantile=quantile,
         outcomes=StackedBar("Outcomes", _by_outcome(stats.outcomes)),
         statuses=stats.statuses.most_common(MAX_SHOWN_STATUSES),
         throughput=plot_times(stats.completed_at, started, ended),
-        durations=plot_values(stats.durations, DURATIONS),
-        sizes=plot_values(stats.sizes, SIZES),
+        durations=plot_durations(stats.durations),
+        sizes=plot_sizes(stats.sizes),
         kinds=[
             StackedBar(kind, _by_outcome(counts), f"{counts['failed']:,} failed" if counts["failed"] else "")
             for kind, counts in stats.kinds.items()

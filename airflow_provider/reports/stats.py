@@ -7,7 +7,7 @@ import math
 import re
 from array import array
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -159,3 +159,9 @@ def detect_kind(source: object) -> str:
     if name.endswith(".docx"):
         return "DOCX"
     return "Web page" if is_url else "Other"
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the smallest value that at least `share` of all values do not exceed."""
+    ranked = sorted(values)
+    return ranked[math.ceil(share * len(ranked)) - 1]

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.reports.charts import DURATIONS, StackedBar, plot_times, plot_values, quantile
+from airflow_provider.reports.charts import StackedBar, plot_durations, plot_times
+from airflow_provider.reports.stats import quantile
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1))
@@ -12,7 +13,7 @@ def test_quantiles_are_exact_and_the_histogram_counts_every_value(values: list[f
     ranked = sorted(values)
     for share, rank in ((0.5, (len(values) + 1) // 2), (1, len(values))):
         assert quantile(values, share) == ranked[rank - 1]
-    chart = plot_values(values, DURATIONS)
+    chart = plot_durations(values)
     assert chart is not None
     assert sum(number for _, number in chart.bars) == len(values)
     assert chart.y_marks[-1] >= max(number for _, number in chart.bars)
