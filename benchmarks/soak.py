@@ -175,6 +175,7 @@ def _import_all() -> None:
         "airflow_provider.ingest.engine",
         "airflow_provider.reports.ingest",
         "airflow_provider.operators.ingest",
+        "jinja2",
         "s3fs",
     ):
         import_module(name)

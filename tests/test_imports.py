@@ -28,7 +28,7 @@ for module in sys.argv[1:]:
     loaded[module] = sorted(set(sys.modules) - before)
 print(json.dumps(loaded))
 """
-HEAVY = {"aiohttp", "boto3", "fsspec", "pydantic", "requests", "s3fs", "urllib3", "wtforms"}
+HEAVY = {"aiohttp", "boto3", "fsspec", "jinja2", "pydantic", "requests", "s3fs", "urllib3", "wtforms"}
 
 
 def test_importing_modules_for_dags_loads_no_http_or_storage_library() -> None:

@@ -1,1 +1,1 @@
-"""Pages for people."""
+"""HTML pages that summarize a run."""

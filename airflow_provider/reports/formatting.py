@@ -1,8 +1,7 @@
-"""Numbers, times and foreign text as a person reads them, safe to put into HTML."""
+"""Format numbers, times and untrusted text for people."""
 
 from __future__ import annotations
 
-import html
 import re
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
@@ -10,53 +9,43 @@ from urllib.parse import urlsplit
 from airflow_provider.storage.names import printable
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# Half characters, which no encoding writes, and those that turn the direction of what follows.
-UNFIT = re.compile(
+MAX_SOURCE_LENGTH = 2000
+# Control characters, lone surrogates, noncharacters, and characters that change the writing direction.
+_UNSAFE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
-LOGIN = re.compile(r"(?<=://)[^/\s?#@]+@")
-MAX_LINK = 2000
+_LOGIN = re.compile(r"(?<=://)[^/\s?#@]+@")
+
+
+def mask(text: str) -> str:
+    """Replace unsafe characters, and hide logins in URLs."""
+    return _LOGIN.sub("***@", _UNSAFE.sub("\ufffd", text))
 
 
 def sanitize(value: object, limit: int = 500) -> str:
-    """Return a foreign value as one line of at most `limit` characters, without logins in addresses."""
+    """Return an untrusted value as one masked line of at most `limit` characters."""
     try:
         text = value if isinstance(value, str) else "" if value is None else str(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # an integer with thousands of digits
         text = "(too long)"
-    # Cut first, so that a huge value costs no more than a large one.
-    line = UNFIT.sub("\ufffd", " ".join(printable(text[: 2 * limit]).split()))
-    line = LOGIN.sub("***@", line)
+    # Cut first, so that the cost does not grow with the value.
+    line = mask(" ".join(printable(text[: 2 * limit]).split()))
     return line if len(line) <= limit and len(text) <= 2 * limit else line[: limit - 1] + "…"
 
 
-def escape(value: object, limit: int = 500) -> str:
-    """Return a foreign value for HTML, be it text or the value of an attribute."""
-    return html.escape(sanitize(value, limit))
+def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
+    """Return the folder and the name of a source, and its URL if that is safe to open; else an empty text.
 
-
-def shorten(text: str, limit: int) -> str:
-    """Cut a path in the middle: both its root and its name tell something."""
+    A long source is cut in the middle: its root and its name say the most.
+    """
+    text = sanitize(source, MAX_SOURCE_LENGTH)
     tail = limit * 2 // 3
-    return text if len(text) <= limit else f"{text[: limit - tail - 1]}…{text[-tail:]}"
-
-
-def link(source: object, limit: int = 160) -> str:
-    """Return the HTML of a source: its folder dimmed, and a link where it is a plain web address."""
-    text = sanitize(source, MAX_LINK)
-    if not text:
-        return '<span class="dim">(unknown)</span>'
-    short = shorten(text, limit)
+    short = text if len(text) <= limit else f"{text[: limit - tail - 1]}…{text[-tail:]}"
     cut = short.rstrip("/").rfind("/") + 1
-    folder, name = html.escape(short[:cut]), html.escape(short[cut:])
-    shown = f'<span class="dim">{folder}</span>{name}' if folder else name
-    if text != source or not is_web_address(text):
-        return f"<span>{shown}</span>"
-    return f'<a href="{html.escape(text)}" rel="noreferrer noopener">{shown}</a>'
+    return short[:cut], short[cut:], text if text == source and _is_safe_url(text) else ""
 
 
-def is_web_address(text: str) -> bool:
-    """Tell whether a text is an address that a click may safely open."""
+def _is_safe_url(text: str) -> bool:
     if not re.fullmatch(r"(?i)https?://[^\s\\\"'<>`]+", text) or text.endswith("…"):
         return False
     try:
@@ -66,48 +55,44 @@ def is_web_address(text: str) -> bool:
         return False
 
 
-def count(number: int) -> str:
-    """Return 12,345."""
-    return f"{number:,}"
-
-
 def documents(number: int) -> str:
     """Return `1 document` or `12,345 documents`."""
     return f"{number:,} document{'' if number == 1 else 's'}"
 
 
 def percent(part: int, whole: int) -> str:
-    """Return a share that never claims to be all or nothing when it is not."""
+    """Return a share; only exactly none and all are 0 % and 100 %."""
     share = 100 * part / whole if whole else 0.0
     if part in (0, whole):
         return f"{share:.0f}\u00a0%"
     return "<0.1\u00a0%" if share < 0.1 else f"{min(share, 99.9):.1f}\u00a0%"
 
 
+def rate(number: int, seconds: float) -> str:
+    """Return documents per minute, or per hour if they are few."""
+    per_minute = 60 * number / seconds
+    few = f"{60 * per_minute:,.0f} documents per hour"
+    return few if per_minute < 9.5 else f"{per_minute:,.0f} documents per minute"
+
+
 def duration(seconds: float, *, exact: bool = False) -> str:
-    """Return a duration in at most two units, rounded to what a reader keeps in mind unless it is `exact`."""
+    """Return a duration in at most two units, rounded unless it is `exact`."""
     if exact and seconds < 60:
         return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
     if seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 9.95:
         return f"{seconds:.1f}".removesuffix(".0") + " s"
-    if round(seconds) < 60:
-        return f"{seconds:.0f} s"
-    whole = round(seconds)
-    for size, unit, small, small_unit in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= size:
-            rest = whole % size // small
-            return f"{whole // size:,} {unit}" + (f" {rest} {small_unit}" if rest else "")
-    raise AssertionError("unreachable")
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    parts = [(day, "d"), (hour, "h"), (minute, "min"), (second, "s")]
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number:,} {unit}" for number, unit in parts[first : first + 2] if number)
 
 
 def size(octets: float, *, exact: bool = False) -> str:
-    """Return a size in decimal units, rounded likewise."""
+    """Return a size in decimal units, rounded unless it is `exact`."""
     value, unit = float(octets), "B"
     for larger in ("kB", "MB", "GB", "TB", "PB"):
         if value < 999.5:
@@ -119,16 +104,16 @@ def size(octets: float, *, exact: bool = False) -> str:
     return f"{digits} {unit}"
 
 
-def moment(seconds: float, form: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
-    """Return a time, given in seconds since 1970."""
+def moment(timestamp: float, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Format a Unix timestamp."""
     try:
-        return (EPOCH + timedelta(seconds=seconds)).strftime(form)
+        return (EPOCH + timedelta(seconds=timestamp)).strftime(pattern)
     except OverflowError:
         return "(out of range)"
 
 
 def read_time(value: object) -> float | None:
-    """Return the seconds since 1970 of a `datetime` or an ISO 8601 text; without a zone it is UTC."""
+    """Return the Unix timestamp of a `datetime` or an ISO 8601 text, by default in UTC."""
     if isinstance(value, str):
         try:
             value = datetime.fromisoformat(value)
@@ -140,7 +125,7 @@ def read_time(value: object) -> float | None:
 
 
 def read_number(value: object) -> float | None:
-    """Return a number of a size that means something, else None."""
+    """Return a number from 0 to 2**63, else None."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if 0 <= value <= 2**63 else None

@@ -22,6 +22,7 @@ pytestmark = pytest.mark.release
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 DATA = {"py.typed", "emulator/memory/catalogue.json"}
 DATA |= {f"emulator/wire/page.{kind}" for kind in ("html", "js", "css")}
+DATA |= {f"reports/templates/{name}" for name in ("base.html", "macros.html", "ingest.html", "report.css")}
 ABOUT = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 
 

@@ -4,9 +4,10 @@ import json
 import re
 import subprocess
 import sys
-import time
 import tracemalloc
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.formatting import duration, link, percent, read_time, size
-from airflow_provider.reports.histograms import Histogram, Timeline
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.reports.stats import MAX_FAILURES, ReportStats
-from airflow_provider.reports.style import CSS, POLICY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,7 +36,7 @@ RUN = Run(
 
 
 def row(number: int = 0, **changes: Any) -> dict[str, Any]:
-    """Return a row of the manifest: a PDF that took ten seconds and gave a kilobyte."""
+    """Return a manifest row: a PDF with 1 kB of text after ten seconds."""
     begun = START + timedelta(seconds=number)
     return {
         "source": f"s3://inbox/{number}.pdf",
@@ -95,42 +93,12 @@ ROWS = st.lists(
 
 
 class Strict(HTMLParser):
-    """Refuses what a report never has: unclosed elements, unknown elements and attributes."""
+    """Reject what a report never has: unclosed elements, unknown elements and attributes, comments."""
 
     ELEMENTS = frozenset(
-        {
-            "html",
-            "head",
-            "meta",
-            "title",
-            "style",
-            "body",
-            "header",
-            "main",
-            "footer",
-            "section",
-            "p",
-            "h1",
-            "h2",
-        }
-        | {
-            "dl",
-            "dt",
-            "dd",
-            "div",
-            "span",
-            "bdi",
-            "small",
-            "a",
-            "ul",
-            "li",
-            "table",
-            "thead",
-            "tbody",
-            "tr",
-            "th",
-        }
-        | {"td", "details", "summary", "svg", "text", "line", "rect"}
+        {"html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "details"}
+        | {"p", "h1", "h2", "dl", "dt", "dd", "div", "span", "bdi", "small", "a", "ul", "li", "summary"}
+        | {"table", "thead", "tbody", "tr", "th", "td", "svg", "text", "line", "rect"}
     )
     ATTRIBUTES = frozenset(
         {"lang", "charset", "http-equiv", "content", "name", "class", "href", "rel", "scope", "role"}
@@ -168,7 +136,7 @@ class Strict(HTMLParser):
 
 
 class Page:
-    """A report, read back."""
+    """A parsed report."""
 
     def __init__(self, *rows: dict[str, Any], run: Run = RUN) -> None:
         self.html = render_report(iter(rows), run)
@@ -206,7 +174,7 @@ def many(number: int) -> Iterator[dict[str, Any]]:
 
 @settings(max_examples=150, deadline=None)
 @given(rows=ROWS, value=ODD)
-def test_whatever_the_rows_hold_the_report_is_well_formed_and_bears_no_foreign_markup(
+def test_the_report_of_any_rows_is_well_formed_and_contains_no_foreign_markup(
     rows: list[dict[str, Any]], value: Any
 ) -> None:
     run = Run(
@@ -240,10 +208,14 @@ def test_a_report_loads_nothing_and_its_policy_forbids_all_but_its_own_style() -
     page = Page(row(), failed(1), row(2, source="https://example.org/terms"))
 
     assert not page.tree.css("script, link, img, [src], [style], [onclick]")
-    assert not re.search(r"url\(|@import", CSS)
     assert page.links == ["https://example.org/terms"] * 2
-    assert POLICY.startswith("default-src 'none'; style-src 'sha256-")
-    assert f"<style>{CSS}</style>" in page.html
+    [css] = re.findall(r"<style>(.*?)</style>", page.html, re.DOTALL)
+    assert not re.search(r"url\(|@import", css)
+    digest = b64encode(sha256(css.encode()).digest()).decode()
+    [policy] = page.tree.css("meta[http-equiv=Content-Security-Policy]")
+    assert policy.attributes["content"] == (
+        f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    )
 
 
 @pytest.mark.parametrize(
@@ -262,8 +234,10 @@ def test_a_report_loads_nothing_and_its_policy_forbids_all_but_its_own_style() -
         (None, False),
     ],
 )
-def test_only_plain_web_addresses_become_links(source: str | None, is_link: bool) -> None:
-    assert ("<a href=" in link(source)) is is_link
+def test_only_plain_urls_become_links(source: str | None, is_link: bool) -> None:
+    page = Page(failed(source=source))
+
+    assert set(page.links) == ({source} if is_link else set())
 
 
 def test_a_run_without_documents_says_so_and_has_no_charts() -> None:
@@ -276,26 +250,26 @@ def test_a_run_without_documents_says_so_and_has_no_charts() -> None:
 @pytest.mark.parametrize(
     ("rows", "headline", "tone"),
     [
-        ([row()], "The only document came through.", "good"),
-        ([row(), row(1)], "All 2 documents came through.", "good"),
-        ([row(), row(1, status="SKIPPED")], "1 document came through; 1 was skipped.", "good"),
+        ([row()], "The only document completed.", "good"),
+        ([row(), row(1)], "All 2 documents completed.", "good"),
+        ([row(), row(1, status="SKIPPED")], "1 document completed; 1 was skipped.", "good"),
         ([row(status="SKIPPED"), row(status="SKIPPED")], "All 2 documents were skipped.", "good"),
         ([failed()], "The only document failed.", "bad"),
         ([failed()] * 12, "All 12 documents failed.", "bad"),
         (
             [*[row()] * 5, failed(), row(status="CANCELLED"), row(status="HELD")],
-            "5 of 8 documents came through; 1 failed (12.5 %), 1 was cancelled, 1 ended otherwise.",
+            "5 of 8 documents completed; 1 failed (12.5 %), 1 was cancelled, 1 ended with another status.",
             "warn",
         ),
         (
             [*[row()] * 8, failed(), row(status="SKIPPED")],
-            "8 of 10 documents came through; 1 failed (10.0 %), 1 was skipped.",
+            "8 of 10 documents completed; 1 failed (10.0 %), 1 was skipped.",
             "warn",
         ),
-        ([row(), failed(), failed()], "1 of 3 documents came through; 2 failed (66.7 %).", "bad"),
+        ([row(), failed(), failed()], "1 of 3 documents completed; 2 failed (66.7 %).", "bad"),
     ],
 )
-def test_the_headline_says_how_it_went(rows: list[dict[str, Any]], headline: str, tone: str) -> None:
+def test_the_headline_summarizes_the_run(rows: list[dict[str, Any]], headline: str, tone: str) -> None:
     page = Page(*rows)
 
     assert page.text("h1").replace("\u00a0", " ") == headline
@@ -383,32 +357,32 @@ def test_other_states_are_named() -> None:
     assert page.texts("table.failures .badge") == ["HELD", "(no status)"]
 
 
-def test_a_large_run_gives_a_small_report_in_little_time_and_memory() -> None:
+def test_a_large_run_takes_little_memory() -> None:
     tracemalloc.start(2)
-    ours = tracemalloc.Filter(True, "*/airflow_provider/ingest/*", all_frames=True)
+    ours = tracemalloc.Filter(True, "*/airflow_provider/reports/*", all_frames=True)
 
-    def held() -> int:
-        """Return what our modules hold; threads of earlier tests may still be at work."""
+    def allocated() -> int:
+        """Return the bytes that our modules hold; threads of earlier tests may still be running."""
         snapshot = tracemalloc.take_snapshot().filter_traces([ours])
         return sum(each.size for each in snapshot.statistics("filename"))
 
     try:
-        ReportStats().add(row())
         stats = ReportStats()
         for one in many(6_000):
             stats.add(one)
-        half = held()
+        half = allocated()
         for one in many(6_000):
             stats.add(one)
-        whole = held()
+        whole = allocated()
     finally:
         tracemalloc.stop()
     assert half > 0
-    assert whole - half < 200_000
+    assert whole - half < 6_000 * 32  # bytes per document
 
-    begun = time.process_time()
+
+def test_a_large_run_gives_a_small_report() -> None:
     text = render_report(many(100_000), RUN)
-    assert time.process_time() - begun < 15  # about one second on an idle machine
+
     assert len(text.encode()) < 2_000_000  # nearly all of it is the hostile text of the rows
     page = LexborHTMLParser(text)
     assert len(page.css("table.failures tbody tr")) == MAX_FAILURES
@@ -432,45 +406,23 @@ def test_a_run_without_times_is_drawn_over_the_times_of_its_documents() -> None:
 
     assert page.bars("Throughput") == {f"2026-03-03 01:0{n}:10 UTC": 1 for n in range(5)}
     assert page.text(".over").startswith("d · t")
-    assert page.text(".lead") == "5 kB of text came out."
+    assert page.text(".lead") == "5 kB of text extracted."
 
 
-@given(st.lists(st.floats(0, 1e7), min_size=1))
-def test_quantiles_are_right_to_a_percent(values: list[float]) -> None:
-    spread = Histogram((1, 10))
-    for value in values:
-        spread.add(value)
+def test_bidirectional_controls_and_logins_are_masked_everywhere() -> None:
+    hostile = "https://user:secret@example.org/\u202efdp.exe"
+    run = Run(
+        dag_id=hostile,
+        task_id=hostile,
+        run_id=hostile,
+        destination=hostile,
+        manifest=hostile,
+    )
+    page = Page(failed(source=hostile, error=hostile, uuid=hostile), row(source=hostile), run=run)
 
-    ranked = sorted(values)
-    for share, rank in ((0.5, (len(values) + 1) // 2), (1, len(values))):
-        assert spread.quantile(share) == pytest.approx(ranked[rank - 1], rel=0.01, abs=1e-5)
-    assert sum(spread.counts) == len(values)
-
-
-@given(st.lists(st.integers(-(10**10), 10**11), min_size=1, max_size=50), st.integers(1, 400))
-def test_a_timeline_draws_every_event_in_few_bars(instants: list[int], many_more: int) -> None:
-    timeline = Timeline()
-    for instant in [*instants, *range(0, many_more * 20_000, 20_000)]:
-        timeline.add(instant)
-
-    _, _, counts = timeline.bars(None, None)
-    assert sum(counts) == len(instants) + many_more
-    assert len(counts) <= 61
-
-
-def test_numbers_read_well() -> None:
-    spans = (0, 0.25, 1, 2.55, 59.6, 75, 3600, 7385, 200_000)
-    assert [duration(span) for span in spans] == [
-        *("0 ms", "250 ms", "1 s", "2.5 s", "1 min", "1 min 15 s", "1 h", "2 h 3 min", "2 d 7 h"),
-    ]
-    assert [size(octets) for octets in (0, 999, 1000, 5432, 99_600, 999_700, 10**17)] == [
-        *("0 B", "999 B", "1 kB", "5.4 kB", "100 kB", "1 MB", "100 PB"),
-    ]
-    shares = ((0, 5), (5, 5), (1, 3000), (2999, 3000), (0, 0))
-    assert [percent(*share).replace("\u00a0", " ") for share in shares] == [
-        *("0 %", "100 %", "<0.1 %", "99.9 %", "0 %"),
-    ]
-    assert read_time("2026-03-03T01:00:00") == read_time("2026-03-03T02:00:00+01:00") == START.timestamp()
+    assert "secret" not in page.html
+    assert "\u202e" not in page.html
+    assert "https://***@example.org/\ufffdfdp.exe" in page.text("table.failures")
 
 
 def test_importing_the_report_loads_only_the_standard_library() -> None:

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider.reports.charts import StackedBar, plot_durations, plot_times
+from airflow_provider.reports.stats import quantile
+
+
+@given(st.lists(st.floats(0, 1e7), min_size=1))
+def test_quantiles_are_exact_and_the_histogram_counts_every_value(values: list[float]) -> None:
+    ranked = sorted(values)
+    for share, rank in ((0.5, (len(values) + 1) // 2), (1, len(values))):
+        assert quantile(values, share) == ranked[rank - 1]
+    chart = plot_durations(values)
+    assert chart is not None
+    assert sum(number for _, number in chart.bars) == len(values)
+    assert chart.y_marks[-1] >= max(number for _, number in chart.bars)
+    assert len(chart.y_marks) <= 5
+
+
+@given(st.lists(st.integers(-(10**10), 10**11), min_size=1, max_size=50), st.integers(1, 400))
+def test_a_timeline_counts_every_event_in_few_bars(instants: list[int], many_more: int) -> None:
+    times = [*instants, *range(0, many_more * 20_000, 20_000)]
+
+    chart = plot_times(times, None, None)
+    assert chart is not None
+    assert sum(number for _, number in chart.bars) == len(instants) + many_more
+    assert len(chart.bars) <= 61
+
+
+@pytest.mark.parametrize("span", [1, 59, 90, 800, 7_000, 86_400, 500_000, 10**7, 10**9, 3 * 10**11])
+def test_a_timeline_has_few_ticks_within_the_chart(span: int) -> None:
+    chart = plot_times([0, span - 1], None, None)
+
+    assert chart is not None
+    assert 1 <= len(chart.ticks) <= 7
+    assert all(0 <= position <= 1 for position, _ in chart.ticks)
+
+
+def test_a_small_share_stays_visible_and_the_bar_keeps_its_length() -> None:
+    segments = list(StackedBar("", {"completed": 99_999, "failed": 1, "skipped": 0}).segments(200_000))
+
+    assert [kind for kind, *_ in segments] == ["completed", "failed"]
+    assert segments[1][3] > 0.5
+    assert sum(width for *_, width in segments) == pytest.approx(50)
