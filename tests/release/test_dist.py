@@ -51,7 +51,11 @@ def test_the_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -
     about = {name for name in names if ".dist-info/" in name}
 
     assert {name.partition("/")[2] for name in about} == ABOUT
-    assert names - about == committed("airflow_provider")
+    examples = {f"airflow_provider_compliance/{name}" for name in committed("example_dags")}
+    assert examples
+    assert names - about == (
+        committed("airflow_provider") | committed("airflow_provider_compliance") | examples
+    )
     assert {f"airflow_provider/{name}" for name in DATA} <= names
 
 
