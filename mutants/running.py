@@ -155,7 +155,7 @@ def preload(fork: Fork) -> None:
         with suppress(Exception):
             importlib.import_module(name)
     seen.unlink()
-    identity = importlib.import_module("airflow_provider.emulator.memory.identity")
+    identity = importlib.import_module("airflow_provider.emulator.state.identity")
     identity.signing_key()  # takes long, too
 
 

@@ -6,8 +6,8 @@ from urllib.parse import urljoin
 import pytest
 import requests
 
-from airflow_provider.emulator.memory.assessments import assess
-from tests.emulator.documents import make_pdf
+from airflow_provider.emulator.samples import make_pdf
+from airflow_provider.emulator.state.assessments import assess
 from tests.emulator.raw import Raw
 
 if TYPE_CHECKING:
@@ -65,12 +65,12 @@ def test_an_assessment_runs_from_submit_to_results(raw: Raw, service: Emulator) 
     content = service.add_job(text=TEXT, status="COMPLETED")
     uuid = submit(raw, {"frameworkId": 1, "contentUuids": [content]})
 
-    looks = [raw.get(f"{PATH}/{uuid}/status") for _ in range(3)]
+    polls = [raw.get(f"{PATH}/{uuid}/status") for _ in range(3)]
     results = raw.get(f"{PATH}/{uuid}/results").json()
 
-    assert [look.status_code for look in looks] == [200, 200, 303]
-    assert [look.json()["status"] for look in looks[:2]] == ["PENDING", "RUNNING"]
-    assert urljoin(looks[2].url, looks[2].headers["Location"]) == f"{service.url}{PATH}/{uuid}/results"
+    assert [poll.status_code for poll in polls] == [200, 200, 303]
+    assert [poll.json()["status"] for poll in polls[:2]] == ["PENDING", "RUNNING"]
+    assert urljoin(polls[2].url, polls[2].headers["Location"]) == f"{service.url}{PATH}/{uuid}/results"
     by_criterion = {each["criterion"]: each for each in results["results"]}
     assert by_criterion["DORA-30-3-e"]["category"] == "SUFFICIENTLY_REGULATED"
     assert "audit and an inspection" in by_criterion["DORA-30-3-e"]["rationale"]
@@ -117,7 +117,7 @@ def test_a_document_just_submitted_is_waited_for(raw: Raw) -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ({"frameworkId": 77}, "no framework 77"),
+        ({"frameworkId": 77}, "Unknown framework 77"),
         ({"contentUuids": ["unknown"]}, "unknown is unknown"),
     ],
 )

@@ -184,7 +184,7 @@ def test_a_location_can_lead_to_a_foreign_place(raw: Raw, service: Emulator) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"operation": "get_everything", "status": 500}, "No operation is called 'get_everything'"),
+        ({"operation": "get_everything", "status": 500}, "Unknown operation 'get_everything'"),
         ({"operation": "cancel"}, "Say what goes wrong"),
         ({"operation": "cancel", "status": 42}, "status must be"),
         ({"operation": "cancel", "reset": "never"}, "reset must be"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         ("polls:3", ["PENDING", "RUNNING", "RUNNING", "303"]),
     ],
 )
-def test_a_job_is_done_after_so_many_looks(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
+def test_a_job_is_done_after_so_many_polls(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
     service.configure(jobs=jobs)
 
     assert statuses_until_done(raw, raw.submit()) == seen
@@ -34,7 +34,7 @@ def test_a_look_by_the_batch_counts_and_one_by_the_controls_does_not(raw: Raw, s
     statuses = [raw.batch(uuid)[0]["status"] for _ in range(3)]
 
     assert statuses == ["PENDING", "RUNNING", "COMPLETED"]
-    assert service.job(uuid)["looks"] == 3
+    assert service.job(uuid)["polls"] == 3
 
 
 @pytest.mark.compliance_service(jobs="seconds:100")
