@@ -12,7 +12,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertai
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.params import optional
-from airflow_provider.review.findings import id_in
+from airflow_provider.review.findings import parse_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -94,7 +94,7 @@ class ComplianceSubmitFeedbackOperator(BaseOperator):
 def _response_id(given: Any) -> int | None:
     """Return the number that a template may have made a text of."""
     given = optional(given)
-    if given is not None and (number := id_in(given)) is None:
+    if given is not None and (number := parse_id(given)) is None:
         shown = str(given)[:80]
         raise as_non_retryable(ComplianceInputError(f"'{shown}' is no ID of an assessment response."))
     return None if given is None else number
