@@ -258,8 +258,8 @@ def _paragraph(text: str, style: str = "") -> str:
     runs = "".join(
         f'<w:r><w:t xml:space="preserve">{escape(part)}</w:t></w:r>' for part in (text[:half], text[half:])
     )
-    look = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{look}{runs}</w:p>"
+    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}{runs}</w:p>"
 
 
 def make_page(title: str, *paragraphs: str, headings: Iterable[str] = ()) -> bytes:

@@ -55,7 +55,7 @@ def test_a_long_passage_is_cut() -> None:
     assert len(rationale) < 450
 
 
-def test_without_keywords_the_words_of_the_name_are_looked_for() -> None:
+def test_without_keywords_the_words_of_the_name_are_searched() -> None:
     assert assess("We use cryptography.", {"name": "Use of cryptography"})[0] == "SUFFICIENTLY_REGULATED"
     assert assess("We use it.", {"name": "Use of cryptography"})[0] == "MISSING"
 
@@ -103,7 +103,7 @@ def test_any_object_is_accepted_and_then_all_frameworks_are_missing(
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"{"])
-def test_what_is_no_object_is_refused(raw: Raw, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(raw: Raw, body: bytes) -> None:
     assert raw.post(PATH, data=body, headers={"Content-Type": "application/json"}).status_code == 400
 
 

@@ -70,7 +70,7 @@ def test_a_broken_docx_says_so(data: bytes, message: str) -> None:
         extract_docx(io.BytesIO(data))
 
 
-def test_an_archive_that_is_no_docx_says_so() -> None:
+def test_an_archive_that_is_not_a_docx_says_so() -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("readme.txt", "hello")
