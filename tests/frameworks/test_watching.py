@@ -114,6 +114,24 @@ def test_a_catalogue_that_stays_empty_is_a_change(service: Emulator, store: Asse
     assert new["summary"] == "1 framework added (NIS2)"
 
 
+def test_an_empty_first_catalogue_is_stored_without_an_event(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    service.set_frameworks([])
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(fire_at_first_sight=True), store) as triggerer:
+            await committed(service, store)
+            assert not triggerer.fired
+            add(service)
+            await until(lambda: triggerer.events)
+            return triggerer.fired
+
+    (event,) = asyncio.run(scenario())
+    assert not event["first_sight"]
+    assert event["summary"] == "1 framework added (NIS2)"
+
+
 def test_a_trigger_is_rebuilt_from_its_row_which_has_no_secrets() -> None:
     one = ComplianceFrameworkChangeTrigger(conn_id="other", poll_interval=7, fire_at_first_sight=True)
     path, kwargs = one.serialize()
