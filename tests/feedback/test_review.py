@@ -108,7 +108,7 @@ def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, desk: De
     desk.run(Made(results=many), "No feedback")
     assert desk.form is not None
     assert len(desk.form["params"]) == 100
-    assert "10 findings for want of room" in desk.form["body"]
+    assert "10 findings beyond the limit of the form" in desk.form["body"]
 
 
 def test_a_subclass_reads_results_of_another_shape(service: Emulator, desk: Desk) -> None:

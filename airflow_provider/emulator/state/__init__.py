@@ -1,32 +1,48 @@
-"""All that one emulator remembers."""
+"""The state of one emulator; nothing here knows HTTP."""
 
 from __future__ import annotations
 
 import random
+import time
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.emulator.memory.assessments import (
+from airflow_provider.emulator.settings import Progress
+from airflow_provider.emulator.state.assessments import (
     Assessment,
+    Catalogue,
     ResponseIds,
     assess,
-    framework_named_in,
-    texts_named_in,
+    parse_contents,
+    parse_framework,
 )
-from airflow_provider.emulator.memory.catalogue import Catalogue
-from airflow_provider.emulator.memory.clock import Clock
-from airflow_provider.emulator.memory.counters import Counters
-from airflow_provider.emulator.memory.faults import Faults
-from airflow_provider.emulator.memory.identity import Identity
-from airflow_provider.emulator.memory.jobs import Job, Outcome, PlannedFailure, Store
-from airflow_provider.emulator.memory.progress import Progress
+from airflow_provider.emulator.state.faults import Counters, Faults
+from airflow_provider.emulator.state.identity import Identity
+from airflow_provider.emulator.state.jobs import Job, Outcome, PlannedFailure, Store
 
 if TYPE_CHECKING:
     from airflow_provider.emulator.settings import Settings
 
 
+class Clock:
+    """Wall-clock time plus an offset that a test can add."""
+
+    def __init__(self) -> None:
+        self.offset = 0.0
+
+    def now(self) -> float:
+        """Return seconds since the epoch."""
+        return time.time() + self.offset
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward."""
+        if seconds < 0:
+            raise ValueError("The clock moves forward only: seconds must not be negative.")
+        self.offset += seconds
+
+
 class State:
-    """The memory of one emulator; only its event loop touches it while it runs."""
+    """The state of one emulator; while it runs, only its event loop may touch it."""
 
     def __init__(self, settings: Settings) -> None:
         self._initial = settings
@@ -38,35 +54,35 @@ class State:
         self.catalogue = Catalogue(settings.frameworks)
         self.counters = Counters()
         self.faults = Faults()
-        self.random = random.Random(settings.seed)  # noqa: S311 chooses harmless forms of answers
+        self.random = random.Random(settings.seed)  # noqa: S311 chooses variations of responses, not secrets
         self.response_ids = ResponseIds()
         self.jobs: Store[Job] = Store()
         self.assessments: Store[Assessment] = Store(self.response_ids.forget)
         self.feedback: deque[dict[str, Any]] = deque(maxlen=10_000)
-        self.planned_failure: list[PlannedFailure] = []
+        self.planned_failures: list[PlannedFailure] = []
 
     def reset(self) -> None:
-        """Go back to how it all was at the start."""
+        """Restore the initial state."""
         self.settings = self._initial
         self.clock.offset = 0.0
         self.identity.start(self.settings)
-        self.catalogue.restart()
-        self.counters.restart()
+        self.catalogue.reset()
+        self.counters.reset()
         self.faults.clear()
         self.random.seed(self.settings.seed)
         self.jobs.clear()
         self.assessments.clear()
         self.feedback.clear()
-        self.planned_failure.clear()
+        self.planned_failures.clear()
 
     def prune(self) -> None:
-        """Forget what is too old or too much."""
+        """Evict what exceeds the limits."""
         now, limits = self.clock.now(), self.settings
         self.jobs.prune(now, limits.max_jobs, limits.max_age, limits.max_text)
         self.assessments.prune(now, limits.max_jobs, limits.max_age, limits.max_text)
 
     def add_job(self, job: Job) -> Job:
-        """Take in a new job."""
+        """Add a new job."""
         self.jobs.add(job)
         self.counters.jobs_submitted += 1
         self.restart_job(job)
@@ -74,28 +90,28 @@ class State:
         return job
 
     def restart_job(self, job: Job) -> None:
-        """Begin (again) to process a job."""
-        planned_failure = next((error for order in self.planned_failure if (error := order.take(job))), None)
+        """Start processing a job, for the first time or again."""
+        planned_failure = next((error for order in self.planned_failures if (error := order.take(job))), None)
         job.restart(self.clock.now(), planned_failure)
 
-    def settle_job(self, job: Job, outcome: Outcome) -> None:
-        """Note what processing came to."""
+    def set_outcome(self, job: Job, outcome: Outcome) -> None:
+        """Set the result of processing."""
         job.outcome = outcome
         self.jobs.resize(job, len(outcome.text.encode("utf-8", "surrogatepass")))
         self.prune()
 
     def status(self, job: Job) -> str:
-        """Return the present status of a job."""
+        """Return the current status of a job."""
         return job.status(self.settings.progress, self.clock.now())
 
     def find_job(self, uuid: str, subject: str) -> Job | None:
-        """Return a job of this partner; those of others do not exist for it."""
+        """Return a job of this partner; jobs of others are not found."""
         self.prune()
         job = self.jobs.get(uuid)
         if job is None or job.subject != subject:
             return None
         if not job.is_visible(Progress.parse(self.settings.visible), self.clock.now()):
-            job.unseen += 1
+            job.hidden_polls += 1
             return None
         return job
 
@@ -106,23 +122,23 @@ class State:
         return assessment if assessment is not None and assessment.subject == subject else None
 
     def assessment_status(self, assessment: Assessment) -> str:
-        """Return the present status of an assessment; works it out when its time has come."""
+        """Return the current status of an assessment; compute its results if due."""
         progress, now = self.settings.progress, self.clock.now()
         if assessment.is_due(progress, now):
             self.finish_assessment(assessment)
         return assessment.status(progress, now)
 
     def finish_assessment(self, assessment: Assessment) -> None:
-        """Work out the results, or why there can be none."""
+        """Compute the results, or set the error."""
         assessment.finished = self.clock.now()
-        wanted = framework_named_in(assessment.payload)
-        found = self.catalogue.find_by_any_name(wanted)
+        wanted = parse_framework(assessment.payload)
+        found = self.catalogue.find_by_id_or_code(wanted)
         frameworks = self.catalogue.frameworks if wanted is None else [found] if found else []
         if not frameworks:
             known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in self.catalogue.frameworks)
-            assessment.error = f"There is no framework {wanted!r}. There are: {known}."
+            assessment.error = f"Unknown framework {wanted!r}. Use one of: {known}."
             return
-        texts, uuids = texts_named_in(assessment.payload)
+        texts, uuids = parse_contents(assessment.payload)
         for uuid in uuids:
             job = self.find_job(uuid, assessment.subject)
             status = self.status(job) if job else "unknown"
@@ -131,9 +147,9 @@ class State:
                 return
             texts.append(job.text)
         assessment.framework_ids = [each["id"] for each in frameworks]
-        self._judge(assessment, frameworks, "\n".join(texts))
+        self._assess(assessment, frameworks, "\n".join(texts))
 
-    def _judge(self, assessment: Assessment, frameworks: list[dict[str, Any]], text: str) -> None:
+    def _assess(self, assessment: Assessment, frameworks: list[dict[str, Any]], text: str) -> None:
         for framework in frameworks:
             for criterion in framework["criteria"]:
                 category, rationale = assess(text, criterion)

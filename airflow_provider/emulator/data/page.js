@@ -72,9 +72,9 @@ function drawTiles(state) {
   const tiles = [
     [state.jobs_held, "jobs"],
     [counts.total, "requests"],
-    [counts.in_flight + " / " + counts.max_in_flight, "in flight / most"],
+    [counts.in_flight + " / " + counts.max_in_flight, "in flight / max"],
     [counts.logins + " / " + counts.refreshes, "logins / refreshes"],
-    [state.faults.length, "faults in force"],
+    [state.faults.length, "active faults"],
     [state.assessments_held, "assessments"],
   ];
   byId("tiles").replaceChildren(...tiles.map(([number, name]) => {
@@ -92,7 +92,7 @@ function drawJobs(jobs) {
       ? element("td", job.error, "error")
       : element("td", job.characters ? job.characters + " characters: " + job.excerpt : "", "");
     const line = row([badge(job.status), element("td", job.name, "name"), element("td", job.uuid, "mono tight"),
-      job.looks, tight(clock(job.created)), about], "job");
+      job.polls, tight(clock(job.created)), about], "job");
     line.tabIndex = 0;
     line.title = "Show the text";
     line.onclick = () => { location.hash = job.uuid; };
@@ -135,7 +135,7 @@ function drawAll(state) {
   byId("mode").textContent = "jobs: " + state.settings.jobs + (state.settings.quirks ? ", odd but legal answers" : "");
   const hidden = state.jobs_held - state.jobs.length;
   byId("jobs-note").textContent = (hidden > 0 ? "the latest " + state.jobs.length + " of " + state.jobs_held : "") +
-    (state.jobs_forgotten ? " · " + state.jobs_forgotten + " forgotten" : "");
+    (state.jobs_evicted ? " · " + state.jobs_evicted + " evicted" : "");
   draw("tiles", [state.counters, state.jobs_held, state.faults.length, state.assessments_held],
     () => drawTiles(state));
   draw("jobs", state.jobs, drawJobs);

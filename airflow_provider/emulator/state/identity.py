@@ -13,8 +13,8 @@ import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.memory.clock import Clock
     from airflow_provider.emulator.settings import Settings
+    from airflow_provider.emulator.state import Clock
 
 SCOPE = "compliance"
 KEY_ID = "emulator-1"
@@ -22,7 +22,7 @@ MAX_SESSIONS = 10_000
 
 
 class GrantError(Exception):
-    """The token endpoint refuses; carries the fields of an OAuth error answer."""
+    """A refused token request, with the fields of an OAuth error response."""
 
     def __init__(self, status: int, error: str, description: str) -> None:
         super().__init__(description)
@@ -30,7 +30,7 @@ class GrantError(Exception):
 
 
 class TokenError(Exception):
-    """The gateway does not accept an access token."""
+    """A refused access token."""
 
     def __init__(self, message: str, *, status: int = 401, error: str = "invalid_token") -> None:
         super().__init__(message)
@@ -51,7 +51,7 @@ class Account:
 
 @functools.cache
 def signing_key() -> rsa.RSAPrivateKey:
-    """Return the key of this process; making one takes a noticeable time."""
+    """Return the key of this process; generating one is slow."""
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
@@ -67,7 +67,7 @@ def _key_set() -> jwt.PyJWKSet:
 
 
 class Identity:
-    """Issues and judges tokens."""
+    """Issues and verifies tokens."""
 
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
@@ -76,7 +76,7 @@ class Identity:
         self.start(settings)
 
     def start(self, settings: Settings) -> None:
-        """Forget everything but the keys; tokens issued so far are worth nothing from now on."""
+        """Reset everything but the keys; all issued tokens become invalid."""
         self.accounts: dict[str, Account] = {}
         self.add_account(settings.username, settings.password)
         self.sessions: OrderedDict[str, tuple[str, str]] = OrderedDict()
@@ -86,13 +86,13 @@ class Identity:
         self.epoch += 1
 
     def add_account(self, username: str, password: str, scope: str = f"profile email {SCOPE}") -> Account:
-        """Add a user; the subject follows from the name, so it is the same in each run."""
+        """Add a user; the subject is derived from the name, so it is the same in each run."""
         subject = str(uuid.uuid5(uuid.NAMESPACE_URL, f"compliance-emulator:{username}"))
         self.accounts[username] = Account(username, password, subject, scope)
         return self.accounts[username]
 
     def log_in(self, settings: Settings, username: str, password: str) -> dict[str, Any]:
-        """Carry out the password grant. A locked user gets the same answer as a wrong password does."""
+        """Handle the password grant. A locked user gets the same error as a wrong password."""
         refusal = GrantError(401, "invalid_grant", "Invalid user credentials")
         account = self.accounts.get(username)
         if account is None or account.locked_until > self._clock.now():
@@ -106,7 +106,7 @@ class Identity:
         return self._issue(settings, account, str(uuid.uuid4()), "password")
 
     def renew(self, settings: Settings, refresh_token: str) -> dict[str, Any]:
-        """Carry out the refresh grant; each refresh token works once."""
+        """Handle the refresh grant; each refresh token works once."""
         try:
             claims = self._verify(refresh_token, "Refresh")
         except TokenError as refused:
@@ -119,8 +119,8 @@ class Identity:
             raise GrantError(400, "invalid_grant", "Maximum allowed refresh token reuse exceeded")
         return self._issue(settings, account, claims["sid"], "refresh_token")
 
-    def judge_access(self, token: str) -> dict[str, Any]:
-        """Return the claims of a good access token."""
+    def verify_access(self, token: str) -> dict[str, Any]:
+        """Return the claims of a valid access token."""
         claims = self._verify(token, "Bearer")
         if claims.get("epoch") != self.epoch:
             raise TokenError("Token is not active")
@@ -129,28 +129,28 @@ class Identity:
         return claims
 
     def expire_access(self) -> None:
-        """Make all access tokens worthless; refresh tokens keep working."""
+        """Invalidate all access tokens; refresh tokens stay valid."""
         self.epoch += 1
 
     def revoke(self) -> None:
-        """Make all tokens worthless, as an administrator's 'not before' does."""
+        """Invalidate all tokens, as an administrator's 'not before' does."""
         self.epoch += 1
         self.sessions.clear()
         self.not_before = int(self._clock.now())
 
     def locked(self) -> list[str]:
-        """Return the users who are locked out now."""
+        """Return the locked users."""
         return [name for name, account in self.accounts.items() if account.locked_until > self._clock.now()]
 
     def unlock(self) -> None:
-        """Let every user in again."""
+        """Unlock all users."""
         for account in self.accounts.values():
             account.failures, account.locked_until = 0, 0.0
 
     def _verify(self, token: str, kind: str) -> dict[str, Any]:
         try:
             key = _key_set()[jwt.get_unverified_header(token)["kid"]]
-            # The times are compared with the emulator's clock below, which a test may have moved.
+            # Times are checked below against the emulator's clock, which a test may have moved.
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
@@ -178,7 +178,7 @@ class Identity:
         }
         access = {
             **common,
-            "exp": _expiry(now, settings.access_lifetime),
+            "exp": _expires_at(now, settings.access_lifetime),
             "jti": str(uuid.uuid4()),
             "typ": "Bearer",
             "preferred_username": account.username,
@@ -186,7 +186,7 @@ class Identity:
         }
         refresh = {
             **common,
-            "exp": _expiry(now, settings.refresh_lifetime),
+            "exp": _expires_at(now, settings.refresh_lifetime),
             "jti": refresh_id,
             "typ": "Refresh",
         }
@@ -206,8 +206,8 @@ class Identity:
         )
         return {
             "access_token": _sign(access),
-            "expires_in": _whole(settings.access_lifetime),
-            "refresh_expires_in": _whole(settings.refresh_lifetime),
+            "expires_in": _as_int(settings.access_lifetime),
+            "refresh_expires_in": _as_int(settings.refresh_lifetime),
             "refresh_token": _sign(refresh),
             "token_type": "Bearer",
             "not-before-policy": self.not_before,
@@ -220,10 +220,10 @@ def _sign(claims: dict[str, Any]) -> str:
     return jwt.encode(claims, signing_key(), algorithm="RS256", headers={"kid": KEY_ID})
 
 
-def _whole(seconds: float) -> float:
+def _as_int(seconds: float) -> float:
     return int(seconds) if seconds == int(seconds) else seconds
 
 
-def _expiry(now: float, lifetime: float) -> float:
-    # Whole seconds, as identity providers write them, unless a test asks for less than one.
+def _expires_at(now: float, lifetime: float) -> float:
+    # Whole seconds, as identity providers do, unless a test wants less than one.
     return int(now + lifetime) if lifetime >= 1 else now + lifetime

@@ -1,4 +1,4 @@
-"""What an expert reads: readable, and foreign text means nothing but itself."""
+"""What an expert reads: readable, with the service's text escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.review.findings import Finding, Selection
-from airflow_provider.review.markdown import JOINER, escape, line, readable, render
+from airflow_provider.review.form import JOINER, escape, format_category, render, to_line
 
 SHOWN = """\
 From the *author*.
@@ -16,11 +16,11 @@ From the *author*.
 ### 2 findings to review: 1 missing · 1 not sufficiently regulated
 
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
-- On a finding that you leave as it is, nothing is sent.
+- No feedback is sent on findings that you leave unchanged.
 - **Send feedback** sends all of them, **No feedback** none.
 
-*Not asked for: 1 finding with a score of 0.8 or more; 2 findings without a response ID; 3 findings for want \
-of room: the log of this task says how to ask for more.*
+*Not on the form: 1 finding with a score of 0.8 or more; 2 findings without a response ID; 3 findings beyond \
+the limit of the form: the log of this task says how to include them.*
 
 ---
 
@@ -47,13 +47,13 @@ def test_findings_are_numbered_with_category_score_and_rationale() -> None:
 
 def test_a_long_text_is_cut() -> None:
     assert escape("word " * 1000, 20) == "word word word word…"
-    assert line("x" * 21, 20) == "x" * 19 + "…"
-    assert line("x" * 20, 20) == "x" * 20
+    assert to_line("x" * 21, 20) == "x" * 19 + "…"
+    assert to_line("x" * 20, 20) == "x" * 20
 
 
 def test_a_category_reads_as_words() -> None:
-    assert readable("NOT_SUFFICIENTLY_REGULATED") == "Not sufficiently regulated"
-    assert readable(None) == "No category"
+    assert format_category("NOT_SUFFICIENTLY_REGULATED") == "Not sufficiently regulated"
+    assert format_category(None) == "No category"
 
 
 @given(st.text(max_size=300))
@@ -72,4 +72,4 @@ def test_no_address_is_left_for_a_link_to_be_made_of(start: str, rest: str) -> N
 
 
 def test_signs_that_turn_the_direction_or_hide_are_gone() -> None:
-    assert line("a\u202eb\u200bc\x00d\ud800", 50) == "a b c d"
+    assert to_line("a\u202eb\u200bc\x00d\ud800", 50) == "a b c d"

@@ -9,138 +9,140 @@ from urllib.parse import urlsplit
 
 from aiohttp import BodyPartReader, web
 
-from airflow_provider.emulator.extraction import kind_of
-from airflow_provider.emulator.memory.jobs import Job
-from airflow_provider.emulator.wire.answers import (
+from airflow_provider.emulator.extraction import detect_kind
+from airflow_provider.emulator.http.responses import (
     SUBJECT,
-    RefusalError,
-    context_of,
+    RequestError,
+    choose_text_type,
+    get_context,
     job_record,
-    json_answer,
+    json_response,
+    make_location,
     read_object,
+    shape_list,
 )
-from airflow_provider.emulator.wire.quirks import choose_text_type, make_location, shape_list
+from airflow_provider.emulator.state.jobs import Job
 
 if TYPE_CHECKING:
     from aiohttp import MultipartReader
 
-IN_MEMORY = 2**20
+MAX_MEMORY_BYTES = 2**20
 
 
 async def submit_file(request: web.Request) -> web.Response:
-    """Take in a PDF or DOCX document."""
+    """Accept a PDF or DOCX document."""
     if request.content_type != "multipart/form-data":
-        raise RefusalError(
+        raise RequestError(
             415, f"Content-Type '{request.content_type}' is not supported, send multipart/form-data"
         )
-    state = context_of(request).state
+    state = get_context(request).state
     source, name = await _receive(request)
     job = Job(request.headers[SUBJECT], "FILE", state.clock.now(), file_name=name)
     state.add_job(job)
-    context_of(request).processor.read_file(job, source)
+    get_context(request).processor.read_file(job, source)
     return _accepted(request, job)
 
 
 async def submit_url(request: web.Request) -> web.Response:
-    """Take in the address of a page."""
-    state = context_of(request).state
+    """Accept the URL of a page."""
+    state = get_context(request).state
     url = (await read_object(request)).get("url")
-    if not isinstance(url, str) or not _is_web_address(url):
-        raise RefusalError(400, "url must be an absolute http or https address")
+    if not isinstance(url, str) or not _is_url(url):
+        raise RequestError(400, "url must be an absolute http or https URL")
     job = Job(request.headers[SUBJECT], "URL", state.clock.now(), source_url=url)
     state.add_job(job)
-    context_of(request).processor.read_url(job)
+    get_context(request).processor.read_url(job)
     return _accepted(request, job)
 
 
 async def get_status(request: web.Request) -> web.Response:
-    """Tell how a job stands; a completed one redirects to its text."""
-    state = context_of(request).state
+    """Return the status; redirect to the text if completed."""
+    state = get_context(request).state
     job = _find(request)
-    await _look(request, [job])
+    await _poll(request, [job])
     if state.status(job) == "COMPLETED":
         location = make_location(state, request, "get_content", uuid=job.uuid)
         return web.Response(status=303, headers={"Location": location})
-    return json_answer(job_record(state, job))
+    return json_response(job_record(state, job))
 
 
 async def get_statuses(request: web.Request) -> web.Response:
-    """Tell how many jobs stand; those that nobody knows are left out."""
-    state = context_of(request).state
+    """Return the status of many jobs; unknown ones are left out."""
+    state = get_context(request).state
     uuids = (await read_object(request)).get("uuids")
     if not isinstance(uuids, list) or not all(isinstance(each, str) for each in uuids):
-        raise RefusalError(400, "uuids must be an array of strings")
+        raise RequestError(400, "uuids must be an array of strings")
     limit = state.settings.max_batch
     if limit is not None and len(uuids) > limit:
-        raise RefusalError(413, f"At most {limit} uuids can be asked for at once")
+        raise RequestError(413, f"At most {limit} uuids can be asked for at once")
     found = (state.find_job(each, request.headers[SUBJECT]) for each in dict.fromkeys(uuids))
     jobs = [job for job in found if job is not None]
-    await _look(request, jobs)
-    return json_answer(shape_list(state, [job_record(state, job) for job in jobs]))
+    await _poll(request, jobs)
+    return json_response(shape_list(state, [job_record(state, job) for job in jobs]))
 
 
 async def get_content(request: web.Request) -> web.Response:
     """Return the text of a completed job."""
-    state = context_of(request).state
+    state = get_context(request).state
     job = _find(request)
-    await context_of(request).processor.settle([job])
+    await get_context(request).processor.wait_for_due([job])
     status = state.status(job)
     if status != "COMPLETED":
-        raise RefusalError(409, f"Job {job.uuid} has no content: it is {status}")
+        raise RequestError(409, f"Job {job.uuid} has no content: it is {status}")
     data = job.text.encode(job.charset, "replace")
     return web.Response(body=data, headers={"Content-Type": choose_text_type(state, job.charset)})
 
 
 async def cancel(request: web.Request) -> web.Response:
     """Cancel and delete a job."""
-    context_of(request).state.jobs.remove(_find(request))
+    get_context(request).state.jobs.remove(_find(request))
     return web.Response()
 
 
 async def refresh(request: web.Request) -> web.Response:
     """Process a job again."""
     if await request.read():
-        raise RefusalError(400, "This operation takes no body")
+        raise RequestError(400, "This operation takes no body")
     job = _find(request)
-    lag = context_of(request).state.settings.refresh_lag
+    lag = get_context(request).state.settings.refresh_lag
     if lag:
-        job.lag = lag
+        job.stale_polls = lag
     else:
         _restart(request, job)
     return _accepted(request, job)
 
 
 def _restart(request: web.Request, job: Job) -> None:
-    context_of(request).state.restart_job(job)
+    get_context(request).state.restart_job(job)
     if job.source_type == "URL":
-        context_of(request).processor.read_url(job)
+        get_context(request).processor.read_url(job)
 
 
 def _find(request: web.Request) -> Job:
     uuid = request.match_info["uuid"]
-    job = context_of(request).state.find_job(uuid, request.headers[SUBJECT])
+    job = get_context(request).state.find_job(uuid, request.headers[SUBJECT])
     if job is None:
-        raise RefusalError(404, f"No content processing job {uuid}")
+        raise RequestError(404, f"No content processing job {uuid}")
     return job
 
 
-async def _look(request: web.Request, jobs: list[Job]) -> None:
+async def _poll(request: web.Request, jobs: list[Job]) -> None:
     for job in jobs:
-        if job.lag == 0:
+        if job.stale_polls == 0:
             _restart(request, job)
-        elif job.lag is not None:
-            job.lag -= 1
-        job.looks += 1
-    await context_of(request).processor.settle(jobs)
+        elif job.stale_polls is not None:
+            job.stale_polls -= 1
+        job.polls += 1
+    await get_context(request).processor.wait_for_due(jobs)
 
 
 def _accepted(request: web.Request, job: Job) -> web.Response:
-    state = context_of(request).state
+    state = get_context(request).state
     location = make_location(state, request, "get_status", uuid=job.uuid)
-    return json_answer(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
+    return json_response(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
 
 
-def _is_web_address(url: str) -> bool:
+def _is_url(url: str) -> bool:
     with suppress(ValueError):
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname)
@@ -149,7 +151,7 @@ def _is_web_address(url: str) -> bool:
 
 async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
     """Write the part `file` to a temporary file; return it with its name."""
-    limit = context_of(request).state.settings.max_upload
+    limit = get_context(request).state.settings.max_upload
     received: tuple[IO[bytes], str] | None = None
     try:
         try:
@@ -158,12 +160,12 @@ async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
                 if not isinstance(part, BodyPartReader) or part.name != "file" or part.filename is None:
                     continue
                 if received is not None:
-                    raise RefusalError(400, "Only one part 'file' is allowed")
+                    raise RequestError(400, "Only one part 'file' is allowed")
                 received = await _save(part, limit), part.filename
         except (ValueError, AssertionError, EOFError) as error:
-            raise RefusalError(400, f"Failed to parse multipart request: {error}") from None
+            raise RequestError(400, f"Failed to parse multipart request: {error}") from None
         if received is None:
-            raise RefusalError(400, "Required part 'file' is not present")
+            raise RequestError(400, "Required part 'file' is not present")
     except BaseException:
         if received is not None:
             received[0].close()
@@ -173,7 +175,7 @@ async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
 
 async def _save(part: BodyPartReader, limit: int | None) -> IO[bytes]:
     # Not a with block: on success the file outlives this function.
-    target: Any = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 see above
+    target: Any = tempfile.SpooledTemporaryFile(max_size=MAX_MEMORY_BYTES)  # noqa: SIM115 see above
     size = 0
     try:
         while chunk := await part.read_chunk(2**16):
@@ -181,10 +183,10 @@ async def _save(part: BodyPartReader, limit: int | None) -> IO[bytes]:
                 _check_type(chunk, part)
             size += len(chunk)
             if limit is not None and size > limit:
-                raise RefusalError(413, f"Maximum upload size of {limit} bytes exceeded")
+                raise RequestError(413, f"Maximum upload size of {limit} bytes exceeded")
             target.write(chunk)
         if not size:
-            raise RefusalError(400, "The file is empty")
+            raise RequestError(400, "The file is empty")
     except BaseException:
         target.close()
         raise
@@ -194,5 +196,5 @@ async def _save(part: BodyPartReader, limit: int | None) -> IO[bytes]:
 
 
 def _check_type(start: bytes, part: BodyPartReader) -> None:
-    if kind_of(start, part.filename or "", part.headers.get("Content-Type", "")) is None:
-        raise RefusalError(415, "Only PDF and DOCX documents are accepted")
+    if detect_kind(start, part.filename or "", part.headers.get("Content-Type", "")) is None:
+        raise RequestError(415, "Only PDF and DOCX documents are accepted")
