@@ -42,8 +42,8 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "timeout": {
         "label": "Timeout",
-        "description": "Seconds to wait for a connection and between two parts of a response; three times that "
-        "for a whole response that is not streamed. Default 60.",
+        "description": "Seconds to wait for a connection and between two parts of a response; three times "
+        "that for a whole response that is not streamed. Default 60.",
         "schema": {"type": ["number", "null"], "minimum": 0.001},
     },
     "max_retries": {

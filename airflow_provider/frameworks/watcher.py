@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError
 from airflow_provider.frameworks.catalogue import EMPTY, Catalogue, compare
 from airflow_provider.frameworks.events import build_payload
-from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.compliance import import_hook_class
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
@@ -102,9 +102,12 @@ class FrameworkPoller:
         poll_interval: float,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        hook_class: str = "",
     ) -> None:
         self.conn_id = conn_id
         self.poll_interval = max(MIN_POLL_SECONDS, poll_interval)
+        self._hook_class = hook_class
         self._clock = clock
         self._sleep = sleep
         self._outage = OutageLog(f"Polling the frameworks of '{conn_id}'", clock)
@@ -157,7 +160,7 @@ class FrameworkPoller:
 
     async def _fetch(self) -> list[Framework]:
         # A new hook and session per poll, so that an edited connection takes effect.
-        hook = ComplianceHook(self.conn_id)
+        hook = import_hook_class(self._hook_class)(self.conn_id)
         async with (
             asyncio.timeout(POLL_TIMEOUT_SECONDS),
             await hook.get_async_conn(max_retries=1, retry_seconds=30.0) as client,

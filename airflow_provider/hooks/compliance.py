@@ -9,7 +9,12 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider import provider_info
-from airflow_provider.exceptions import ComplianceAuthError, ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceError,
+    ComplianceInputError,
+)
 from airflow_provider.hooks.errors import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
@@ -285,3 +290,25 @@ class ComplianceHook(BaseHook):
     def request(self, /, method: str, path: str, **kwargs: Any) -> HttpResponse:
         """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
         return self._client.request(method, path, **kwargs)
+
+
+def hook_class_path(hook_class: type[ComplianceHook]) -> str:
+    """Return how a trigger names a hook class; empty for the default."""
+    return "" if hook_class is ComplianceHook else f"{hook_class.__module__}.{hook_class.__qualname__}"
+
+
+def import_hook_class(path: str) -> type[ComplianceHook]:
+    """Import a hook class by its path; the default if it is empty."""
+    if not path:
+        return ComplianceHook
+    from importlib import import_module
+
+    module, _, name = path.rpartition(".")
+    try:
+        hook_class: type[ComplianceHook] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ComplianceConfigError(
+            f"The triggerer can't import the hook class '{path}': {error}. Put it into a package or the "
+            "plugins folder, not into a DAG file."
+        ) from None
+    return hook_class

@@ -28,12 +28,14 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
 
     :param conn_id: the Airflow connection
     :param poll_interval: seconds between two polls
+    :param hook_class: module and name of the hook class; the default if empty
     :param fire_at_first_sight: send an event for the first snapshot, too; everything is new in it
     """
 
     conn_id: str = ComplianceHook.default_conn_name
     poll_interval: float = 300.0
     fire_at_first_sight: bool = False
+    hook_class: str = ""
 
     def __post_init__(self) -> None:
         if not HAS_ASSET_WATCHERS:
@@ -53,7 +55,7 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll alone, before Airflow 3.3."""
         watcher = self._watcher()
-        async with aclosing(FrameworkPoller(self.conn_id, self.poll_interval).stream()) as snapshots:
+        async with aclosing(self._poller().stream()) as snapshots:
             async for snapshot in snapshots:
                 if event := await watcher.evaluate(snapshot):
                     yield TriggerEvent(event)
@@ -63,12 +65,14 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
 
     def shared_stream_key(self) -> Hashable | None:
         """Share one poller per connection and interval (Airflow 3.3)."""
-        return self.serialize()[0], self.conn_id, self.poll_interval
+        return self.serialize()[0], self.conn_id, self.poll_interval, self.hook_class
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
         """Return the poller, which Airflow notifies when events are stored."""
-        return FrameworkPoller(kwargs["conn_id"], kwargs["poll_interval"])
+        return FrameworkPoller(
+            kwargs["conn_id"], kwargs["poll_interval"], hook_class=kwargs.get("hook_class", "")
+        )
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
         """Turn shared snapshots into events."""
@@ -81,6 +85,9 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
         except Exception:
             watcher.release()
             raise
+
+    def _poller(self) -> FrameworkPoller:
+        return FrameworkPoller(self.conn_id, self.poll_interval, hook_class=self.hook_class)
 
     def _watcher(self) -> Watcher:
         return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_at_first_sight)

@@ -136,7 +136,12 @@ def test_a_trigger_is_rebuilt_from_its_row_which_has_no_secrets() -> None:
     one = ComplianceFrameworkChangeTrigger(conn_id="other", poll_interval=7, fire_at_first_sight=True)
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.framework.ComplianceFrameworkChangeTrigger"
-    assert kwargs == {"conn_id": "other", "poll_interval": 7, "fire_at_first_sight": True}
+    assert kwargs == {
+        "conn_id": "other",
+        "poll_interval": 7,
+        "fire_at_first_sight": True,
+        "hook_class": "",
+    }
     assert ComplianceFrameworkChangeTrigger(**json.loads(json.dumps(kwargs))).serialize() == one.serialize()
 
 

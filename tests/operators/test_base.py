@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ from airflow.providers.common.compat.sdk import DAG, TaskDeferred
 
 from airflow_provider import compat
 from airflow_provider.emulator import Emulator
+from airflow_provider.frameworks.watcher import FrameworkPoller
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import assessment, content, feedback, framework
 from airflow_provider.operators.base import ComplianceBaseOperator
@@ -121,6 +124,16 @@ def test_the_review_uses_it_too() -> None:
     assert issubclass(kind, ComplianceBaseOperator)
     ours: Any = type("OurReview", (kind,), {"hook_class": OurHook})
     assert isinstance(ours(task_id="t", assessment_id=1).hook, OurHook)
+
+
+def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
+    poller = FrameworkPoller("compliance_default", 1.0, hook_class=f"{__name__}.OurHook")
+
+    async def first() -> Any:
+        async with aclosing(poller.stream()) as snapshots:
+            return await anext(snapshots)
+
+    assert asyncio.run(first()).catalogue.frameworks
 
 
 def test_default_args_reach_every_parameter() -> None:
