@@ -14,13 +14,19 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.files import CHUNK, write_all
 from airflow_provider.client.http.network import ca_file, failure, proxy_for, tls_context
-from airflow_provider.client.http.threads import CLOSE_SECONDS, chunks_of, in_daemon, unreadable
-from airflow_provider.client.http.uploads import Document, FileSource
+from airflow_provider.client.http.uploads import (
+    CHUNK,
+    CLOSE_SECONDS,
+    FileSource,
+    MultipartUpload,
+    chunks_of,
+    in_daemon,
+    unreadable,
+    write_all,
+)
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
@@ -141,7 +147,7 @@ class AsyncComplianceClient:
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is; it is read in a thread."""
         seconds = self.settings.answer_seconds
-        opening = in_daemon(Document, file, file_name)
+        opening = in_daemon(MultipartUpload, file, file_name)
         document = await _in_time(opening, seconds)
         try:
             return await self.run(endpoints.submit_file(document))
@@ -152,7 +158,7 @@ class AsyncComplianceClient:
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
-        return await self.run_flow(flows.get_statuses(uuids, self._shared.batch))
+        return await self.run_flow(endpoints.get_statuses(uuids, self._shared.batch))
 
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
@@ -176,7 +182,7 @@ class AsyncComplianceClient:
         async with self._open(call) as (value, _):
             return value
 
-    async def run_flow(self, flow: flows.Flow[T]) -> T:
+    async def run_flow(self, flow: endpoints.Flow[T]) -> T:
         """Carry out an operation of several calls."""
         step: Callable[[Any], Call[Any]] = flow.send
         result: Any = None

@@ -1,14 +1,15 @@
-"""Every operation of the contract, each as one function that returns a `Call`."""
+"""Every operation of the contract: a function that returns a `Call`, or a `Flow` of several calls."""
 
 from __future__ import annotations
 
 import json as json_module
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
-from airflow_provider.client.http.text import TextStream
+from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -36,6 +37,10 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
     ComplianceRefusedError,
 )
+
+T = TypeVar("T")
+Flow: TypeAlias = Generator[Call[Any], Any, T]
+"""Yields calls, and receives the result or the error of each."""
 
 CONTENT = "/api/v1/content-processing"
 FRAMEWORKS = "/api/v1/frameworks"
@@ -98,6 +103,64 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
         idempotent=True,
         limit=max(BATCH_AT_LEAST, PER_JOB * len(asked)),
     )
+
+
+@dataclass(slots=True)
+class BatchLimit:
+    """How many jobs the service takes in one batch; learnt, and shared by all that talk to it."""
+
+    size: int
+
+
+def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, ContentJob]]:
+    """Ask for any number of jobs; one that the service does not know is absent in the result.
+
+    413 says that a batch is too large. 400 may say that, too, or that one uuid is malformed: the batch is
+    halved until the culprit stands alone, and the limit is lowered only where there was none.
+    """
+    todo = [list(dict.fromkeys([uuids] if isinstance(uuids, str) else uuids))]
+    found: dict[str, ContentJob] = {}
+    refused: ComplianceRefusedError | None = None
+    halved, largest = False, 1
+    while todo:
+        batch = todo.pop()
+        if len(batch) > limit.size:
+            todo += [batch[limit.size :], batch[: limit.size]]
+            continue
+        jobs: list[ContentJob] = []
+        try:
+            if batch:
+                jobs = yield get_batch(batch)
+        except ComplianceRefusedError as error:
+            half = len(batch) // 2
+            if error.status not in (400, 413) or (error.status == 413 and not half):
+                raise
+            if half:
+                if error.status == 413:
+                    limit.size = half
+                else:
+                    halved = True
+                todo += [batch[half:], batch[:half]]
+                continue
+        largest = max(largest, len(batch))
+        by_uuid = {job.uuid.lower(): job for job in jobs}
+        for uuid in batch:
+            if job := by_uuid.get(uuid.lower()):
+                found[uuid] = job.model_copy(update={"uuid": uuid})
+                continue
+            try:
+                found[uuid] = yield get_status(uuid)
+            except ComplianceNotFoundError:
+                continue
+            except ComplianceRefusedError as error:
+                if error.status != 400:
+                    raise
+                refused = error
+    if refused and not found:
+        raise refused
+    if halved and not refused:
+        limit.size = min(limit.size, largest)
+    return found
 
 
 def get_content(uuid: str) -> Call[str]:

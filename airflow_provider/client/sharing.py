@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from airflow_provider.client.endpoints import BatchLimit
 from airflow_provider.client.exchange import ThrottlePause
-from airflow_provider.client.flows import BatchLimit
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call

@@ -14,14 +14,20 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Answer, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.files import CHUNK, write_all
 from airflow_provider.client.http.network import ca_file, failure, proxy_for
-from airflow_provider.client.http.threads import chunks_of, close, in_daemon, unreadable
 from airflow_provider.client.http.transport import TimedAdapter, allow
-from airflow_provider.client.http.uploads import Document, FileSource
+from airflow_provider.client.http.uploads import (
+    CHUNK,
+    FileSource,
+    MultipartUpload,
+    chunks_of,
+    close,
+    in_daemon,
+    unreadable,
+    write_all,
+)
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
@@ -136,7 +142,7 @@ class ComplianceClient:
 
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is."""
-        document = Document(file, file_name)
+        document = MultipartUpload(file, file_name)
         try:
             return self.run(endpoints.submit_file(document))
         finally:
@@ -144,7 +150,7 @@ class ComplianceClient:
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Ask for any number of jobs; one that the service does not know is absent in the result."""
-        return self.run_flow(flows.get_statuses(uuids, self._shared.batch))
+        return self.run_flow(endpoints.get_statuses(uuids, self._shared.batch))
 
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
@@ -168,7 +174,7 @@ class ComplianceClient:
         with self._open(call) as (value, _):
             return value
 
-    def run_flow(self, flow: flows.Flow[T]) -> T:
+    def run_flow(self, flow: endpoints.Flow[T]) -> T:
         """Carry out an operation of several calls."""
         step: Callable[[Any], Call[Any]] = flow.send
         result: Any = None

@@ -69,9 +69,9 @@ class ComplianceHook(BaseHook):
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
         """Give the extra fields of the connection form; newer Airflow reads them from the metadata."""
-        from airflow_provider.hooks.form import widgets
+        from airflow_provider.hooks.connection import form_widgets
 
-        return widgets()
+        return form_widgets()
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:

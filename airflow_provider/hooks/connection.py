@@ -101,3 +101,27 @@ def _true_false_or_path(value: Any) -> bool | str:
         "0": False,
     }
     return words.get(str(value).strip().lower(), str(value))
+
+
+def form_widgets() -> dict[str, Any]:
+    """Make a widget of each entry of the one table of fields."""
+    from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
+    from flask_babel import lazy_gettext
+    from wtforms import BooleanField, IntegerField, PasswordField, StringField
+    from wtforms.validators import Optional
+
+    def widget(field: dict[str, Any]) -> Any:
+        schema = field["schema"]
+        label, text = lazy_gettext(field["label"]), field["description"]
+        match schema["type"][0], schema.get("format"):
+            case "boolean", _:
+                return BooleanField(label, description=text)
+            case "integer", _:
+                return IntegerField(
+                    label, description=text, widget=BS3TextFieldWidget(), validators=[Optional()]
+                )
+            case _, "password":
+                return PasswordField(label, description=text, widget=BS3PasswordFieldWidget())
+        return StringField(label, description=text, widget=BS3TextFieldWidget())
+
+    return {name: widget(field) for name, field in CONNECTION_FIELDS.items()}

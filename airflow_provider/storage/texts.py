@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import logging
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
 from airflow_provider.storage.errors import said_by, storage_errors
 from airflow_provider.storage.files import BLOCK, AtomicFile, create, put
 from airflow_provider.storage.locations import Location
@@ -26,6 +26,9 @@ BATCH = BLOCK // 2  # bytes of a larger one that go to the store's thread at a t
 MAX_REFETCHES = 2  # so often a text that broke off is fetched again
 PAUSE = 0.5  # seconds before that
 _GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
+EMPTY_GZIP = 20  # bytes of a gzip file with nothing in it
+
+Overwrite = Literal["replace", "skip", "fail"]
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,57 @@ async def store_text(
             log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
         await asyncio.sleep(PAUSE * 2**attempt)
         attempt += 1
+
+
+async def store_texts(
+    client: AsyncComplianceClient,
+    targets: Mapping[str, Location],
+    *,
+    overwrite: Overwrite,
+    compress: bool,
+    concurrency: int,
+    log: Any,
+) -> dict[str, Written]:
+    """Write the texts of completed jobs, so many at a time; an object that is left as it is has no hash.
+
+    :param targets: where each text goes, by uuid
+    :param overwrite: what to do where there is an object already
+    :param log: the task's log
+    """
+    there = {} if overwrite == "replace" else await _existing(targets, concurrency)
+    if there and overwrite == "fail":
+        first = targets[next(iter(there))]
+        more = f", and {len(there) - 1} more," if len(there) > 1 else ""
+        raise ComplianceStorageDeniedError(
+            f"'{first}'{more} exists already, so nothing was written. Remove it, or choose "
+            "overwrite='replace' or 'skip'."
+        )
+
+    async def store(uuid: str) -> Written:
+        target = targets[uuid]
+        written = await store_text(client, uuid, target, compress=compress)
+        if written.bytes <= (EMPTY_GZIP if compress else 0):
+            log.warning("Job %s is completed, but its text is empty: '%s' is too.", uuid, target)
+        else:
+            log.debug("The text of job %s is at '%s': %s bytes.", uuid, target, written.bytes)
+        return written
+
+    results = await for_each(store, [uuid for uuid in targets if uuid not in there], concurrency)
+    for uuid, size in there.items():
+        log.info("'%s' is there already, with %s bytes: not written.", targets[uuid], size)
+        results[uuid] = Written(size, None)
+    return results
+
+
+async def _existing(targets: Mapping[str, Location], concurrency: int) -> dict[str, int]:
+    """Find the objects that are there already, with their sizes."""
+
+    async def look(uuid: str) -> int | None:
+        return await in_thread(targets[uuid].size)
+
+    next(iter(targets.values())).fs.invalidate_cache()  # others may have written meanwhile
+    found = await for_each(look, list(targets), concurrency)
+    return {uuid: size for uuid, size in found.items() if size is not None}
 
 
 async def store_bytes(data: bytes, location: Location) -> Written:

@@ -216,7 +216,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
     async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
-        from airflow_provider.storage.bulk import store_texts
+        from airflow_provider.storage.texts import store_texts
 
         async with await hook.get_async_conn() as client:
             return await store_texts(

@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Exchange, ThrottlePause
-from airflow_provider.client.http.text import TextStream
+from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import TokenCache
@@ -80,7 +79,7 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
         content = json.dumps(value).encode("utf-8", "surrogatepass")
         return HttpResponse(200, {"content-length": "1"}, content, "https://api.example.com/x")
 
-    flow = flows.get_statuses(["a", "b"], flows.BatchLimit(100))
+    flow = endpoints.get_statuses(["a", "b"], endpoints.BatchLimit(100))
     try:
         call = next(flow)
         call = flow.send(call.parse(response(body)))

@@ -12,7 +12,9 @@ from airflow_provider.exceptions import (
     ComplianceServerError,
 )
 
-AS_IT_IS = {name: getattr(troubles, name) for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "OUTAGE_RETRY_SECONDS")}
+AS_IT_IS = {
+    name: getattr(troubles, name) for name in ("FIRST_PAUSE", "LONGEST_PAUSE", "OUTAGE_RETRY_SECONDS")
+}
 FAULT = ComplianceServerError("The service has a fault.", status=500)
 
 
