@@ -22,8 +22,8 @@ CANCEL_GRACE_SECONDS = (
     20.0  # seconds for cancelled work to tidy up; Airflow kills a task some time after it asked it to end
 )
 
-WAKE_UP = 1.0  # seconds
-LEFT_BEHIND = 2.0  # seconds that the end of an event loop waits for threads that may hang
+WAKE_UP_SECONDS = 1.0  # seconds
+SHUTDOWN_SECONDS = 2.0  # seconds that the end of an event loop waits for threads that may hang
 
 
 class EventLoop:
@@ -56,7 +56,7 @@ class EventLoop:
             thread.start()
             while not result.done():
                 # Not for ever: a signal that reaches another thread is handled when this one wakes up.
-                wait([result], timeout=WAKE_UP)
+                wait([result], timeout=WAKE_UP_SECONDS)
             return result.result()
         except CancelledError:
             raise ComplianceInterruptedError("The task was ended before its work was done.") from None
@@ -84,7 +84,7 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(_Threads(self._threads, "compliance"))
+                self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
                 value = runner.run(main())
         except asyncio.CancelledError:
             self._over.set()
@@ -99,7 +99,7 @@ class EventLoop:
             self._loop = self._work = None
 
 
-class _Threads(ThreadPoolExecutor):
+class _DaemonThreadPool(ThreadPoolExecutor):
     """Threads that can be left behind when one hangs, as in a read of a file that never comes.
 
     Those of the standard library hold up the end of the event loop, and then that of the process. asyncio
@@ -144,7 +144,7 @@ class _Threads(ThreadPoolExecutor):
         """End the threads; one that hangs is left behind."""
         for _ in self._started:
             self._calls.put(None)
-        until = time.monotonic() + LEFT_BEHIND
+        until = time.monotonic() + SHUTDOWN_SECONDS
         for thread in self._started if wait else ():
             thread.join(max(0.0, until - time.monotonic()))
 

@@ -31,14 +31,14 @@ class Origin:
     name: str
 
     @classmethod
-    def of(cls, job: ContentJob, host: str) -> Origin:
+    def from_job(cls, job: ContentJob, host: str) -> Origin:
         """Tell where a job's document came from; of a file, the service knows the name alone."""
         if job.source_url:
-            return cls.at(job.source_url)
+            return cls.from_uri(job.source_url)
         return cls(f"compliance://{host}", f"/{quote(job.file_name or job.uuid)}")
 
     @classmethod
-    def at(cls, source: str) -> Origin:
+    def from_uri(cls, source: str) -> Origin:
         """Tell a web page or a file by its address, without the Airflow connection or a login in it."""
         scheme, separator, rest = _encoded(source).partition("://")
         if not separator:

@@ -49,7 +49,7 @@ def as_ids(given: Any, what: str) -> list[str]:
     return as_str_list([str(each) if type(each) is int else each for each in as_list(given, what)], what)
 
 
-def id_of(given: Any, what: str) -> str:
+def as_id(given: Any, what: str) -> str:
     """Return the one id that was given, as a text."""
     found = as_ids(given, what)
     if len(found) != 1:

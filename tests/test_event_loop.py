@@ -167,7 +167,7 @@ def test_the_first_error_cancels_the_others_and_comes_out_alone() -> None:
 def test_a_thread_that_hangs_holds_up_neither_the_loop_nor_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_loop, "LEFT_BEHIND", 0.1)
+    monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.1)
     release, threads = threading.Event(), []
 
     def hang() -> None:

@@ -14,17 +14,17 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Answer, Exchange
+from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.network import ca_file, failure, proxy_for, tls_context
 from airflow_provider.client.http.uploads import (
-    CHUNK,
+    CHUNK_BYTES,
     CLOSE_SECONDS,
     FileSource,
     MultipartUpload,
-    chunks_of,
-    in_daemon,
-    unreadable,
+    iter_chunks,
+    read_timeout_error,
+    run_in_daemon_thread,
     write_all,
 )
 from airflow_provider.client.models import Assessment, ContentJob
@@ -51,7 +51,7 @@ _NOT_CONNECTED = (
     aiohttp.ConnectionTimeoutError,
 )
 _TIMED_OUT = (TimeoutError,)
-LONGEST_HEADER = 65536  # bytes, as with requests
+MAX_HEADER_BYTES = 65536  # bytes, as with requests
 _FAILED = (aiohttp.ClientError, OSError, TimeoutError)
 
 
@@ -146,14 +146,14 @@ class AsyncComplianceClient:
 
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document, streamed from where it is; it is read in a thread."""
-        seconds = self.settings.answer_seconds
-        opening = in_daemon(MultipartUpload, file, file_name)
+        seconds = self.settings.response_timeout
+        opening = run_in_daemon_thread(MultipartUpload, file, file_name)
         document = await _in_time(opening, seconds)
         try:
             return await self.run(endpoints.submit_file(document))
         finally:
             # One that hangs in a read is closed whenever that ends.
-            closing = asyncio.wrap_future(in_daemon(document.close))
+            closing = asyncio.wrap_future(run_in_daemon_thread(document.close))
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
@@ -204,10 +204,10 @@ class AsyncComplianceClient:
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=CHUNK,
+            read_bufsize=CHUNK_BYTES,
             auto_decompress=False,
-            max_line_size=LONGEST_HEADER,
-            max_field_size=LONGEST_HEADER,
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
             trace_configs=[_watching()],
         )
         self._session._retry_connection = False  # noqa: SLF001 - it repeats behind the back of Exchange
@@ -226,8 +226,8 @@ class AsyncComplianceClient:
             token = await self._token(exchange.refused_token) if call.authorized else None
             async with AsyncExitStack() as stack:
                 outcome, pieces = await self._send(exchange.next_request(token), call, stack)
-                match exchange.judge(outcome):
-                    case Answer(value):
+                match exchange.evaluate(outcome):
+                    case Done(value):
                         self._shared.has_worked |= call.authorized
                         yield value, _whole(pieces, exchange)
                         return
@@ -240,10 +240,10 @@ class AsyncComplianceClient:
                 return acquired
             if acquired.is_leader:
                 with provider.refreshing(acquired):
-                    return await self.run_flow(provider.cache.renewal())
+                    return await self.run_flow(provider.cache.renew())
             try:
                 if token := await asyncio.wait_for(
-                    asyncio.wrap_future(acquired.future), self._shared.patience
+                    asyncio.wrap_future(acquired.future), self._shared.refresh_timeout
                 ):
                     return token
             except TimeoutError:
@@ -257,7 +257,7 @@ class AsyncComplianceClient:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
-        body, seconds = request.body, self.settings.answer_seconds
+        body, seconds = request.body, self.settings.response_timeout
         url = URL(request.url, encoded=True)
         proxy = self._proxy_for(str(url.origin()))
         watch = _Watch(self.settings.timeout, seconds)
@@ -285,7 +285,7 @@ class AsyncComplianceClient:
                 pieces = _pieces(response, decoder, seconds)
             elif call.method != "HEAD":
                 async with asyncio.timeout(seconds):
-                    async for data in response.content.iter_chunked(CHUNK):
+                    async for data in response.content.iter_chunked(CHUNK_BYTES):
                         for piece in decoder.feed(data):
                             content += piece
                 decoder.finish()
@@ -301,12 +301,12 @@ class _Watch:
     """Ends a request that comes to a standstill; aiohttp has no limit for a body that nobody takes.
 
     :param timeout: seconds for a piece of the body to be taken
-    :param answer_seconds: seconds for a connection to be made, for a piece to be read, and for the answer
+    :param response_timeout: seconds for a connection to be made, for a piece to be read, and for the answer
     """
 
-    def __init__(self, timeout: float, answer_seconds: float) -> None:
+    def __init__(self, timeout: float, response_timeout: float) -> None:
         self.limit = asyncio.timeout(None)
-        self.timeout, self.answer_seconds = timeout, answer_seconds
+        self.timeout, self.response_timeout = timeout, response_timeout
         self.is_sent = False
 
     def allow(self, seconds: float | None) -> None:
@@ -319,11 +319,11 @@ def _watching() -> aiohttp.TraceConfig:
     """Start the clock of a request: not before it has a place among the connections."""
 
     async def connecting(_: Any, context: Any, __: Any) -> None:
-        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+        context.trace_request_ctx.allow(context.trace_request_ctx.response_timeout)
 
     async def sending(_: Any, context: Any, __: Any) -> None:
         context.trace_request_ctx.is_sent = True
-        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+        context.trace_request_ctx.allow(context.trace_request_ctx.response_timeout)
 
     trace = aiohttp.TraceConfig()
     trace.on_connection_create_start.append(connecting)
@@ -332,26 +332,28 @@ def _watching() -> aiohttp.TraceConfig:
 
 
 def _is_small(body: bytes | Body) -> TypeGuard[bytes]:
-    return isinstance(body, bytes) and len(body) <= CHUNK
+    return isinstance(body, bytes) and len(body) <= CHUNK_BYTES
 
 
 async def _upload(body: bytes | Body, watch: _Watch) -> AsyncIterator[bytes]:
     """Read a body in threads; each piece has to be read, and to be taken, in time."""
-    chunks = chunks_of(body)
+    chunks = iter_chunks(body)
     while True:
         watch.allow(None)
-        if (piece := await _in_time(in_daemon(next, chunks, None), watch.answer_seconds)) is None:
+        if (
+            piece := await _in_time(run_in_daemon_thread(next, chunks, None), watch.response_timeout)
+        ) is None:
             break
         watch.allow(watch.timeout)
         yield piece
-    watch.allow(watch.answer_seconds)
+    watch.allow(watch.response_timeout)
 
 
 async def _in_time(future: Future[T], seconds: float) -> T:
     waiting = asyncio.wrap_future(future)
     await asyncio.wait([waiting], timeout=seconds)
     if not waiting.done():
-        raise unreadable(seconds)
+        raise read_timeout_error(seconds)
     return waiting.result()
 
 
@@ -368,7 +370,7 @@ async def _pieces(
     while True:
         data = bytearray()
         async with asyncio.timeout(seconds):
-            while len(data) < CHUNK and (more := await response.content.read(CHUNK - len(data))):
+            while len(data) < CHUNK_BYTES and (more := await response.content.read(CHUNK_BYTES - len(data))):
                 data += more
         if not data:
             break

@@ -51,9 +51,9 @@ _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 # Bytes of good answers at most, unpacked; a single record has the default of `Call`.
-PER_JOB, BATCH_AT_LEAST = 4 * 1024, 1024**2
-LISTS = 64 * 1024**2
-TEXT = 256 * 1024**2
+BYTES_PER_JOB, MIN_BATCH_BYTES = 4 * 1024, 1024**2
+LIST_BYTES = 64 * 1024**2
+TEXT_BYTES = 256 * 1024**2
 
 
 def submit_file(file: Body) -> Call[ContentJob]:
@@ -101,7 +101,7 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
         json={"uuids": asked},
         parse=jobs,
         idempotent=True,
-        limit=max(BATCH_AT_LEAST, PER_JOB * len(asked)),
+        limit=max(MIN_BATCH_BYTES, BYTES_PER_JOB * len(asked)),
     )
 
 
@@ -167,16 +167,16 @@ def get_content(uuid: str) -> Call[str]:
     """Get the extracted text, in memory: up to 256 MB; stream or download a larger one."""
 
     def text(response: HttpResponse) -> str:
-        stream = TextStream.of(response)
+        stream = TextStream.from_response(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT)
+    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT_BYTES)
 
 
 def stream_content(uuid: str) -> Call[TextStream]:
     """Get the extracted text piece by piece."""
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=TextStream.of, idempotent=True, stream=True, limit=None)
+    return Call("GET", path, parse=TextStream.from_response, idempotent=True, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
@@ -199,7 +199,7 @@ def list_frameworks() -> Call[list[Framework]]:
     def frameworks(response: HttpResponse) -> list[Framework]:
         return read_models(response, Framework)
 
-    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LISTS)
+    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LIST_BYTES)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
@@ -209,7 +209,7 @@ def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
         return read_models(response, Criterion)
 
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, parse=criteria, idempotent=True, limit=LISTS)
+    return Call("GET", path, parse=criteria, idempotent=True, limit=LIST_BYTES)
 
 
 def submit_feedback(
@@ -277,7 +277,7 @@ def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[A
     """Get the results of an assessment, as JSON."""
     path = _assessment_path(paths.assessment_results, assessment_id)
     hint = _wrong_path("assessment_results", assessment_id)
-    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LISTS)
+    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LIST_BYTES)
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
@@ -328,7 +328,7 @@ def request(
         parse=lambda response: response,
         ok_statuses=frozenset(range(300, 400)),
         allow_html=True,
-        limit=LISTS,
+        limit=LIST_BYTES,
         idempotent=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
         if idempotent is None
         else idempotent,

@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 from airflow_provider import __version__
-from airflow_provider.client.http.bodies import ACCEPTED
+from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.messages import mask
 from airflow_provider.client.responses import (
     body_excerpt,
@@ -24,7 +24,7 @@ from airflow_provider.client.responses import (
 )
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, plain
+from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConnectionError,
@@ -41,13 +41,13 @@ from airflow_provider.exceptions import (
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-LONGEST_BACKOFF = 30.0
-LONGEST_PAUSE = 3600.0  # seconds; a longer Retry-After is asked about again after that
+MAX_BACKOFF_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 3600.0  # seconds; a longer Retry-After is asked about again after that
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
+class Done(Generic[T]):
     """The call is done."""
 
     value: T
@@ -120,7 +120,7 @@ class Exchange(Generic[T]):
             "Accept": "application/json, text/plain;q=0.9",
             "User-Agent": USER_AGENT,
             **call.headers,
-            "Accept-Encoding": ACCEPTED,
+            "Accept-Encoding": ACCEPT_ENCODING,
         }
         body = call.body
         if call.json is not None:
@@ -128,7 +128,7 @@ class Exchange(Generic[T]):
             body = json.dumps(call.json).encode()
         elif call.form is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = urlencode({name: plain(value) for name, value in call.form.items()}).encode()
+            body = urlencode({name: reveal(value) for name, value in call.form.items()}).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
         if body is not None:
@@ -144,7 +144,7 @@ class Exchange(Generic[T]):
         """Where the call goes."""
         return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
 
-    def judge(self, outcome: HttpResponse | Failure) -> Answer[T] | Retry:
+    def evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
         """Say what came of the last request: its value, once more, or an error."""
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
@@ -163,7 +163,7 @@ class Exchange(Generic[T]):
                 return self._after_server_error(response)
             case 404 if self.call.method == "DELETE" and self._broke:
                 # The attempt that broke had arrived after all.
-                return Answer(self.call.parse(outcome))
+                return Done(self.call.parse(outcome))
             case _ if status < 400:
                 return self._after_odd_answer(self._redirected(response))
         error = self.call.map_error(response) or self._refused(response)
@@ -187,18 +187,18 @@ class Exchange(Generic[T]):
         setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
         return f"{setting} of {self.settings.name}"
 
-    def _after_success(self, response: HttpResponse) -> Answer[T] | Retry:
+    def _after_success(self, response: HttpResponse) -> Done[T] | Retry:
         try:
-            if response.is_page and response.status < 300 and not self.call.allow_html:
+            if response.is_html and response.status < 300 and not self.call.allow_html:
                 raise ComplianceProtocolError(
                     f"An HTML page came from {response.url}: that is a proxy or a login page, not the "
                     f"service. Check {self._address}."
                 )
-            return Answer(self.call.parse(response))
+            return Done(self.call.parse(response))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
-            return self._after_odd_answer(error, may_be_cut=not response.has_marked_end)
+            return self._after_odd_answer(error, may_be_cut=not response.is_delimited)
 
     def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> Retry:
         """Go on after what the service would not say: a page, a redirect, a body that makes no sense."""
@@ -249,7 +249,7 @@ class Exchange(Generic[T]):
         )
         self._plan(wait)
         # For all, also where this call gives up: the next one must not ask before its time.
-        self.pause.extend(min(self._not_before, self.clock() + LONGEST_PAUSE))
+        self.pause.extend(min(self._not_before, self.clock() + MAX_PAUSE_SECONDS))
         return self._again(f"throttled ({response.status})", error)
 
     def _after_server_error(self, response: HttpResponse) -> Retry:
@@ -268,7 +268,7 @@ class Exchange(Generic[T]):
 
     def _plan(self, wait: float | None) -> None:
         """Set when the next request may be sent: after what the service asks for, or our own back-off."""
-        back_off = min(LONGEST_BACKOFF, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
+        back_off = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
             0.5 + self.jitter() / 2
         )
         self._not_before = self.clock() + (back_off if wait is None else wait)
@@ -322,9 +322,9 @@ class Exchange(Generic[T]):
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
         """Blank out our own secrets, which a gateway's error page may repeat."""
-        secrets = [*self.settings.secrets, *map(plain, [(self.call.form or {}).get("refresh_token", "")])]
+        secrets = [*self.settings.secrets, *map(reveal, [(self.call.form or {}).get("refresh_token", "")])]
         if self._token:
-            secrets.append(plain(self._token.secret))
+            secrets.append(reveal(self._token.secret))
         text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)
         headers = {name: mask(value, secrets) for name, value in response.headers.items()}
         return replace(response, headers=headers, body=text.encode("utf-8", "surrogateescape"))

@@ -67,7 +67,7 @@ class WireModel(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _odd_is_absent(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _ignore_invalid(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         try:
             return handler(value)
         except ValidationError:
@@ -86,8 +86,8 @@ def _check_id(value: str) -> str:
 
 
 Id = Annotated[str, AfterValidator(_check_id)]
-Moment = Annotated[datetime, AfterValidator(_in_utc)]  # without a zone it is UTC
-Words = Annotated[str, AfterValidator(one_line)]  # goes into logs
+UtcDatetime = Annotated[datetime, AfterValidator(_in_utc)]  # without a zone it is UTC
+SingleLine = Annotated[str, AfterValidator(one_line)]  # goes into logs
 
 
 class ContentJob(WireModel):
@@ -98,10 +98,10 @@ class ContentJob(WireModel):
     source_url: str | None = None
     file_name: str | None = None
     status: JobStatus = JobStatus.RUNNING
-    error: Words | None = None
-    created_at: Moment | None = None
-    completed_at: Moment | None = None
-    fetched_at: Moment | None = None
+    error: SingleLine | None = None
+    created_at: UtcDatetime | None = None
+    completed_at: UtcDatetime | None = None
+    fetched_at: UtcDatetime | None = None
 
 
 class Criterion(WireModel):
@@ -132,7 +132,7 @@ class Assessment(WireModel):
 
     id: Id = ""
     status: JobStatus = JobStatus.RUNNING
-    error: Words | None = None
+    error: SingleLine | None = None
     raw: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 

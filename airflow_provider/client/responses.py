@@ -16,7 +16,7 @@ from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 Model = TypeVar("Model", bound=WireModel)
-BODY_SHOWN = 500
+BODY_EXCERPT_CHARS = 500
 
 
 def read_nothing(response: HttpResponse) -> None:
@@ -162,7 +162,7 @@ def reason_phrase(status: int) -> str:
 
 def body_excerpt(response: HttpResponse) -> str:
     """Return the beginning of a body, as text on one line."""
-    return one_line(response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN])
+    return one_line(response.body[: BODY_EXCERPT_CHARS * 4].decode(errors="replace")[:BODY_EXCERPT_CHARS])
 
 
 def error_message(response: HttpResponse) -> str:
@@ -174,5 +174,5 @@ def error_message(response: HttpResponse) -> str:
     if isinstance(record, dict):
         for key in ("message", "error_description", "detail", "error", "title"):
             if isinstance(words := record.get(key), str) and words.strip():
-                return f", {words.strip()[:BODY_SHOWN]!r}"
+                return f", {words.strip()[:BODY_EXCERPT_CHARS]!r}"
     return ""

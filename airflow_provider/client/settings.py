@@ -12,8 +12,8 @@ from pydantic import SecretStr
 
 from airflow_provider.exceptions import ComplianceConfigError
 
-LONGEST_TIMEOUT = 86_400  # seconds
-ANSWER_TIMEOUTS = 3  # timeouts in which the head of an answer must be there, and again its body
+MAX_TIMEOUT_SECONDS = 86_400  # seconds
+RESPONSE_TIMEOUTS = 3  # timeouts in which the head of an answer must be there, and again its body
 
 # How the Airflow connection calls a setting, where the names differ.
 _LABELS = {"base_url": "host (the base URL)", "username": "login"}
@@ -44,7 +44,7 @@ class Endpoints:
                 )
 
     @classmethod
-    def of(cls, paths: Any) -> Endpoints:
+    def parse(cls, paths: Any) -> Endpoints:
         """Take replaced paths from the parsed `endpoints` extra."""
         known = [entry.name for entry in fields(cls)]
         if not isinstance(paths, dict):
@@ -121,8 +121,8 @@ class Settings:
             raise self._wrong("console_url", "must be a web address such as https://example.com/jobs/{uuid}")
         if console and (not console.isprintable() or " " in console):
             raise self._wrong("console_url", "has blanks or control characters in it")
-        if not 0 < self.timeout <= LONGEST_TIMEOUT:
-            raise self._wrong("timeout", f"must be more than 0 and at most {LONGEST_TIMEOUT} seconds")
+        if not 0 < self.timeout <= MAX_TIMEOUT_SECONDS:
+            raise self._wrong("timeout", f"must be more than 0 and at most {MAX_TIMEOUT_SECONDS} seconds")
         if self.max_retries < 0:
             raise self._wrong("max_retries", "must be 0 or more")
         for setting in ("retry_seconds", "backoff"):
@@ -132,9 +132,9 @@ class Settings:
             raise self._wrong("batch_size", "must be 1 or more")
 
     @property
-    def answer_seconds(self) -> float:
+    def response_timeout(self) -> float:
         """How long the head of an answer may take, and again its body; of a stream, each piece."""
-        return self.timeout * ANSWER_TIMEOUTS
+        return self.timeout * RESPONSE_TIMEOUTS
 
     @property
     def secrets(self) -> tuple[str, ...]:

@@ -48,7 +48,7 @@ class TokenProvider:
         with self._lock:
             if self._pending:
                 return replace(self._pending, is_leader=False)
-            if token := self.cache.usable(refused):
+            if token := self.cache.get_usable(refused):
                 return token
             self._pending = PendingRefresh(Future(), is_leader=True)
             # A running future can't be cancelled by one of those who wait for it.
@@ -61,18 +61,18 @@ class TokenProvider:
         try:
             yield
         except ComplianceError as error:
-            self._land(pending, copy.copy(error))
+            self._resolve(pending, copy.copy(error))
             raise
         except BaseException:
             self.abandon(pending)
             raise
-        self._land(pending, self.cache.latest)
+        self._resolve(pending, self.cache.latest)
 
     def abandon(self, pending: PendingRefresh) -> None:
         """End a renewal without a result, so that one of those who wait leads the next."""
-        self._land(pending, None)
+        self._resolve(pending, None)
 
-    def _land(self, pending: PendingRefresh, result: AccessToken | ComplianceError | None) -> None:
+    def _resolve(self, pending: PendingRefresh, result: AccessToken | ComplianceError | None) -> None:
         with self._lock:
             if self._pending and self._pending.future is pending.future:
                 self._pending = None
@@ -91,7 +91,9 @@ class SharedState:
         self.settings = settings
         self.tokens = TokenProvider(TokenCache(settings))
         # Longer than any renewal takes: after that its leader is taken for dead.
-        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
+        self.refresh_timeout = 2 * (
+            settings.retry_seconds + 2 * settings.timeout + 2 * settings.response_timeout
+        )
         self.batch = BatchLimit(settings.batch_size)
         self._service_pause, self._token_pause = ThrottlePause(), ThrottlePause()
         # An authorized call has been answered well in this process: what fails now may pass.

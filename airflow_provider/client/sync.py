@@ -14,18 +14,18 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Answer, Exchange
+from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.network import ca_file, failure, proxy_for
 from airflow_provider.client.http.transport import TimedAdapter, allow
 from airflow_provider.client.http.uploads import (
-    CHUNK,
+    CHUNK_BYTES,
     FileSource,
     MultipartUpload,
-    chunks_of,
     close,
-    in_daemon,
-    unreadable,
+    iter_chunks,
+    read_timeout_error,
+    run_in_daemon_thread,
     write_all,
 )
 from airflow_provider.client.models import Assessment, ContentJob
@@ -207,8 +207,8 @@ class ComplianceClient:
             token = self._token(exchange.refused_token) if call.authorized else None
             with ExitStack() as stack:
                 outcome, pieces = self._send(exchange.next_request(token), call, stack)
-                match exchange.judge(outcome):
-                    case Answer(value):
+                match exchange.evaluate(outcome):
+                    case Done(value):
                         self._shared.has_worked |= call.authorized
                         yield value, _whole(pieces, exchange)
                         return
@@ -221,11 +221,11 @@ class ComplianceClient:
                 return acquired
             if acquired.is_leader:
                 with provider.refreshing(acquired):
-                    return self.run_flow(provider.cache.renewal())
+                    return self.run_flow(provider.cache.renew())
             # A leader on this very thread, in an event loop, can't go on while we block it.
-            patience = 0 if acquired.thread == threading.get_ident() else self._shared.patience
+            refresh_timeout = 0 if acquired.thread == threading.get_ident() else self._shared.refresh_timeout
             try:
-                if token := acquired.future.result(patience):
+                if token := acquired.future.result(refresh_timeout):
                     return token
             except TimeoutError:
                 provider.abandon(acquired)
@@ -234,7 +234,7 @@ class ComplianceClient:
         self, request: HttpRequest, call: Call[Any], stack: ExitStack
     ) -> tuple[HttpResponse | Failure, Iterator[bytes]]:
         """Send one request; give what came of it and, where it is streamed, the body to be read."""
-        body, proxy, seconds = request.body, proxy_for(request.url), self.settings.answer_seconds
+        body, proxy, seconds = request.body, proxy_for(request.url), self.settings.response_timeout
         try:
             response = self._session.request(
                 request.method,
@@ -295,16 +295,16 @@ class _Stream:
         return len(self._body) if isinstance(self._body, bytes) else self._body.length
 
     def __iter__(self) -> Iterator[bytes]:
-        chunks = chunks_of(self._body)
+        chunks = iter_chunks(self._body)
         try:
-            while (piece := in_daemon(next, chunks, None).result(self._seconds)) is not None:
+            while (piece := run_in_daemon_thread(next, chunks, None).result(self._seconds)) is not None:
                 yield piece
         except TimeoutError:
-            raise unreadable(self._seconds) from None
+            raise read_timeout_error(self._seconds) from None
 
 
 def _is_small(body: bytes | Body) -> TypeGuard[bytes]:
-    return isinstance(body, bytes) and len(body) <= CHUNK
+    return isinstance(body, bytes) and len(body) <= CHUNK_BYTES
 
 
 def _pieces(
@@ -312,7 +312,7 @@ def _pieces(
 ) -> Iterator[bytes]:
     """Read a body, within that time or with that time for each piece."""
     allow(response, seconds)
-    while data := response.raw.read(CHUNK, decode_content=False):
+    while data := response.raw.read(CHUNK_BYTES, decode_content=False):
         yield from decoder.feed(data)
         if for_each:
             allow(response, seconds)

@@ -23,9 +23,9 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
 )
 
-RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
-DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
-ANSWER_LIMIT = 1024**2  # bytes
+RENEW_BEFORE_SECONDS = 30.0  # seconds before a token's end; a fifth of its life where that is less
+DEFAULT_LIFETIME_SECONDS = 60.0  # seconds, where the identity provider does not say
+TOKEN_RESPONSE_BYTES = 1024**2  # bytes
 # The codes of RFC 6749; anything may answer with a field of that name, such as "Not Found".
 OAUTH_ERRORS = frozenset(
     {
@@ -38,7 +38,7 @@ OAUTH_ERRORS = frozenset(
         "unsupported_grant_type",
     }
 )
-REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
+REJECTION_CACHE_SECONDS = 300.0  # seconds in which a refused password is not tried again: accounts get locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class TokenSet:
     refresh_until: float
 
 
-class TokenAnswer(WireModel):
+class TokenResponse(WireModel):
     """What the token endpoint answers; its names are in snake case on the wire."""
 
     access_token: SecretStr = SecretStr("")
@@ -87,7 +87,7 @@ class TokenCache:
         """The newest token, usable or not."""
         return self._tokens.access if self._tokens else None
 
-    def usable(self, refused: AccessToken | None = None) -> AccessToken | None:
+    def get_usable(self, refused: AccessToken | None = None) -> AccessToken | None:
         """Return the token to use now; None says that it has to be renewed.
 
         :param refused: the token that the service has just refused
@@ -101,7 +101,7 @@ class TokenCache:
             return None
         return tokens.access
 
-    def renewal(self) -> Generator[Call[TokenAnswer], TokenAnswer, AccessToken]:
+    def renew(self) -> Generator[Call[TokenResponse], TokenResponse, AccessToken]:
         """Renew with the refresh token, or log in with the password when that is gone or refused."""
         tokens, asked_at = self._tokens, self._clock()
         if tokens and tokens.refresh and asked_at < tokens.refresh_until:
@@ -117,14 +117,14 @@ class TokenCache:
             )
             return self._keep((yield grant), asked_at)
         except ComplianceAuthError as error:
-            self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
+            self._refusal = (copy.copy(error), self._clock() + REJECTION_CACHE_SECONDS)
             raise
 
     def _keep(
-        self, answer: TokenAnswer, asked_at: float, refresh_used: SecretStr | None = None
+        self, answer: TokenResponse, asked_at: float, refresh_used: SecretStr | None = None
     ) -> AccessToken:
-        life = DEFAULT_LIFE if answer.expires_in is None else max(answer.expires_in, 0.0)
-        access = AccessToken(answer.access_token, asked_at + life - min(RENEW_BEFORE, life / 5))
+        life = DEFAULT_LIFETIME_SECONDS if answer.expires_in is None else max(answer.expires_in, 0.0)
+        access = AccessToken(answer.access_token, asked_at + life - min(RENEW_BEFORE_SECONDS, life / 5))
         # Without a new refresh token the old one stays: not every identity provider rotates them.
         refresh = answer.refresh_token if answer.refresh_token.get_secret_value() else refresh_used
         # 0 says that a refresh token does not end by itself.
@@ -133,7 +133,7 @@ class TokenCache:
         self._refusal = None
         return access
 
-    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenAnswer]:
+    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenResponse]:
         settings = self._settings
         form |= {"client_id": settings.client_id, "client_secret": settings.client_secret}
         return Call(
@@ -144,12 +144,12 @@ class TokenCache:
             map_error=self._explain,
             idempotent=True,
             authorized=False,
-            limit=ANSWER_LIMIT,
+            limit=TOKEN_RESPONSE_BYTES,
         )
 
-    def _parse(self, response: HttpResponse) -> TokenAnswer:
+    def _parse(self, response: HttpResponse) -> TokenResponse:
         record = response.json()
-        answer = TokenAnswer.model_validate(
+        answer = TokenResponse.model_validate(
             record if isinstance(record, dict) else {}, by_name=True, by_alias=False
         )
         token = answer.access_token.get_secret_value()

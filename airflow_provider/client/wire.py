@@ -20,7 +20,7 @@ ERROR_BODY_BYTES = 64 * 1024  # bytes of an error answer that are read at most
 RECORD_BYTES = 8 * 1024**2  # bytes of a good answer with one record, unpacked
 
 
-def plain(value: str | SecretStr) -> str:
+def reveal(value: str | SecretStr) -> str:
     """Return a value as it has to be sent; only where it is sent, for tools show the locals of frames."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
@@ -62,12 +62,12 @@ class HttpResponse:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
-    def is_page(self) -> bool:
+    def is_html(self) -> bool:
         """Whether this is a page for people: the service has none."""
         return self.content_type in ("text/html", "application/xhtml+xml")
 
     @property
-    def has_marked_end(self) -> bool:
+    def is_delimited(self) -> bool:
         """Whether a cut-off body would have been noticed: without a length and chunks, its end is any end."""
         return (
             "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()

@@ -79,7 +79,7 @@ def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
 
 
 def _endpoints(value: Any) -> Endpoints:
-    return Endpoints.of(json.loads(value) if isinstance(value, str) else value)
+    return Endpoints.parse(json.loads(value) if isinstance(value, str) else value)
 
 
 def _true_or_false(value: Any) -> bool:

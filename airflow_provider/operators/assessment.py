@@ -14,7 +14,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceNotFound
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.errors import fail_without_retry
 from airflow_provider.operators.job import ComplianceJobOperator
-from airflow_provider.params import as_json, id_of
+from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger, path_of
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
@@ -113,7 +113,7 @@ class ComplianceGetAssessmentResultsOperator(BaseOperator):
     def execute(self, context: Context) -> Any:
         """Get the results."""
         apply_map_index_template(self, context)
-        identifier = id_of(self.assessment_id, "assessment id")
+        identifier = as_id(self.assessment_id, "assessment id")
         results = ComplianceHook(self.conn_id).get_assessment_results(identifier)
         # Half of a surrogate pair, which JSON can hold and UTF-8 can't, is written as an escape.
         data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
@@ -129,14 +129,14 @@ class ComplianceGetAssessmentResultsOperator(BaseOperator):
         return results
 
     def _write(self, identifier: str, data: bytes) -> str:
-        from airflow_provider.storage.files import put_now
+        from airflow_provider.storage.files import put_sync
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import safe
 
         location = Location.to_write(self.destination)
         if location.is_prefix:
             location = location / f"{safe(identifier)}.json"
-        put_now(location, data)
+        put_sync(location, data)
         self.log.info("Wrote the results of assessment %s to %s.", identifier, location)
         return location.uri
 
@@ -169,7 +169,7 @@ class ComplianceCancelAssessmentOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Cancel the assessment."""
         apply_map_index_template(self, context)
-        identifier = id_of(self.assessment_id, "assessment id")
+        identifier = as_id(self.assessment_id, "assessment id")
         try:
             ComplianceHook(self.conn_id).cancel_assessment(identifier)
             self.log.info("Assessment %s is cancelled.", identifier)

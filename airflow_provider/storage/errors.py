@@ -65,7 +65,7 @@ def _presentable(error: BaseException) -> BaseException:
     return stand_in or error
 
 
-def said_by(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return what a store's error says, in one line, without secrets."""
     return _shown(" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
 
@@ -75,7 +75,7 @@ def _shown(text: str) -> str:
 
 
 def _explained(error: Exception, location: Location, doing: Doing) -> ComplianceError:
-    said = said_by(error)
+    said = error_text(error)
     said = said if said.endswith(".") else f"{said}."
     problem = mask_secrets(f"'{location}' can't be {doing}: ") + said
     for cause in _causes(error):

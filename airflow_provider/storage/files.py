@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.errors import said_by, storage_errors
+from airflow_provider.storage.errors import error_text, storage_errors
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
 
-BLOCK = 5 << 20  # the least that S3 takes as a part of an upload; the default of s3fs is ten times that
+BLOCK_BYTES = 5 << 20  # the least that S3 takes as a part of an upload; the default of s3fs is ten times that
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
 _OPEN_FILES = Path("/proc/self/fd")
 ABANDONED_SECONDS = 24 * 3600.0  # age of an unfinished upload that nobody completes any more
@@ -61,10 +61,10 @@ async def put(location: Location, data: bytes) -> None:
             call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's names of coroutines
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
         else:
-            await in_thread(put_now, location, data)
+            await in_thread(put_sync, location, data)
 
 
-def put_now(location: Location, data: bytes) -> None:
+def put_sync(location: Location, data: bytes) -> None:
     """Write a whole small file, without an event loop."""
     with storage_errors(location):
         file = create(location)
@@ -152,12 +152,12 @@ class _Upload:
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path
-        self._file = fs.open(path, "wb", block_size=BLOCK)
+        self._file = fs.open(path, "wb", block_size=BLOCK_BYTES)
         self._size = 0
 
     def write(self, data: bytes | memoryview) -> None:
         """Add bytes."""
-        if self._size < BLOCK <= self._size + len(data):
+        if self._size < BLOCK_BYTES <= self._size + len(data):
             self._abort_abandoned()
         self._size += len(data)
         self._file.write(data)
@@ -189,7 +189,7 @@ class _Upload:
                     self._fs.abort_mpu(bucket, key, upload["UploadId"])
                     log.info("Aborted an upload of '%s' that was left unfinished at %s.", self._path, begun)
         except Exception as error:  # a service to the next bill, not to this task
-            log.debug("Unfinished uploads of '%s' can't be listed: %s", self._path, said_by(error))
+            log.debug("Unfinished uploads of '%s' can't be listed: %s", self._path, error_text(error))
 
 
 class _RenamedFile:

@@ -76,7 +76,7 @@ def name_in(source: str) -> str:
         return ""
 
 
-def fields_of(job: ContentJob) -> dict[str, str]:
+def job_fields(job: ContentJob) -> dict[str, str]:
     """Return what a job gives to a template of names."""
     uuid = safe(job.uuid)
     return {"uuid": uuid, **source_fields(source_name(job), otherwise=uuid)}

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
-from airflow_provider.storage.errors import said_by, storage_errors
-from airflow_provider.storage.files import BLOCK, AtomicFile, create, put
+from airflow_provider.storage.errors import error_text, storage_errors
+from airflow_provider.storage.files import BLOCK_BYTES, AtomicFile, create, put
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PUT_BYTES = 1 << 20  # bytes up to which a text is written at once
-BATCH = BLOCK // 2  # bytes of a larger one that go to the store's thread at a time
+BATCH_BYTES = BLOCK_BYTES // 2  # bytes of a larger one that go to the store's thread at a time
 MAX_REFETCHES = 2  # so often a text that broke off is fetched again
-PAUSE = 0.5  # seconds before that
+REFETCH_DELAY_SECONDS = 0.5  # seconds before that
 _GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
-EMPTY_GZIP = 20  # bytes of a gzip file with nothing in it
+EMPTY_GZIP_BYTES = 20  # bytes of a gzip file with nothing in it
 
 Overwrite = Literal["replace", "skip", "fail"]
 
@@ -58,7 +58,7 @@ async def store_text(
             if not (begun and error.transient) or attempt == MAX_REFETCHES:
                 raise
             log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
-        await asyncio.sleep(PAUSE * 2**attempt)
+        await asyncio.sleep(REFETCH_DELAY_SECONDS * 2**attempt)
         attempt += 1
 
 
@@ -89,7 +89,7 @@ async def store_texts(
     async def store(uuid: str) -> Written:
         target = targets[uuid]
         written = await store_text(client, uuid, target, compress=compress)
-        if written.bytes <= (EMPTY_GZIP if compress else 0):
+        if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
             log.warning("Job %s is completed, but its text is empty: '%s' is too.", uuid, target)
         else:
             log.debug("The text of job %s is at '%s': %s bytes.", uuid, target, written.bytes)
@@ -157,16 +157,16 @@ async def _batches(begin: bytearray, pieces: AsyncIterator[bytes]) -> AsyncItera
     A large call of the store or the hash gives Python's lock away once; many small ones would wait for it
     each time.
     """
-    buffers = memoryview(bytearray(BATCH)), memoryview(bytearray(BATCH))
+    buffers = memoryview(bytearray(BATCH_BYTES)), memoryview(bytearray(BATCH_BYTES))
     turn, filled = 0, 0
     async for piece in _after(begin, pieces):
         rest = memoryview(piece)
         while rest:
-            part = rest[: BATCH - filled]
+            part = rest[: BATCH_BYTES - filled]
             buffers[turn][filled : filled + len(part)] = part
             filled += len(part)
             rest = rest[len(part) :]
-            if filled == BATCH:
+            if filled == BATCH_BYTES:
                 yield buffers[turn]
                 turn, filled = 1 - turn, 0
     yield buffers[turn][:filled]
@@ -204,7 +204,7 @@ class _Sink:
             except Exception as error:
                 # The store is gone, most likely; the error that led here says more.
                 log.warning(
-                    "What was written of '%s' could not be removed: %s", self._location, said_by(error)
+                    "What was written of '%s' could not be removed: %s", self._location, error_text(error)
                 )
 
     def _write(self, data: bytes | memoryview) -> None:

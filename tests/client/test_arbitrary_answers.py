@@ -37,7 +37,7 @@ CALLS = [
     endpoints.get_assessment_results(Endpoints(), "7"),
     endpoints.cancel_assessment(Endpoints(), "7"),
     endpoints.request("GET", "/x"),
-    next(TokenCache(SETTINGS).renewal()),
+    next(TokenCache(SETTINGS).renew()),
 ]
 
 WORDS = """uuid id assessmentId status error createdAt criteria codeName message access_token refresh_token
@@ -66,7 +66,7 @@ def test_any_answer_is_a_result_or_a_documented_error(
 ) -> None:
     exchange: Exchange[Any] = Exchange(call, SETTINGS, ThrottlePause())
     try:
-        exchange.judge(HttpResponse(status, headers, body, "https://api.example.com/x"))
+        exchange.evaluate(HttpResponse(status, headers, body, "https://api.example.com/x"))
         exchange.delay()
     except ComplianceError as error:
         assert str(error)
@@ -100,7 +100,7 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
 def test_any_bytes_in_any_charset_become_utf8(pieces: list[bytes], charset: str) -> None:
     head = {"content-length": "1", "content-type": f"text/plain; charset={charset}"}
     try:
-        stream = TextStream.of(HttpResponse(200, head))
+        stream = TextStream.from_response(HttpResponse(200, head))
         text = b"".join([*(stream.feed(piece) for piece in pieces), stream.finish()])
     except ComplianceError as error:
         assert str(error)

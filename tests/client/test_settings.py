@@ -106,10 +106,10 @@ def test_the_token_url_may_have_a_query() -> None:
 )
 def test_wrong_endpoints_are_named(paths: Any, message: str) -> None:
     with pytest.raises(ComplianceConfigError, match=message):
-        Endpoints.of(paths)
+        Endpoints.parse(paths)
 
 
 def test_endpoints_can_be_replaced_one_by_one() -> None:
-    endpoints = Endpoints.of({"assessment_cancel": "/v9/{assessment_id}"})
+    endpoints = Endpoints.parse({"assessment_cancel": "/v9/{assessment_id}"})
     assert endpoints.assessment_cancel == "/v9/{assessment_id}"
     assert endpoints.assessment_submit == "/api/v1/assessments"

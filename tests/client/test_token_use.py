@@ -267,7 +267,7 @@ def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, servi
     service.on(FRAMEWORKS, Reply(json=[]))
     settings = settings_for(service.url)
     shared = get_shared_state(settings)
-    shared.patience = 0.1
+    shared.refresh_timeout = 0.1
     dead = shared.tokens.acquire(None)
     assert isinstance(dead, PendingRefresh)
     assert dead.is_leader

@@ -18,7 +18,7 @@ from tests.support.values import CONTENT, PDF, UUID, settings_for
 
 LARGE = PDF + b"x" * 20_000_000
 BUFFERED = 10_000_000  # more than the buffers of loopback hold: that much is sent long before it is read
-ACCEPTED = b'HTTP/1.1 202 Accepted\r\nContent-Length: 15\r\n\r\n{"uuid":"u-17"}'
+ACCEPT_ENCODING = b'HTTP/1.1 202 Accepted\r\nContent-Length: 15\r\n\r\n{"uuid":"u-17"}'
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
                 total = len(head) + 4 + int(length)
         if total is None or count < total - BUFFERED:
             over.wait(0.02)
-    connection.sendall(ACCEPTED)
+    connection.sendall(ACCEPT_ENCODING)
 
 
 def test_an_upload_that_nobody_reads_ends(connect: Any, service: Service) -> None:

@@ -13,8 +13,8 @@ from airflow_provider.exceptions import ComplianceProtocolError
 
 log = logging.getLogger(__name__)
 
-ACCEPTED = "gzip, deflate"  # what requests ask for, and what can be decoded here
-PIECE = 256 * 1024  # bytes of content at a time, however well they are packed
+ACCEPT_ENCODING = "gzip, deflate"  # what requests ask for, and what can be decoded here
+PIECE_BYTES = 256 * 1024  # bytes of content at a time, however well they are packed
 
 
 class BodyError(Exception):
@@ -73,14 +73,14 @@ class BodyDecoder:
                     raise BodyError(FailureKind.UNREADABLE, "rubbish after a packed body")
                 self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                piece = self._unpacker.decompress(data, PIECE)
+                piece = self._unpacker.decompress(data, PIECE_BYTES)
             except zlib.error:
                 raise BodyError(FailureKind.UNREADABLE, "a packed body that is broken") from None
             if piece:
                 yield piece
             data = self._unpacker.unused_data or self._unpacker.unconsumed_tail
             # A full piece says that there may be more of it, also without more bytes to unpack.
-            more = bool(data) or (len(piece) == PIECE and not self._unpacker.eof)
+            more = bool(data) or (len(piece) == PIECE_BYTES and not self._unpacker.eof)
 
 
 def _size(count: int) -> str:
@@ -102,9 +102,9 @@ class TextStream:
         self._is_utf8 = codecs.lookup(charset).name == "utf-8"
 
     @classmethod
-    def of(cls, response: HttpResponse) -> TextStream:
+    def from_response(cls, response: HttpResponse) -> TextStream:
         """Begin with the head of an answer; one that does not say where it ends is refused."""
-        if not response.has_marked_end:
+        if not response.is_delimited:
             raise ComplianceProtocolError(
                 f"The answer from {response.url} says neither its length nor that it is chunked, so a broken "
                 "text could not be told from a whole one. Check the proxies on the way to the service."

@@ -10,8 +10,8 @@ from urllib.parse import quote_plus
 
 _BREAKS = re.compile(r"[^\S ]+")  # all white space but the blank itself
 _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji, and harmless
-SHORTEST = 4  # characters; fewer would blank out half of any text
-SHORTEST_BASE64 = 8
+MIN_SECRET_CHARS = 4  # characters; fewer would blank out half of any text
+MIN_BASE64_CHARS = 8
 
 
 def one_line(text: str) -> str:
@@ -25,7 +25,7 @@ def one_line(text: str) -> str:
 def mask(text: str, secrets: Iterable[str]) -> str:
     """Blank out secrets, also where they were escaped for HTML, URLs, JSON or Python, or put into base64."""
     for secret in secrets:
-        if len(secret) >= SHORTEST:
+        if len(secret) >= MIN_SECRET_CHARS:
             forms = ["".join(map(_spellings, secret)), *_in_base64(secret)]
             text = re.sub("|".join(forms), "***", text)
     return text
@@ -64,5 +64,5 @@ def _in_base64(secret: str) -> Iterator[str]:
             encoded = base64.b64encode(bytes(before) + data).decode()
             # Letters at the ends also hold bits of what stands there.
             core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
-            if len(core) >= SHORTEST_BASE64:
+            if len(core) >= MIN_BASE64_CHARS:
                 yield re.sub(r"[+/]", lambda sign: {"+": r"[+\-]", "/": "[/_]"}[sign[0]], core)

@@ -58,14 +58,14 @@ def proxy_for(url: str) -> str | None:
     proxies = getproxies()
     name = parts.scheme if proxies.get(parts.scheme) else "all"
     proxy = proxies.get(name, "").strip()
-    if not proxy or _needs_no_proxy(parts, proxies.get("no", "")):
+    if not proxy or _bypasses_proxy(parts, proxies.get("no", "")):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
     _check_proxy(proxy, f"{name.upper()}_PROXY")
     return proxy
 
 
-def _needs_no_proxy(parts: SplitResult, no_proxy: str) -> bool:
+def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
     """Tell whether NO_PROXY names the host; the standard library knows names and ports, but no ranges."""
     host = parts.hostname or ""
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)

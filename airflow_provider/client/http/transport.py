@@ -15,7 +15,7 @@ import urllib3
 import urllib3.connection
 import urllib3.exceptions
 
-from airflow_provider.client.settings import ANSWER_TIMEOUTS
+from airflow_provider.client.settings import RESPONSE_TIMEOUTS
 
 
 class _TimedReader(io.RawIOBase):
@@ -25,7 +25,7 @@ class _TimedReader(io.RawIOBase):
         super().__init__()
         self._raw, self._sock = raw, sock
         self._timeout = sock.gettimeout() or math.inf
-        self.allow(self._timeout * ANSWER_TIMEOUTS)
+        self.allow(self._timeout * RESPONSE_TIMEOUTS)
 
     def allow(self, seconds: float) -> None:
         """Read that long from now on."""

@@ -23,7 +23,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError, C
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CHUNK = 256 * 1024
+CHUNK_BYTES = 256 * 1024
 CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -79,7 +79,7 @@ class MultipartUpload:
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
-            chunk = self._read(position, min(CHUNK, end - position))
+            chunk = self._read(position, min(CHUNK_BYTES, end - position))
             position += len(chunk)
             yield chunk
         yield self._tail
@@ -108,10 +108,10 @@ def _open(file: FileSource) -> tuple[Source, str, bool]:
     """Return the open file, its name, and whether it is ours to close."""
     shown = str(file)
     if (local := _local_path(file)) is not None:
-        with explained(shown):
+        with map_read_errors(shown):
             return Source(open_regular(local), shown), Path(local).name, True
     if isinstance(file, StoredFile):
-        with explained(shown):
+        with map_read_errors(shown):
             return Source(file.open("rb"), shown), file.name, True
     if not hasattr(file, "read"):
         raise ComplianceInputError(f"{file!r} is no file: pass a path, a storage URI or an open binary file.")
@@ -192,14 +192,14 @@ class Source:
 
     def tell(self) -> int:
         """Return where it stands."""
-        with explained(self.shown, self.stream):
+        with map_read_errors(self.shown, self.stream):
             return self.stream.tell()
 
     def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
         """Go somewhere else; some files do not say where they are then, so ask."""
         if position < (-self.end if whence == io.SEEK_END else 0):
             raise OSError(errno.EINVAL, "Before the start")  # zipfile looks there, and expects this
-        with explained(self.shown, self.stream):
+        with map_read_errors(self.shown, self.stream):
             self.stream.seek(position, whence)
             return self.stream.tell()
 
@@ -207,8 +207,8 @@ class Source:
         """Read so many bytes; fewer only at the end."""
         pieces: list[bytes] = []
         while size > 0:
-            with explained(self.shown, self.stream):
-                piece = self.stream.read(min(size, CHUNK))
+            with map_read_errors(self.shown, self.stream):
+                piece = self.stream.read(min(size, CHUNK_BYTES))
             if isinstance(piece, str):
                 raise ComplianceInputError(f"'{self.shown}' is open as text: open it with mode 'rb'.")
             if not piece:
@@ -219,7 +219,7 @@ class Source:
 
 
 @contextmanager
-def explained(shown: str, stream: IO[bytes] | None = None) -> Iterator[None]:
+def map_read_errors(shown: str, stream: IO[bytes] | None = None) -> Iterator[None]:
     """Turn whatever a file or the library of a store raises into an error of ours, which says what to do."""
     try:
         yield
@@ -293,7 +293,7 @@ def _refuse_special(status: os.stat_result, path: str | os.PathLike[str]) -> Non
     raise ComplianceInputError(f"'{path}' is a {kind}, not a file: pass the path of a file.")
 
 
-def in_daemon(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
     """Run a function in a thread that no executor, event loop or interpreter waits for at its end."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
@@ -313,18 +313,18 @@ def in_daemon(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Fu
 
 def close(document: MultipartUpload) -> None:
     """Close a document; one that hangs in a read is closed whenever that ends."""
-    wait([in_daemon(document.close)], CLOSE_SECONDS)
+    wait([run_in_daemon_thread(document.close)], CLOSE_SECONDS)
 
 
-def unreadable(seconds: float) -> ComplianceReadError:
+def read_timeout_error(seconds: float) -> ComplianceReadError:
     """Say that a document hangs."""
     return ComplianceReadError(
         f"The document could not be read: nothing came for {seconds:g} s. Check where it is stored."
     )
 
 
-def chunks_of(body: bytes | Body) -> Iterator[bytes]:
+def iter_chunks(body: bytes | Body) -> Iterator[bytes]:
     """Cut a body into pieces, each of which has its own limit of time."""
     if isinstance(body, bytes):
-        return (body[at : at + CHUNK] for at in range(0, len(body), CHUNK))
+        return (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
     return body.chunks()
