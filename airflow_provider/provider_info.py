@@ -40,17 +40,17 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "timeout": {
         "label": "Timeout",
-        "description": "Seconds to wait for a connection and between two parts of an answer. Default 60.",
+        "description": "Seconds to connect, and between two parts of a response. Default 60.",
         "schema": {"type": ["number", "null"], "minimum": 0.001},
     },
     "max_retries": {
         "label": "Max retries",
-        "description": "How often a request is repeated after a passing fault. Default 5.",
+        "description": "How often a request is retried after a transient error. Default 5.",
         "schema": {"type": ["integer", "null"], "minimum": 0},
     },
     "batch_size": {
         "label": "Batch size",
-        "description": "Most jobs asked for in one batch status request. Default 100.",
+        "description": "Maximum number of jobs in one batch status request. Default 100.",
         "schema": {"type": ["integer", "null"], "minimum": 1},
     },
     "endpoints": {
@@ -61,13 +61,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "console_url": {
         "label": "Console URL",
-        "description": "Where a person looks at a job, such as https://console.example.com/jobs/{uuid}. "
-        "Tasks link to it.",
+        "description": "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
         "schema": {"type": ["string", "null"]},
     },
     "allow_http": {
         "label": "Allow HTTP",
-        "description": "Allow http:// to another host than this. Passwords and tokens travel unencrypted.",
+        "description": "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
         "schema": {"type": ["boolean", "null"]},
     },
 }

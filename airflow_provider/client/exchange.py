@@ -1,4 +1,4 @@
-"""One call in progress: the next request, and what to do with what came of it. Every decision lives here."""
+"""One call in flight: the next request, and what its outcome means. Every decision is made here."""
 
 from __future__ import annotations
 
@@ -42,45 +42,45 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 MAX_BACKOFF_SECONDS = 30.0
-MAX_PAUSE_SECONDS = 3600.0  # seconds; a longer Retry-After is asked about again after that
+MAX_PAUSE_SECONDS = 3600.0  # of a Retry-After; the service is asked again after that
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T]):
-    """The call is done."""
+    """The call is done; `value` is its result."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The call has to be sent once more, after `Exchange.delay()`."""
+    """The call must be sent again, after `Exchange.delay()`."""
 
 
 @dataclass(slots=True)
 class ThrottlePause:
-    """Until when nothing is sent to the service, because it asked to; shared by all that talk to it."""
+    """Until when the service asked not to be called; shared by all its clients."""
 
     until: float = 0.0
     count: int = 0
 
     def extend(self, until: float) -> None:
-        """Pause until then, or longer if a longer pause is on; and count how often we were asked to."""
+        """Extend the pause, never shorten it, and count the throttling."""
         self.count += 1
         self.until = max(self.until, until)
 
 
 @dataclass(slots=True)
 class Exchange(Generic[T]):
-    """One call in progress.
+    """One call in flight.
 
     :param call: the call
-    :param settings: where it goes, and how patient we are
-    :param pause: the pause shared with other calls to the same server
-    :param has_worked: an authorized call has been answered well before, so these credentials are good
+    :param settings: URLs, timeouts and retry limits
+    :param pause: the throttle pause shared with other calls to the same server
+    :param has_worked: an authorized call has succeeded before, so these credentials are good
     :param clock: monotonic time
-    :param dice: random numbers in [0, 1)
+    :param jitter: random numbers in [0, 1)
     """
 
     call: Call[T]
@@ -91,30 +91,31 @@ class Exchange(Generic[T]):
     jitter: Callable[[], float] = random.random
     refused_token: AccessToken | None = field(default=None, init=False)
     _token: AccessToken | None = field(default=None, init=False)
-    _repeats: int = field(default=0, init=False)
-    _broke: bool = field(default=False, init=False)
+    _retries: int = field(default=0, init=False)
+    _may_have_arrived: bool = field(default=False, init=False)
     _not_before: float = field(default=0.0, init=False)
-    _give_up_at: float = field(init=False)
+    _deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._give_up_at = self.clock() + self.settings.retry_seconds
+        self._deadline = self.clock() + self.settings.retry_seconds
 
     def delay(self) -> float:
-        """Seconds to wait before the next request: our own back-off, or the pause of all."""
+        """Return the seconds to wait before the next request: our back-off, or the shared pause."""
         now, start = self.clock(), self._not_before
         if (paused := self.pause.until - now) > 0:
-            if self.pause.until > self._give_up_at:
+            if self.pause.until > self._deadline:
                 raise ComplianceThrottledError(
-                    f"{self._name} was not sent: the service asked to wait {paused:.0f} s more. Try later.",
+                    f"{self._name} was not sent: the service asked to wait another {paused:.0f} s. "
+                    "Retry later.",
                     status=HTTPStatus.TOO_MANY_REQUESTS,
                     retry_after=paused,
                 )
-            # A crowd that waits for the same moment should not come back at the same moment.
+            # Spread the waiters, so that they do not all return at the same moment.
             start = max(start, self.pause.until + self.jitter() * min(1.0, paused))
         return max(0.0, start - now)
 
     def next_request(self, token: AccessToken | None) -> HttpRequest:
-        """Build the request; `token` is for a call that is authorized, and None for any other."""
+        """Build the request; `token` is None unless the call is authorized."""
         call, self._token = self.call, token
         headers = {
             "Accept": "application/json, text/plain;q=0.9",
@@ -141,11 +142,11 @@ class Exchange(Generic[T]):
 
     @property
     def url(self) -> str:
-        """Where the call goes."""
+        """The full URL of the call."""
         return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
 
     def evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
-        """Say what came of the last request: its value, once more, or an error."""
+        """Turn the outcome of the last request into its result, a retry, or an error."""
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
         if 200 <= outcome.status < 300 or outcome.status in self.call.ok_statuses:
@@ -161,23 +162,23 @@ class Exchange(Generic[T]):
                 return self._after_throttling(response, wait)
             case _ if status >= 500 or status == 408:
                 return self._after_server_error(response)
-            case 404 if self.call.method == "DELETE" and self._broke:
-                # The attempt that broke had arrived after all.
+            case 404 if self.call.method == "DELETE" and self._may_have_arrived:
+                # An earlier attempt that failed had arrived after all.
                 return Done(self.call.parse(outcome))
             case _ if status < 400:
-                return self._after_odd_answer(self._redirected(response))
+                return self._after_invalid_response(self._redirected(response))
         error = self.call.map_error(response) or self._refused(response)
         if not error.transient:
             raise error
-        return self._repeat(f"{status} {reason_phrase(status)}", error)
+        return self._retry(f"{status} {reason_phrase(status)}", error)
 
     def broken(self, failure: Failure) -> ComplianceError:
-        """Say that the body of a good answer broke off, when part of it has been passed on already."""
-        return self._failed(failure, "the answer is not whole")
+        """Make the error for a body that broke off after part of it was passed on."""
+        return self._failed(failure, "the response is incomplete")
 
     @property
     def _name(self) -> str:
-        # Airflow masks the token URL in its logs, because its name has "token" in it: say what it is.
+        # Airflow masks the token URL in its logs because it contains "token": say what it is.
         return (
             f"{self.call.method} {self.url}" if self.call.authorized else f"The token request to {self.url}"
         )
@@ -191,22 +192,24 @@ class Exchange(Generic[T]):
         try:
             if response.is_html and response.status < 300 and not self.call.allow_html:
                 raise ComplianceProtocolError(
-                    f"An HTML page came from {response.url}: that is a proxy or a login page, not the "
+                    f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
                     f"service. Check {self._address}."
                 )
             return Done(self.call.parse(response))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
-            return self._after_odd_answer(error, may_be_cut=not response.is_delimited)
+            return self._after_invalid_response(error, may_be_truncated=not response.is_delimited)
 
-    def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> Retry:
-        """Go on after what the service would not say: a page, a redirect, a body that makes no sense."""
+    def _after_invalid_response(
+        self, error: ComplianceProtocolError, *, may_be_truncated: bool = False
+    ) -> Retry:
+        """Handle what the service itself would not send: a page, a redirect, a malformed body."""
         if not self.call.idempotent:
             raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
-        # A token endpoint is all or nothing: what stands before it says nothing about our credentials.
-        if may_be_cut or not self.call.authorized:
-            return self._repeat("an odd answer", error)
+        # What answers in place of a token endpoint says nothing about our credentials.
+        if may_be_truncated or not self.call.authorized:
+            return self._retry("an invalid response", error)
         raise error
 
     def _after_failure(self, failure: Failure) -> Retry:
@@ -216,13 +219,13 @@ class Exchange(Generic[T]):
                 "path of a CA file, where the server's certificate is signed by your own authority)."
             )
         if failure.kind is not FailureKind.NOT_CONNECTED:
-            self._broke = True
+            self._may_have_arrived = True
             if not self.call.idempotent:
                 raise self._uncertain(str(failure))
         error = self._failed(failure)
         if failure.kind is FailureKind.TOO_LARGE:
-            raise error  # another one would cost as much again
-        return self._repeat(str(failure), error)
+            raise error  # a retry would only download as much again
+        return self._retry(str(failure), error)
 
     def _after_401(self, response: HttpResponse) -> Retry:
         if self.refused_token is None:
@@ -235,58 +238,58 @@ class Exchange(Generic[T]):
         )
         if not self.has_worked:
             raise error
-        # A gateway with stale keys refuses good tokens for a while; it has passed nothing on.
+        # A gateway with stale keys refuses good tokens for a while; it has forwarded nothing.
         error.transient = True
-        return self._repeat("a fresh token was refused (401)", error)
+        return self._retry("a fresh token was refused (401)", error)
 
     def _after_throttling(self, response: HttpResponse, wait: float | None) -> Retry:
         error = ComplianceThrottledError(
             f"{self._name} was throttled ({response.status}{error_message(response)}): "
-            "send less, or try later.",
+            "reduce the request rate, or retry later.",
             status=response.status,
             body=body_excerpt(response),
             retry_after=wait,
         )
-        self._plan(wait)
-        # For all, also where this call gives up: the next one must not ask before its time.
+        self._schedule(wait)
+        # Even if this call fails now: other calls must not be sent before the pause ends.
         self.pause.extend(min(self._not_before, self.clock() + MAX_PAUSE_SECONDS))
-        return self._again(f"throttled ({response.status})", error)
+        return self._retry_or_raise(f"throttled ({response.status})", error)
 
     def _after_server_error(self, response: HttpResponse) -> Retry:
         why = f"{response.status} {reason_phrase(response.status)}{error_message(response)}"
         if not self.call.idempotent:
             raise self._uncertain(why)
-        self._broke = True
+        self._may_have_arrived = True
         error = ComplianceServerError(
             f"{self._name} failed: {why}.", status=response.status, body=body_excerpt(response)
         )
-        return self._repeat(why, error, retry_after(response))
+        return self._retry(why, error, retry_after(response))
 
-    def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
-        self._plan(wait)
-        return self._again(why, error)
+    def _retry(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
+        self._schedule(wait)
+        return self._retry_or_raise(why, error)
 
-    def _plan(self, wait: float | None) -> None:
-        """Set when the next request may be sent: after what the service asks for, or our own back-off."""
-        back_off = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
+    def _schedule(self, wait: float | None) -> None:
+        """Set when the next request may be sent: after Retry-After, or our back-off."""
+        back_off = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._retries, 10)) * (
             0.5 + self.jitter() / 2
         )
         self._not_before = self.clock() + (back_off if wait is None else wait)
 
-    def _again(self, why: str, error: ComplianceError) -> Retry:
-        """Send the request once more as planned, or raise `error` when the number or the time is used up."""
-        if self._repeats >= self.settings.max_retries or self._not_before > self._give_up_at:
+    def _retry_or_raise(self, why: str, error: ComplianceError) -> Retry:
+        """Retry as scheduled, or raise `error` when retries or time are exhausted."""
+        if self._retries >= self.settings.max_retries or self._not_before > self._deadline:
             raise error
-        self._repeats += 1
+        self._retries += 1
         log.info(
-            "%s: %s; trying again in %.1f s (%s of %s).",
-            self._name, why, self._not_before - self.clock(), self._repeats, self.settings.max_retries,
+            "%s: %s; retrying in %.1f s (%s of %s).",
+            self._name, why, self._not_before - self.clock(), self._retries, self.settings.max_retries,
         )  # fmt: skip
         return Retry()
 
     def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
-        is_odd = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
-        kind = ComplianceProtocolError if is_odd else ComplianceConnectionError
+        is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
+        kind = ComplianceProtocolError if is_invalid else ComplianceConnectionError
         return kind(
             f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
             "is right and can be reached from here."
@@ -294,13 +297,13 @@ class Exchange(Generic[T]):
 
     def _uncertain(self, why: str) -> ComplianceUncertainError:
         return ComplianceUncertainError(
-            f"{self._name}: {why}. The service may have taken it or not, so it was not sent again: look "
-            "there before you submit it once more."
+            f"{self._name}: {why}. The service may or may not have accepted it, so it was not retried: "
+            "check there before you submit it again."
         )
 
     def _redirected(self, response: HttpResponse) -> ComplianceProtocolError:
         if response.status < 200:
-            return ComplianceProtocolError(f"{self._name} got an interim answer only ({response.status}).")
+            return ComplianceProtocolError(f"{self._name} got only an interim response ({response.status}).")
         target = response.headers.get("location", "")[:200]
         return ComplianceProtocolError(
             f"{self._name} was redirected ({response.status}) to {target!r}. "
@@ -321,7 +324,7 @@ class Exchange(Generic[T]):
         )
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
-        """Blank out our own secrets, which a gateway's error page may repeat."""
+        """Mask our secrets, which a gateway's error page may echo."""
         secrets = [*self.settings.secrets, *map(reveal, [(self.call.form or {}).get("refresh_token", "")])]
         if self._token:
             secrets.append(reveal(self._token.secret))

@@ -206,7 +206,7 @@ class _Stream:
 def fingerprint(source: str) -> str:
     """Tell a version of a file from others: by size and ETag or time, else by its bytes."""
     location = Location(source)
-    with storage_errors(location, "looked at"):
+    with storage_errors(location, "checked"):
         info = location.fs.info(location.path)
         if version := version_in(info):
             return version

@@ -212,7 +212,7 @@ class ComplianceContentToObjectStorageOperator(BaseOperator):
             )
         made = {uuid: names.fill_in(template, {**run, **names.job_fields(jobs[uuid])}) for uuid in uuids}
         if int(run["map_index"]) >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
-            made = {uuid: names.marked(name, uuid) for uuid, name in made.items()}
+            made = {uuid: names.add_hash(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
     async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage.errors import Doing, storage_errors
+from airflow_provider.storage.errors import Action, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import _Sink
 
@@ -20,12 +20,12 @@ from airflow_provider.storage.texts import _Sink
     [
         ("written", "write there"),
         ("read", "read there"),
-        ("looked at", "read there"),
+        ("checked", "read there"),
         ("searched", "list what is there"),
-        ("tidied up", "delete there"),
+        ("cleaned up", "delete there"),
     ],
 )
-def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(doing: Doing, right: str) -> None:
+def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(doing: Action, right: str) -> None:
     said = {}
     for uri in ("/x", "s3://conn@b/x", "s3://b/x"):
         with pytest.raises(ComplianceStorageDeniedError) as error, storage_errors(Location(uri), doing):

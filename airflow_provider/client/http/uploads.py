@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, ParamSpec, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
+from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
 from airflow_provider.client.wire import Body
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
@@ -31,7 +31,7 @@ DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 @runtime_checkable
 class StoredFile(Protocol):
-    """A path that opens itself, such as Airflow's ObjectStoragePath."""
+    """A path with its own `open`, such as Airflow's ObjectStoragePath."""
 
     @property
     def name(self) -> str:
@@ -47,15 +47,15 @@ FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
 
 
 class MultipartUpload:
-    """An open PDF or DOCX document as a multipart form with the one part `file`; close it after use.
+    """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
-    :param file: a path, a path that opens itself, or an open, seekable binary file (read from where it
-        stands, and left open)
-    :param file_name: name to tell the service; by default the file's own
+    :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
+        left open)
+    :param file_name: the name sent to the service; by default the file's own
     """
 
     def __init__(self, file: FileSource, file_name: str | None = None) -> None:
-        self._source, own_name, self._is_ours = _open(file)
+        self._source, own_name, self._owns_file = _open(file)
         try:
             self._start, self.size = _measure(self._source)
             self.media_type = _media_type(self._source, self._start)
@@ -75,7 +75,7 @@ class MultipartUpload:
         self.length = len(self._head) + self.size + len(self._tail)
 
     def chunks(self) -> Iterator[bytes]:
-        """Read the whole form once, from its start; a file that changes its size meanwhile is an error."""
+        """Read the whole form once, from its start; a file that became shorter is an error."""
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
@@ -88,12 +88,12 @@ class MultipartUpload:
         self._source.seek(position)
         chunk = self._source.read(size)
         if len(chunk) < size:
-            raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: try again.")
+            raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
         return chunk
 
     def close(self) -> None:
-        """Close the file, if it was opened here; it was only read, so an error of that says nothing."""
-        if self._is_ours:
+        """Close the file, if it was opened here; errors do not matter after reading."""
+        if self._owns_file:
             with suppress(Exception):
                 self._source.stream.close()
 
@@ -105,7 +105,7 @@ class MultipartUpload:
 
 
 def _open(file: FileSource) -> tuple[Source, str, bool]:
-    """Return the open file, its name, and whether it is ours to close."""
+    """Return the open file, its name, and whether we have to close it."""
     shown = str(file)
     if (local := _local_path(file)) is not None:
         with map_read_errors(shown):
@@ -114,16 +114,18 @@ def _open(file: FileSource) -> tuple[Source, str, bool]:
         with map_read_errors(shown):
             return Source(file.open("rb"), shown), file.name, True
     if not hasattr(file, "read"):
-        raise ComplianceInputError(f"{file!r} is no file: pass a path, a storage URI or an open binary file.")
+        raise ComplianceInputError(
+            f"{file!r} is not a file: pass a path, a storage URI or an open binary file."
+        )
     name = getattr(file, "name", "")
     name = name if isinstance(name, str) else ""
     return Source(cast("IO[bytes]", file), name or "document"), name, False
 
 
 def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
-    """Return the path of a file of this machine; paths in stores may be PathLike, too."""
+    """Return the path of a local file; paths in object stores may be PathLike, too."""
     protocol = getattr(file, "protocol", None)
-    if protocol is not None:  # a path of fsspec, such as Airflow's ObjectStoragePath
+    if protocol is not None:  # an fsspec path, such as Airflow's ObjectStoragePath
         return getattr(file, "path", None) if protocol in ("", "file", "local") else None
     is_path = isinstance(file, str | Path) or (
         isinstance(file, os.PathLike) and not isinstance(file, StoredFile)
@@ -142,7 +144,7 @@ def _measure(source: Source) -> tuple[int, int]:
 
 
 def _media_type(source: Source, start: int) -> str:
-    """Tell PDF from DOCX by their bytes, whatever the name says."""
+    """Detect PDF or DOCX by content, not by name."""
     source.seek(start)
     head = source.read(1024)
     if b"%PDF-" in head:
@@ -155,56 +157,56 @@ def _media_type(source: Source, start: int) -> str:
                     return DOCX
         except ComplianceError:
             raise
-        except Exception:  # zipfile raises many kinds; what the file itself raises is ours already
+        except Exception:  # zipfile raises many types; errors of the file itself are ours already
             raise ComplianceInputError(
-                f"'{source.shown}' looks like DOCX, but is broken or cut off."
+                f"'{source.shown}' looks like DOCX, but is corrupt or truncated: check the file."
             ) from None
-    raise ComplianceInputError(f"'{source.shown}' is neither PDF nor DOCX: the service takes nothing else.")
+    raise ComplianceInputError(f"'{source.shown}' is neither PDF nor DOCX: the service accepts nothing else.")
 
 
 def _safe_name(name: str) -> str:
-    """Keep the last part of a name, fit for a header: quotes are percent-encoded, as browsers do."""
+    """Return the last part of a name, safe for a header: quotes are percent-encoded, as browsers do."""
     name = name.replace("\\", "/").rpartition("/")[2]
     name = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     return "".join(letter for letter in name if letter.isprintable())
 
 
 def write_all(target: IO[bytes], data: bytes) -> int:
-    """Write to a file of any kind, raw ones too, which may take only a part; return the byte count."""
+    """Write to any file, even a raw one that writes only a part at a time; return the byte count."""
     left = data
     while left:
         written: int | None = target.write(left)
         if written is None and not isinstance(target, io.RawIOBase):
-            break  # such as paramiko's files: what they return says nothing
+            break  # such as paramiko's files, which return nothing
         if not written:
-            raise BlockingIOError(errno.EAGAIN, "The file takes no more bytes: pass one that blocks")
+            raise BlockingIOError(errno.EAGAIN, "The file is non-blocking and full: pass a blocking one")
         left = left[written:]
     return len(data)
 
 
 class Source:
-    """An open file whose errors, whatever library they are of, are ours; as much of one as zipfile needs."""
+    """An open file that raises only our errors; implements what zipfile needs."""
 
     def __init__(self, stream: IO[bytes], shown: str) -> None:
         self.stream = stream
         self.shown = shown
-        self.end = 0  # as far as it is known
+        self.end = 0  # once it is known
 
     def tell(self) -> int:
-        """Return where it stands."""
+        """Return the current position."""
         with map_read_errors(self.shown, self.stream):
             return self.stream.tell()
 
     def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
-        """Go somewhere else; some files do not say where they are then, so ask."""
+        """Change the position; not every file returns it, so ask."""
         if position < (-self.end if whence == io.SEEK_END else 0):
-            raise OSError(errno.EINVAL, "Before the start")  # zipfile looks there, and expects this
+            raise OSError(errno.EINVAL, "Before the start")  # zipfile tries that, and expects this
         with map_read_errors(self.shown, self.stream):
             self.stream.seek(position, whence)
             return self.stream.tell()
 
     def read(self, size: int = sys.maxsize) -> bytes:
-        """Read so many bytes; fewer only at the end."""
+        """Read exactly `size` bytes, fewer only at the end."""
         pieces: list[bytes] = []
         while size > 0:
             with map_read_errors(self.shown, self.stream):
@@ -220,16 +222,16 @@ class Source:
 
 @contextmanager
 def map_read_errors(shown: str, stream: IO[bytes] | None = None) -> Iterator[None]:
-    """Turn whatever a file or the library of a store raises into an error of ours, which says what to do."""
+    """Map any error of a file or a storage library to ours, with advice."""
     try:
         yield
     except ComplianceError:
         raise
     except Exception as error:
-        raise _explain(error, shown, stream) from None
+        raise _map_read_error(error, shown, stream) from None
 
 
-def _explain(error: Exception, shown: str, stream: IO[bytes] | None) -> ComplianceError:
+def _map_read_error(error: Exception, shown: str, stream: IO[bytes] | None) -> ComplianceError:
     status, name = _status(error), type(error).__name__
     number = error.errno if isinstance(error, OSError) else None
     if getattr(stream, "closed", False) is True:
@@ -240,30 +242,30 @@ def _explain(error: Exception, shown: str, stream: IO[bytes] | None) -> Complian
             f"'{shown}' can't be read twice, so it could not be sent again: pass a path, or copy it."
         )
     if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
-        return ComplianceInputError(f"There is no file '{shown}'.")
+        return ComplianceInputError(f"There is no file '{shown}': check the path.")
     if isinstance(error, IsADirectoryError):
-        return ComplianceInputError(f"'{shown}' is a folder, not a file.")
+        return ComplianceInputError(f"'{shown}' is a folder, not a file: pass the path of a file.")
     if isinstance(error, PermissionError):
-        return ComplianceInputError(f"'{shown}' may not be read by this user: check who may read it.")
+        return ComplianceInputError(f"'{shown}' may not be read by this user: check its permissions.")
     if status in (401, 403) or "Credential" in name:
         return ComplianceInputError(
             f"'{shown}' may not be read: check the credentials for its store ({name})."
         )
     if number == errno.ELOOP:
-        return ComplianceInputError(f"'{shown}' is a link that leads in a circle: pass the file itself.")
+        return ComplianceInputError(f"'{shown}' is a symbolic link loop: pass the file itself.")
     if number == errno.ENAMETOOLONG:
-        return ComplianceInputError(f"'{shown}' can't be a file, its name is too long: check the path.")
+        return ComplianceInputError(f"'{shown}' is too long for a file name: check the path.")
     if isinstance(error, ValueError) and stream is None:
-        return ComplianceInputError(f"{shown!r} is no usable path: {error}.")
-    # Not what the error says: a store's library may show a signed address.
+        return ComplianceInputError(f"{shown!r} is not a valid path: {error}.")
+    # Not the error's text: a storage library may show a signed URL.
     reason = error.strerror if isinstance(error, OSError) else f"{name}, status {status}" if status else None
-    return ComplianceReadError(f"'{shown}' can't be read ({reason or name}): try again, and check its store.")
+    return ComplianceReadError(f"'{shown}' can't be read ({reason or name}): retry, and check its store.")
 
 
 def _status(error: Exception) -> int | None:
-    """Return the HTTP status in an error of botocore, gcsfs or Azure, if it has one."""
-    answer = getattr(error, "response", None)
-    metadata = answer.get("ResponseMetadata") if isinstance(answer, dict) else None
+    """Return the HTTP status of a botocore, gcsfs or Azure error, if any."""
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
     known = (
         metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
         getattr(error, "status_code", None),
@@ -273,11 +275,11 @@ def _status(error: Exception) -> int | None:
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a local file to read; anything but a regular file is refused, because opening it could block."""
-    _refuse_special(os.stat(path), path)  # noqa: PTH116 - a device may do something when it is opened
+    """Open a local file for reading; refuse special files, because opening them could block."""
+    _refuse_special(os.stat(path), path)  # noqa: PTH116 - opening a device may have side effects
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        _refuse_special(os.fstat(descriptor), path)  # it may have been replaced meanwhile
+        _refuse_special(os.fstat(descriptor), path)  # it may have been replaced in between
         os.set_blocking(descriptor, True)
         return os.fdopen(descriptor, "rb")
     except BaseException:
@@ -294,7 +296,7 @@ def _refuse_special(status: os.stat_result, path: str | os.PathLike[str]) -> Non
 
 
 def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-    """Run a function in a thread that no executor, event loop or interpreter waits for at its end."""
+    """Run a function that may hang forever in a daemon thread, so that nothing waits for it at shutdown."""
     future: Future[T] = Future()
     future.set_running_or_notify_cancel()
     context = contextvars.copy_context()
@@ -311,20 +313,23 @@ def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kw
     return future
 
 
-def close(document: MultipartUpload) -> None:
-    """Close a document; one that hangs in a read is closed whenever that ends."""
-    wait([run_in_daemon_thread(document.close)], CLOSE_SECONDS)
+def close(upload: MultipartUpload) -> None:
+    """Close an upload; do not wait for a hanging read, which closes the file when it returns."""
+    wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
 
 
 def read_timeout_error(seconds: float) -> ComplianceReadError:
-    """Say that a document hangs."""
-    return ComplianceReadError(
-        f"The document could not be read: nothing came for {seconds:g} s. Check where it is stored."
-    )
+    """Make the error for a read that hangs."""
+    return ComplianceReadError(f"Timed out after {seconds:g} s while reading the document: check its store.")
+
+
+def fits_in_chunk(body: bytes | Body) -> TypeGuard[bytes]:
+    """Return whether a body is small enough to be sent without streaming."""
+    return isinstance(body, bytes) and len(body) <= CHUNK_BYTES
 
 
 def iter_chunks(body: bytes | Body) -> Iterator[bytes]:
-    """Cut a body into pieces, each of which has its own limit of time."""
+    """Split a body into chunks, each with its own timeout."""
     if isinstance(body, bytes):
         return (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
     return body.chunks()
