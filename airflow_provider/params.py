@@ -21,9 +21,7 @@ def as_list(given: Any, what: str) -> list[Any]:
     :param what: what an item is, for the error
     """
     if given is None:
-        raise as_non_retryable(
-            ComplianceInputError(f"There is no {what}: the upstream task returned nothing.")
-        )
+        raise as_non_retryable(ComplianceInputError(f"Missing {what}: the upstream task returned nothing."))
     if isinstance(given, str) and given.strip().startswith("["):
         try:
             return list(ast.literal_eval(given.strip()))
@@ -72,14 +70,12 @@ def as_json(given: Any, what: str) -> Any:
     A string is parsed as JSON: a template renders one, unless it renders native objects.
     """
     if optional(given) is None:
-        raise as_non_retryable(
-            ComplianceInputError(f"There is no {what}: the upstream task returned nothing.")
-        )
+        raise as_non_retryable(ComplianceInputError(f"Missing {what}: the upstream task returned nothing."))
     value = _to_builtins(_parse(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise as_non_retryable(ComplianceInputError(f"The {what} is not JSON: {error}.")) from None
+        raise as_non_retryable(ComplianceInputError(f"Invalid {what}, which is not JSON: {error}.")) from None
     return value
 
 
@@ -124,8 +120,8 @@ def _parse(text: str, what: str) -> Any:
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         raise as_non_retryable(
             ComplianceInputError(
-                f"The {what} is a string that is not JSON: pass a dict, a list or the output of a task. In a "
-                "template, write {{ ... | tojson }}."
+                f"Invalid {what}, a string that is not JSON: pass a dict, a list or the output of a task. "
+                "In a template, write {{ ... | tojson }}."
             )
         ) from None
 
@@ -138,5 +134,5 @@ def as_seconds(value: float | timedelta, name: str) -> float:
     """
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-        raise ValueError(f"{name} must be a timedelta or a non-negative number of seconds, not {value!r}.")
+        raise ValueError(f"{name} must be a timedelta or a number of seconds, at least 0, not {value!r}.")
     return float(seconds)

@@ -74,7 +74,7 @@ def test_cancel_from_another_thread_waits_until_all_is_tidy(tidied: list[str]) -
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(ComplianceInterruptedError, match="was ended"):
+    with pytest.raises(ComplianceInterruptedError, match="was stopped"):
         loop.run(long_work(tidied, begun))
     killer.join()
     assert seen == [["tidied"]]

@@ -37,17 +37,17 @@ def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (5, "is no file"),
-        (None, "is no file"),
+        (5, "is not a file"),
+        (None, "is not a file"),
         (io.StringIO("%PDF-"), "open as text"),
         ("no/such/file.pdf", "There is no file 'no/such/file.pdf'"),
-        ("a\0b", "no usable path"),
+        ("a\0b", "not a valid path"),
         (".", "is a folder"),
         ("/dev/zero", "is a device, not a file"),
         ("setup.cfg/" * 2, "There is no file"),
         (f"{__file__}/x.pdf", "There is no file"),
-        ("x" * 300, "name is too long"),
-        (b"x.pdf", "is no file"),
+        ("x" * 300, "too long for a file name"),
+        (b"x.pdf", "is not a file"),
     ],
 )
 def test_what_is_no_file_is_refused(file: Any, message: str) -> None:
@@ -69,7 +69,7 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
 def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.symlink_to(path)
-    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a link that leads in a circle"):
+    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a symbolic link loop"):
         MultipartUpload(path)
 
 
@@ -171,7 +171,7 @@ def test_a_docx_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
     path = tmp_path / "x.docx"
     path.write_bytes(values.docx()[:length])
     for file in (path, io.BytesIO(path.read_bytes())):
-        with pytest.raises(ComplianceInputError, match="broken or cut off"):
+        with pytest.raises(ComplianceInputError, match="corrupt or truncated"):
             MultipartUpload(file)
 
 

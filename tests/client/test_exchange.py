@@ -109,7 +109,7 @@ def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again()
     assert isinstance(one.evaluate(cut), Retry)
     with pytest.raises(exc.ComplianceProtocolError):
         one.evaluate(cut)
-    with pytest.raises(exc.ComplianceProtocolError, match="took the submit"):
+    with pytest.raises(exc.ComplianceProtocolError, match="accepted the submit"):
         exchange(SUBMIT).evaluate(HttpResponse(202, {}, b"", "https://api.example.com"))
 
 
@@ -215,7 +215,7 @@ def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
         exchange(READ, clock, pause).evaluate(response(429, retry_after="3600"))
     assert caught.value.retry_after == 3600
     pause.extend(clock.now + 3600)
-    with pytest.raises(exc.ComplianceThrottledError, match="asked to wait 3600 s more"):
+    with pytest.raises(exc.ComplianceThrottledError, match="asked to wait another 3600 s"):
         exchange(READ, clock, pause).delay()
 
 

@@ -135,7 +135,7 @@ def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
     service.on("POST /token", Reply(status))
-    with pytest.raises(exc.ComplianceConfigError, match=r"no token endpoint.*'token_url'"):
+    with pytest.raises(exc.ComplianceConfigError, match=r"not a token endpoint.*'token_url'"):
         run("list_frameworks")
 
 

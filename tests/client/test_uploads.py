@@ -80,14 +80,14 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
 def test_an_upload_that_nobody_reads_ends(connect: Any, service: Service) -> None:
     with listening(stop_reading) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.5))
-        with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
             run("submit_file", io.BytesIO(LARGE))
 
 
 def test_a_large_payload_that_nobody_reads_ends(connect: Any, service: Service) -> None:
     with listening(stop_reading) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.5))
-        with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
             run("request", "POST", "/x", data=LARGE)
 
 
@@ -120,7 +120,7 @@ def test_a_document_whose_store_hangs_ends_as_unreadable(connect: Any, service: 
     stuck = Stuck(LARGE)
     run = connect(settings_for(service.url, timeout=0.2))
     try:
-        with pytest.raises(exc.ComplianceReadError, match="could not be read"):
+        with pytest.raises(exc.ComplianceReadError, match="Timed out"):
             run("submit_file", stuck)
     finally:
         stuck.released.set()

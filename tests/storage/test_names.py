@@ -98,7 +98,7 @@ def test_good_templates_pass(template: str) -> None:
 @pytest.mark.parametrize(
     ("template", "complaint"),
     [
-        ("{uuid", "can't be read"),
+        ("{uuid", "is invalid"),
         ("{password}.txt", "unknown field {password}"),
         ("{uuid.__class__}", "unknown field {uuid.__class__}"),
         ("{uuid!r}", "unknown field {uuid}"),
