@@ -83,12 +83,9 @@ class EventLoop:
                 self._loop = runner.get_loop()
                 self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
                 value = runner.run(main())
-        except asyncio.CancelledError:
-            self._finished.set()
-            result.set_exception(CancelledError())
         except BaseException as error:  # re-raised in the task's thread
             self._finished.set()
-            result.set_exception(error)
+            result.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
         else:
             self._finished.set()
             result.set_result(value)

@@ -379,7 +379,7 @@ async def _map_stream_errors(pieces: AsyncIterator[bytes], exchange: Exchange[An
         async for piece in pieces:
             yield piece
     except (BodyError, *_FAILED) as error:
-        raise exchange.broken(_failure(error)) from None
+        raise exchange.stream_error(_failure(error)) from None
 
 
 def _failure(error: BaseException, *, is_sent: bool = True) -> Failure:

@@ -172,9 +172,9 @@ class Exchange(Generic[T]):
             raise error
         return self._retry(f"{status} {reason_phrase(status)}", error)
 
-    def broken(self, failure: Failure) -> ComplianceError:
+    def stream_error(self, failure: Failure) -> ComplianceError:
         """Make the error for a body that broke off after part of it was passed on."""
-        return self._failed(failure, "the response is incomplete")
+        return self._connection_error(failure, "the response is incomplete")
 
     @property
     def _name(self) -> str:
@@ -184,7 +184,7 @@ class Exchange(Generic[T]):
         )
 
     @property
-    def _address(self) -> str:
+    def _url_setting(self) -> str:
         setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
         return f"{setting} of {self.settings.name}"
 
@@ -193,7 +193,7 @@ class Exchange(Generic[T]):
             if response.is_html and response.status < 300 and not self.call.allow_html:
                 raise ComplianceProtocolError(
                     f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
-                    f"service. Check {self._address}."
+                    f"service. Check {self._url_setting}."
                 )
             return Done(self.call.parse(response))
         except ComplianceProtocolError as error:
@@ -207,7 +207,7 @@ class Exchange(Generic[T]):
         """Handle what the service itself would not send: a page, a redirect, a malformed body."""
         if not self.call.idempotent:
             raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
-        # What answers in place of a token endpoint says nothing about our credentials.
+        # A response in place of the token endpoint's says nothing about our credentials.
         if may_be_truncated or not self.call.authorized:
             return self._retry("an invalid response", error)
         raise error
@@ -215,14 +215,14 @@ class Exchange(Generic[T]):
     def _after_failure(self, failure: Failure) -> Retry:
         if failure.kind is FailureKind.TLS:
             raise ComplianceTlsError(
-                f"{self._name}: {failure}. Check {self._address}, and the extra 'verify' (the "
-                "path of a CA file, where the server's certificate is signed by your own authority)."
+                f"{self._name}: {failure}. Check {self._url_setting}, and the extra 'verify' (the "
+                "path of a CA file, if the server's certificate is signed by your own CA)."
             )
         if failure.kind is not FailureKind.NOT_CONNECTED:
             self._may_have_arrived = True
             if not self.call.idempotent:
                 raise self._uncertain(str(failure))
-        error = self._failed(failure)
+        error = self._connection_error(failure)
         if failure.kind is FailureKind.TOO_LARGE:
             raise error  # a retry would only download as much again
         return self._retry(str(failure), error)
@@ -271,10 +271,10 @@ class Exchange(Generic[T]):
 
     def _schedule(self, wait: float | None) -> None:
         """Set when the next request may be sent: after Retry-After, or our back-off."""
-        back_off = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._retries, 10)) * (
-            0.5 + self.jitter() / 2
-        )
-        self._not_before = self.clock() + (back_off if wait is None else wait)
+        if wait is None:
+            backoff = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._retries, 10))
+            wait = backoff * (0.5 + self.jitter() / 2)
+        self._not_before = self.clock() + wait
 
     def _retry_or_raise(self, why: str, error: ComplianceError) -> Retry:
         """Retry as scheduled, or raise `error` when retries or time are exhausted."""
@@ -287,12 +287,12 @@ class Exchange(Generic[T]):
         )  # fmt: skip
         return Retry()
 
-    def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
+    def _connection_error(self, failure: Failure, detail: str = "") -> ComplianceError:
         is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
         kind = ComplianceProtocolError if is_invalid else ComplianceConnectionError
         return kind(
-            f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
-            "is right and can be reached from here."
+            f"{self._name}: {failure}{', ' * bool(detail)}{detail}. Check that {self._url_setting} "
+            "is correct and reachable from here."
         )
 
     def _uncertain(self, why: str) -> ComplianceUncertainError:
@@ -307,7 +307,7 @@ class Exchange(Generic[T]):
         target = response.headers.get("location", "")[:200]
         return ComplianceProtocolError(
             f"{self._name} was redirected ({response.status}) to {target!r}. "
-            f"Redirects are never followed: check {self._address}."
+            f"Redirects are never followed: check {self._url_setting}."
         )
 
     def _refused(self, response: HttpResponse) -> ComplianceError:

@@ -27,15 +27,13 @@ def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any
     """Read a JSON object; unless `strict`, anything else counts as an empty one."""
     try:
         value = response.json()
+        if isinstance(value, dict):
+            return value
+        raise ComplianceProtocolError(f"The response from {response.url} is not a JSON object.")
     except ComplianceProtocolError:
         if strict:
             raise
         return {}
-    if isinstance(value, dict):
-        return value
-    if strict:
-        raise ComplianceProtocolError(f"The response from {response.url} is not a JSON object.")
-    return {}
 
 
 def read_models(

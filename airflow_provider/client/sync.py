@@ -320,7 +320,7 @@ def _map_stream_errors(pieces: Iterator[bytes], exchange: Exchange[Any]) -> Iter
     try:
         yield from pieces
     except (BodyError, *_FAILED) as error:
-        raise exchange.broken(_failure(error)) from None
+        raise exchange.stream_error(_failure(error)) from None
 
 
 def _failure(error: BaseException) -> Failure:

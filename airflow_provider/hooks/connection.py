@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
@@ -72,10 +72,9 @@ def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
     prefix = schema or ""
     if not scheme:
         scheme, prefix = (prefix, "") if prefix in ("http", "https") else ("https", prefix)
-    address, slash, path = rest.partition("/")
-    return f"{scheme}://{address}{f':{port}' if port else ''}{slash}{path}".rstrip("/") + f"/{prefix}".rstrip(
-        "/"
-    )
+    host, slash, path = rest.partition("/")
+    base = f"{scheme}://{host}{f':{port}' if port else ''}{slash}{path}".rstrip("/")
+    return base + f"/{prefix}".rstrip("/")
 
 
 def _parse_endpoints(value: Any) -> Endpoints:
@@ -92,14 +91,7 @@ def _parse_bool(value: Any) -> bool:
 def _parse_bool_or_path(value: Any) -> bool | str:
     if isinstance(value, bool):
         return value
-    values: Mapping[str, bool] = {
-        "true": True,
-        "yes": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "0": False,
-    }
+    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
     return values.get(str(value).strip().lower(), str(value))
 
 

@@ -99,17 +99,16 @@ class _LocalFile:
         """Link or rename it to its name."""
         self._file.flush()
         os.fsync(self._file.fileno())
+        needs_rename = not self._is_unnamed
         if self._is_unnamed:
             try:
                 self._link(self._path)
             except FileExistsError:
                 self._link(self._temporary)  # only a rename can replace a file
-            else:
-                self._file.close()
-                _sync_directory(self._path.parent)
-                return
+                needs_rename = True
         self._file.close()
-        self._temporary.replace(self._path)
+        if needs_rename:
+            self._temporary.replace(self._path)
         _sync_directory(self._path.parent)
 
     def _link(self, name: Path) -> None:

@@ -149,13 +149,8 @@ def add_hash(name: str, key: str) -> str:
     folder, slash, last = name.rpartition("/")
     stem, suffixes = _split_suffixes(last)
     mark = f"-{digest(key)}"
-    return (
-        folder
-        + slash
-        + _shorten(stem, _MAX_NAME_BYTES - len((mark + suffixes).encode()), key)
-        + mark
-        + suffixes
-    )
+    room = _MAX_NAME_BYTES - len((mark + suffixes).encode())
+    return folder + slash + _shorten(stem, room, key) + mark + suffixes
 
 
 def _shorten(name: str, limit: int, whole: str) -> str:

@@ -274,7 +274,7 @@ def test_403_speaks_of_roles() -> None:
 
 
 def test_a_broken_body_is_a_transient_error() -> None:
-    error = exchange(READ).broken(Failure(FailureKind.BROKEN, "Connection reset by peer"))
+    error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "Connection reset by peer"))
     assert error.transient
     assert "Connection reset by peer" in str(error)
 

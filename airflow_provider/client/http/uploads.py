@@ -79,17 +79,14 @@ class MultipartUpload:
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
-            chunk = self._read(position, min(CHUNK_BYTES, end - position))
-            position += len(chunk)
+            self._source.seek(position)
+            size = min(CHUNK_BYTES, end - position)
+            chunk = self._source.read(size)
+            if len(chunk) < size:
+                raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
+            position += size
             yield chunk
         yield self._tail
-
-    def _read(self, position: int, size: int) -> bytes:
-        self._source.seek(position)
-        chunk = self._source.read(size)
-        if len(chunk) < size:
-            raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
-        return chunk
 
     def close(self) -> None:
         """Close the file, if it was opened here; errors do not matter after reading."""
@@ -104,22 +101,22 @@ class MultipartUpload:
         self.close()
 
 
-def _open(file: FileSource) -> tuple[Source, str, bool]:
+def _open(file: FileSource) -> tuple[_Reader, str, bool]:
     """Return the open file, its name, and whether we have to close it."""
-    shown = str(file)
+    label = str(file)
     if (local := _local_path(file)) is not None:
-        with map_read_errors(shown):
-            return Source(open_regular(local), shown), Path(local).name, True
+        with _map_read_errors(label):
+            return _Reader(_open_regular(local), label), Path(local).name, True
     if isinstance(file, StoredFile):
-        with map_read_errors(shown):
-            return Source(file.open("rb"), shown), file.name, True
+        with _map_read_errors(label):
+            return _Reader(file.open("rb"), label), file.name, True
     if not hasattr(file, "read"):
         raise ComplianceInputError(
             f"{file!r} is not a file: pass a path, a storage URI or an open binary file."
         )
     name = getattr(file, "name", "")
     name = name if isinstance(name, str) else ""
-    return Source(cast("IO[bytes]", file), name or "document"), name, False
+    return _Reader(cast("IO[bytes]", file), name or "document"), name, False
 
 
 def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
@@ -133,17 +130,17 @@ def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
     return cast("str | os.PathLike[str]", file) if is_path else None
 
 
-def _measure(source: Source) -> tuple[int, int]:
+def _measure(source: _Reader) -> tuple[int, int]:
     if isinstance(source.stream, io.TextIOBase):
-        raise ComplianceInputError(f"'{source.shown}' is open as text: open it with mode 'rb'.")
+        raise ComplianceInputError(f"'{source.label}' is open as text: open it with mode 'rb'.")
     start = source.tell()
     source.end = source.seek(0, io.SEEK_END)
     if source.end <= start:
-        raise ComplianceInputError(f"'{source.shown}' is empty.")
+        raise ComplianceInputError(f"'{source.label}' is empty.")
     return start, source.end - start
 
 
-def _media_type(source: Source, start: int) -> str:
+def _media_type(source: _Reader, start: int) -> str:
     """Detect PDF or DOCX by content, not by name."""
     source.seek(start)
     head = source.read(1024)
@@ -159,9 +156,9 @@ def _media_type(source: Source, start: int) -> str:
             raise
         except Exception:  # zipfile raises many types; errors of the file itself are ours already
             raise ComplianceInputError(
-                f"'{source.shown}' looks like DOCX, but is corrupt or truncated: check the file."
+                f"'{source.label}' looks like DOCX, but is corrupt or truncated: check the file."
             ) from None
-    raise ComplianceInputError(f"'{source.shown}' is neither PDF nor DOCX: the service accepts nothing else.")
+    raise ComplianceInputError(f"'{source.label}' is neither PDF nor DOCX: the service accepts nothing else.")
 
 
 def _safe_name(name: str) -> str:
@@ -184,24 +181,24 @@ def write_all(target: IO[bytes], data: bytes) -> int:
     return len(data)
 
 
-class Source:
+class _Reader:
     """An open file that raises only our errors; implements what zipfile needs."""
 
-    def __init__(self, stream: IO[bytes], shown: str) -> None:
+    def __init__(self, stream: IO[bytes], label: str) -> None:
         self.stream = stream
-        self.shown = shown
+        self.label = label
         self.end = 0  # once it is known
 
     def tell(self) -> int:
         """Return the current position."""
-        with map_read_errors(self.shown, self.stream):
+        with _map_read_errors(self.label, self.stream):
             return self.stream.tell()
 
     def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
         """Change the position; not every file returns it, so ask."""
         if position < (-self.end if whence == io.SEEK_END else 0):
             raise OSError(errno.EINVAL, "Before the start")  # zipfile tries that, and expects this
-        with map_read_errors(self.shown, self.stream):
+        with _map_read_errors(self.label, self.stream):
             self.stream.seek(position, whence)
             return self.stream.tell()
 
@@ -209,10 +206,10 @@ class Source:
         """Read exactly `size` bytes, fewer only at the end."""
         pieces: list[bytes] = []
         while size > 0:
-            with map_read_errors(self.shown, self.stream):
+            with _map_read_errors(self.label, self.stream):
                 piece = self.stream.read(min(size, CHUNK_BYTES))
             if isinstance(piece, str):
-                raise ComplianceInputError(f"'{self.shown}' is open as text: open it with mode 'rb'.")
+                raise ComplianceInputError(f"'{self.label}' is open as text: open it with mode 'rb'.")
             if not piece:
                 break
             pieces.append(piece)
@@ -221,45 +218,45 @@ class Source:
 
 
 @contextmanager
-def map_read_errors(shown: str, stream: IO[bytes] | None = None) -> Iterator[None]:
+def _map_read_errors(label: str, stream: IO[bytes] | None = None) -> Iterator[None]:
     """Map any error of a file or a storage library to ours, with advice."""
     try:
         yield
     except ComplianceError:
         raise
     except Exception as error:
-        raise _map_read_error(error, shown, stream) from None
+        raise _map_read_error(error, label, stream) from None
 
 
-def _map_read_error(error: Exception, shown: str, stream: IO[bytes] | None) -> ComplianceError:
+def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> ComplianceError:
     status, name = _status(error), type(error).__name__
     number = error.errno if isinstance(error, OSError) else None
     if getattr(stream, "closed", False) is True:
-        return ComplianceInputError(f"'{shown}' is closed: pass it open.")
+        return ComplianceInputError(f"'{label}' is closed: pass it open.")
     lacks_seek = stream is not None and not (hasattr(stream, "seek") and hasattr(stream, "tell"))
     if lacks_seek or isinstance(error, io.UnsupportedOperation) or number == errno.ESPIPE:
         return ComplianceInputError(
-            f"'{shown}' can't be read twice, so it could not be sent again: pass a path, or copy it."
+            f"'{label}' can't be read twice, so it could not be sent again: pass a path, or copy it."
         )
     if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
-        return ComplianceInputError(f"There is no file '{shown}': check the path.")
+        return ComplianceInputError(f"There is no file '{label}': check the path.")
     if isinstance(error, IsADirectoryError):
-        return ComplianceInputError(f"'{shown}' is a folder, not a file: pass the path of a file.")
+        return ComplianceInputError(f"'{label}' is a folder, not a file: pass the path of a file.")
     if isinstance(error, PermissionError):
-        return ComplianceInputError(f"'{shown}' may not be read by this user: check its permissions.")
+        return ComplianceInputError(f"'{label}' may not be read by this user: check its permissions.")
     if status in (401, 403) or "Credential" in name:
         return ComplianceInputError(
-            f"'{shown}' may not be read: check the credentials for its store ({name})."
+            f"'{label}' may not be read: check the credentials for its store ({name})."
         )
     if number == errno.ELOOP:
-        return ComplianceInputError(f"'{shown}' is a symbolic link loop: pass the file itself.")
+        return ComplianceInputError(f"'{label}' is a symbolic link loop: pass the file itself.")
     if number == errno.ENAMETOOLONG:
-        return ComplianceInputError(f"'{shown}' is too long for a file name: check the path.")
+        return ComplianceInputError(f"'{label}' is too long for a file name: check the path.")
     if isinstance(error, ValueError) and stream is None:
-        return ComplianceInputError(f"{shown!r} is not a valid path: {error}.")
+        return ComplianceInputError(f"{label!r} is not a valid path: {error}.")
     # Not the error's text: a storage library may show a signed URL.
     reason = error.strerror if isinstance(error, OSError) else f"{name}, status {status}" if status else None
-    return ComplianceReadError(f"'{shown}' can't be read ({reason or name}): retry, and check its store.")
+    return ComplianceReadError(f"'{label}' can't be read ({reason or name}): retry, and check its store.")
 
 
 def _status(error: Exception) -> int | None:
@@ -274,7 +271,7 @@ def _status(error: Exception) -> int | None:
     return next((status for status in known if isinstance(status, int)), None)
 
 
-def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
     """Open a local file for reading; refuse special files, because opening them could block."""
     _refuse_special(os.stat(path), path)  # noqa: PTH116 - opening a device may have side effects
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
