@@ -7,7 +7,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
@@ -31,7 +31,7 @@ from airflow_provider.client.http.uploads import (
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import SharedState, bind_to_process, get_shared_state, leave_to_parent
+from airflow_provider.client.sharing import BaseClient, SharedState, leave_to_parent
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY_BYTES,
@@ -80,7 +80,7 @@ def _configured(
     return method
 
 
-class AsyncComplianceClient:
+class AsyncComplianceClient(BaseClient):
     """Client of the service on aiohttp; an async context manager, bound to one event loop of one process.
 
     :param settings: URLs, credentials, timeouts and retries
@@ -91,36 +91,14 @@ class AsyncComplianceClient:
     def __init__(
         self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
     ) -> None:
-        self.settings = settings
-        self._shared = shared or get_shared_state(settings)
-        self._translate = translate
         self._session: aiohttp.ClientSession | None = None
         self._proxy_for = cache(proxy_for)  # scans the whole environment
-        bind_to_process(self)
+        super().__init__(settings, shared=shared, translate=translate)
 
     def after_fork(self) -> None:
         """Drop the session in a forked child, which must enter the client again in its own event loop."""
         leave_to_parent(self._session)
         self._session = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy opens its own connections when it is entered.
-        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
-
-    @property
-    def throttlings(self) -> int:
-        """How often the service has throttled this process."""
-        return self._shared.throttlings
-
-    @property
-    def has_worked(self) -> bool:
-        """Whether an authorized call with these settings has succeeded in this process."""
-        return self._shared.has_worked
-
-    @property
-    def is_logged_in(self) -> bool:
-        """Whether the identity provider has accepted these credentials, and not rejected them since."""
-        return self._shared.is_logged_in
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)

@@ -8,15 +8,18 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
 from airflow_provider.client.endpoints import BatchLimit
 from airflow_provider.client.exchange import ThrottlePause
+from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call
@@ -97,7 +100,7 @@ class SharedState:
         self._service_pause, self._token_pause = ThrottlePause(), ThrottlePause()
         # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
         self.has_worked = False
-        bind_to_process(self)
+        _process_bound.add(self)
 
     def after_fork(self) -> None:
         """Reset: a rotating refresh token can't be shared by two processes."""
@@ -146,13 +149,41 @@ class ProcessBound(Protocol):
         ...
 
 
-_process_bound: WeakSet[ProcessBound] = WeakSet()
+_process_bound: WeakSet[ProcessBound] = WeakSet()  # reset in every forked child
 _left_to_parent: list[object] = []
 
 
-def bind_to_process(owner: ProcessBound) -> None:
-    """Call `owner.after_fork` in every child that is forked during its lifetime."""
-    _process_bound.add(owner)
+class BaseClient(ABC):
+    """The common part of both clients: settings and shared state; reset by a fork."""
+
+    def __init__(self, settings: Settings, *, shared: SharedState | None, translate: Translate) -> None:
+        self.settings = settings
+        self._shared = shared or get_shared_state(settings)
+        self._translate = translate
+        _process_bound.add(self)
+
+    @abstractmethod
+    def after_fork(self) -> None:
+        """Replace the session in a forked child."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy opens its own connections.
+        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
+
+    @property
+    def throttlings(self) -> int:
+        """How often the service has throttled this process."""
+        return self._shared.throttlings
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether an authorized call with these settings has succeeded in this process."""
+        return self._shared.has_worked
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the identity provider has accepted these credentials, and not rejected them since."""
+        return self._shared.is_logged_in
 
 
 def leave_to_parent(session: object) -> None:

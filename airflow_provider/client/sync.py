@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from http.cookiejar import DefaultCookiePolicy
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -32,7 +32,7 @@ from airflow_provider.client.http.uploads import (
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import SharedState, bind_to_process, get_shared_state, leave_to_parent
+from airflow_provider.client.sharing import BaseClient, SharedState, leave_to_parent
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY_BYTES,
@@ -78,7 +78,7 @@ def _configured(
     return method
 
 
-class ComplianceClient:
+class ComplianceClient(BaseClient):
     """Client of the service on requests; thread-safe, and a context manager.
 
     A forked child gets its own connections and token. A pickle contains the settings, credentials included:
@@ -92,31 +92,14 @@ class ComplianceClient:
     def __init__(
         self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
     ) -> None:
-        self.settings = settings
-        self._shared = shared or get_shared_state(settings)
-        self._translate = translate
         self._verify = ca_file(settings.verify) or False
         self._session = _new_session()
-        bind_to_process(self)
+        super().__init__(settings, shared=shared, translate=translate)
 
     def after_fork(self) -> None:
         """Open a new session in a forked child: responses mix up on a socket that two processes share."""
         leave_to_parent(self._session)
         self._session = _new_session()
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy opens its own connections.
-        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
-
-    @property
-    def has_worked(self) -> bool:
-        """Whether an authorized call with these settings has succeeded in this process."""
-        return self._shared.has_worked
-
-    @property
-    def is_logged_in(self) -> bool:
-        """Whether the identity provider has accepted these credentials, and not rejected them since."""
-        return self._shared.is_logged_in
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)

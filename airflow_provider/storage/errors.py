@@ -76,37 +76,33 @@ def _sanitize(text: str) -> str:
 
 def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
     problem = mask_secrets(f"'{location}' can't be {action}: ") + error_text(error).removesuffix(".") + "."
+    is_local, permission = location.protocol == "file", _PERMISSIONS[action]
     for cause in _causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
         kind = type(cause).__name__
         if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
-            who = (
-                f"connection '{location.conn_id}' exists and"
-                if location.conn_id
-                else "environment of the worker"
-            )
-            hint = (
-                ""
-                if location.conn_id
-                else f", or add a connection to the URI: {location.protocol}://conn_id@…"
-            )
-            return ComplianceStorageDeniedError(
-                f"{problem} Check that the {who} has credentials that may {_PERMISSIONS[action]}{hint}."
-                if location.protocol != "file"
-                else f"{problem} Check that the worker may {_PERMISSIONS[action]}."
-            )
-        if isinstance(cause, FileNotFoundError) or status == 404:
-            return ComplianceStorageDeniedError(
-                f"{problem} Create the bucket or container '{location.container}', or correct the URI."
-                if location.protocol != "file"
-                else f"{problem} Correct the path."
-            )
-        if isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
-            return ComplianceStorageDeniedError(
-                f"{problem} Choose a path that is not taken by another file or folder."
-            )
-        if kind == "ParamValidationError":
-            return ComplianceStorageDeniedError(f"{problem} Correct the URI.")
+            if is_local:
+                advice = f"Check that the worker may {permission}."
+            elif location.conn_id:
+                advice = (
+                    f"Check that the connection '{location.conn_id}' exists and has credentials that may "
+                    f"{permission}."
+                )
+            else:
+                advice = (
+                    f"Check that the environment of the worker has credentials that may {permission}, or add "
+                    f"a connection to the URI: {location.protocol}://conn_id@…."
+                )
+        elif isinstance(cause, FileNotFoundError) or status == 404:
+            container = f"Create the bucket or container '{location.container}', or correct the URI."
+            advice = "Correct the path." if is_local else container
+        elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
+            advice = "Choose a path that is not taken by another file or folder."
+        elif kind == "ParamValidationError":
+            advice = "Correct the URI."
+        else:
+            continue
+        return ComplianceStorageDeniedError(f"{problem} {advice}")
     return ComplianceStorageError(f"{problem} Check that the store is reachable, then retry.")
 
 
