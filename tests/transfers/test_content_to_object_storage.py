@@ -28,7 +28,7 @@ LARGE = "All work and no play makes a dull text. " * 100_000  # 4 MB
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "PAUSE", 0.0)
+    monkeypatch.setattr(texts, "REFETCH_DELAY_SECONDS", 0.0)
 
 
 def transfer(uuid: Any, destination: Any, **kwargs: Any) -> ComplianceContentToObjectStorageOperator:
