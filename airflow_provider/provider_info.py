@@ -64,13 +64,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "console_url": {
         "label": "Console URL",
-        "description": "Where a person finds a job, such as https://console.example.com/jobs/{uuid}. "
-        "Tasks link to it.",
+        "description": "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
         "schema": {"type": ["string", "null"]},
     },
     "allow_http": {
         "label": "Allow HTTP",
-        "description": "Allow http:// to another host than this. Passwords and tokens travel unencrypted.",
+        "description": "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
         "schema": {"type": ["boolean", "null"]},
     },
 }

@@ -108,14 +108,14 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         return results
 
     def _write(self, identifier: str, data: bytes) -> str:
-        from airflow_provider.storage.files import put_now
+        from airflow_provider.storage.files import put_sync
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import safe
 
         location = Location.to_write(self.destination)
         if location.is_prefix:
             location = location / f"{safe(identifier)}.json"
-        put_now(location, data)
+        put_sync(location, data)
         self.log.info("Wrote the results of assessment %s to %s.", identifier, location)
         return location.uri
 

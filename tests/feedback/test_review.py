@@ -71,8 +71,8 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"results": "None"}, "Nothing was given as results of an assessment"),
-        ({"results": "{'a': "}, "is a text that is not JSON"),
+        ({"results": "None"}, "Missing results of an assessment"),
+        ({"results": "{'a': "}, "a string that is not JSON"),
         ({"results": "/nowhere/results.json"}, "can't be read"),
         ({"results": {"status": "?"}}, "Override findings_of"),
         ({"results": None, "assessment_id": "None"}, "no assessment_id"),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-from airflow_provider.client.http.uploads import Document as Upload
+from airflow_provider.client.http.uploads import MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
 from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve
 from airflow_provider.operators.ingest import chunk
@@ -241,7 +241,7 @@ def test_a_list_that_is_missing_or_no_text_says_so(folder: Path) -> None:
         resolve(f"{folder}/nope.txt")
     for name, content in (("list.txt", "a\nb".encode("utf-16")), ("list.jsonl", b'"M\xe4rz.pdf"')):
         (folder / name).write_bytes(content)
-        with pytest.raises(ComplianceInputError, match="not UTF-8"):
+        with pytest.raises(ComplianceInputError, match="not valid UTF-8"):
             resolve(f"{folder}/{name}")
 
 
@@ -289,7 +289,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path, kind:
 
     def submit() -> None:
         try:
-            Upload(SourceFile(str(path)))
+            MultipartUpload(SourceFile(str(path)))
         except Exception as error:
             errors.append(error)
 
@@ -327,7 +327,7 @@ def test_whatever_a_source_raises_is_an_error_of_that_document(
     with pytest.raises(
         (ComplianceReadError, ComplianceStorageError), match=r"can't be read: .*(output|500)"
     ) as raised:
-        Upload(source)
+        MultipartUpload(source)
     opened.close()
     assert raised.value.transient
     assert "s3cret" not in str(raised.value)

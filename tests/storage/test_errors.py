@@ -10,36 +10,38 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage.errors import Doing, storage_errors
+from airflow_provider.storage.errors import Action, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import _Sink
 
 
 @pytest.mark.parametrize(
-    ("doing", "right"),
+    ("action", "permission"),
     [
         ("written", "write there"),
         ("read", "read there"),
-        ("looked at", "read there"),
+        ("checked", "read there"),
         ("searched", "list what is there"),
-        ("tidied up", "delete there"),
+        ("cleaned up", "delete there"),
     ],
 )
-def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(doing: Doing, right: str) -> None:
-    said = {}
+def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(
+    action: Action, permission: str
+) -> None:
+    messages = {}
     for uri in ("/x", "s3://conn@b/x", "s3://b/x"):
-        with pytest.raises(ComplianceStorageDeniedError) as error, storage_errors(Location(uri), doing):
+        with pytest.raises(ComplianceStorageDeniedError) as error, storage_errors(Location(uri), action):
             raise PermissionError("Access denied")
-        said[uri] = str(error.value)
-    assert said == {
-        "/x": f"'/x' can't be {doing}: Access denied. Check who may {right}.",
+        messages[uri] = str(error.value)
+    assert messages == {
+        "/x": f"'/x' can't be {action}: Access denied. Check that the worker may {permission}.",
         "s3://conn@b/x": (
-            f"'s3://conn@b/x' can't be {doing}: Access denied. Check that the connection 'conn' exists and "
-            f"has credentials, and that they may {right}."
+            f"'s3://conn@b/x' can't be {action}: Access denied. Check that the connection 'conn' exists and "
+            f"has credentials that may {permission}."
         ),
         "s3://b/x": (
-            f"'s3://b/x' can't be {doing}: Access denied. Check that the environment of the worker has "
-            f"credentials, and that they may {right}, or name a connection: s3://conn_id@…."
+            f"'s3://b/x' can't be {action}: Access denied. Check that the environment of the worker has "
+            f"credentials that may {permission}, or add a connection to the URI: s3://conn_id@…."
         ),
     }
 
@@ -57,12 +59,12 @@ LEAKS = [
 ]
 
 
-def _fail(said: str, chain: str) -> None:
+def _fail(messages: str, chain: str) -> None:
     """Fail as a library does: at once, from another error, or while handling one."""
     if chain == "alone":
-        raise ConnectionError(said)
+        raise ConnectionError(messages)
     try:
-        raise ConnectionError(said)
+        raise ConnectionError(messages)
     except ConnectionError as error:
         if chain == "cause":
             raise OSError("It did not work") from error
@@ -70,10 +72,10 @@ def _fail(said: str, chain: str) -> None:
 
 
 @pytest.mark.parametrize("chain", ["alone", "cause", "context"])
-@pytest.mark.parametrize("said", LEAKS)
-def test_what_is_masked_does_not_come_back_in_the_traceback(said: str, chain: str) -> None:
+@pytest.mark.parametrize("messages", LEAKS)
+def test_what_is_masked_does_not_come_back_in_the_traceback(messages: str, chain: str) -> None:
     with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
-        _fail(said, chain)
+        _fail(messages, chain)
     logged = "".join(traceback.format_exception(raised.value))
     for leak in (SECRET, SECRET.replace("/", "")):
         assert leak not in logged
@@ -101,7 +103,7 @@ def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:
     "".join(traceback.format_exception(raised.value)).encode()
 
 
-def test_what_could_not_be_removed_is_said_without_secrets(
+def test_what_could_not_be_removed_is_messages_without_secrets(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class File:
