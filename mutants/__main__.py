@@ -26,6 +26,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of: {', '.join(TARGETS)}")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="sample: only every Nth mutant of a module"
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     options = parser.parse_args(arguments)
     modules: list[str] = options.modules or list(TARGETS)
@@ -40,11 +43,11 @@ def main(arguments: list[str]) -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     total: Counter[str] = Counter()
     for module in modules:
-        total += _run_module(module, options.jobs)
+        total += _run_module(module, options.jobs, options.every)
     return 0 if _rate("all", total) >= LEAST else 1
 
 
-def _run_module(module: str, jobs: int) -> Counter[str]:
+def _run_module(module: str, jobs: int, every: int) -> Counter[str]:
     source, tests = _source(module), nearest_tests(module)
     known = tomllib.loads((HERE / "equivalent.toml").read_text()).get(module, {})
     mutants = mutants_of(module, source)
@@ -59,7 +62,7 @@ def _run_module(module: str, jobs: int) -> Counter[str]:
     begin = time.monotonic()
     counts: Counter[str] = Counter(equivalent=len(known))
     with (RESULTS / f"{module.replace('/', '-')}.txt").open("w") as results:
-        wanted = [each for each in mutants if each.name not in known]
+        wanted = [each for each in mutants if each.name not in known][::every]
         for mutant, fork in _finished(wanted, source, baseline, jobs):
             if fork.code == NOT_IMPORTED:
                 sys.exit(f"The tests of {module} do not import it: change targets.py.")

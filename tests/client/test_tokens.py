@@ -234,3 +234,59 @@ def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
 def test_a_refused_password_is_not_tried_for_five_minutes() -> None:
     """Accounts get locked, and a person who corrects the password does not want to wait for longer."""
     assert REJECTION_CACHE_SECONDS == 300
+
+
+def explain(cache: TokenCache, status: int, **fields: str) -> exc.ComplianceError:
+    """Return the error that a token endpoint's refusal becomes."""
+    body = json.dumps(fields).encode()
+    error = next(cache.renew()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
+    assert error is not None
+    return error
+
+
+OF_THE_CLIENT = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
+OF_THE_USER = ("invalid_grant", "invalid_request", "access_denied")
+
+
+@pytest.mark.parametrize("code", [*OF_THE_CLIENT, *OF_THE_USER])
+def test_every_error_of_oauth_names_who_was_refused_whatever_the_status(cache: TokenCache, code: str) -> None:
+    for status in (400, 403, 503):
+        error = explain(cache, status, error=code, error_description="so it is")
+        assert isinstance(error, exc.ComplianceAuthError)
+        who = f"client '{cache._settings.client_id}'" if code in OF_THE_CLIENT else "user 'alice'"
+        assert f"refused {who} ({code}: so it is)" in str(error)
+
+
+def test_a_wrong_password_is_not_blamed_on_the_client(cache: TokenCache) -> None:
+    assert "client_id" not in str(explain(cache, 400, error="invalid_grant"))
+    other = str(explain(cache, 400, error="invalid_request"))
+    assert "check login and password, and the extras 'client_id' and 'client_secret' of" in other
+
+
+def test_what_an_identity_provider_says_is_truncated(cache: TokenCache) -> None:
+    error = str(explain(cache, 400, error="e" * 150, error_description="d" * 300))
+    assert "e" * 100 + ": " + "d" * 200 + ")" in error
+    assert "e" * 101 not in error
+
+
+def test_a_proxy_that_wants_credentials_is_not_the_identity_provider(cache: TokenCache) -> None:
+    error = explain(cache, 407)
+    assert isinstance(error, exc.ComplianceConnectionError)
+    assert error.transient
+    assert isinstance(explain(cache, 408), exc.ComplianceConfigError)
+
+
+def test_a_token_response_may_be_a_megabyte_and_needs_no_type(cache: TokenCache) -> None:
+    call = next(cache.renew())
+    assert call.limit == 1024**2
+    parsed = call.parse(HttpResponse(200, {}, b'{"access_token": "a"}', "https://id.example/token"))
+    assert parsed.token_type == "bearer"
+    # Its names are those of OAuth alone.
+    camel = HttpResponse(200, {}, b'{"accessToken": "a"}', "https://id.example/token")
+    with pytest.raises(exc.ComplianceProtocolError, match="has no access_token"):
+        call.parse(camel)
+
+
+def test_equal_tokens_are_equal_whenever_they_expire() -> None:
+    assert AccessToken(SecretStr("a"), 1.0) == AccessToken(SecretStr("a"), 2.0)
+    assert AccessToken(SecretStr("a")).renew_at == 0
