@@ -67,6 +67,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "description": "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
         "schema": {"type": ["string", "null"]},
     },
+    "assessment_console_url": {
+        "label": "Assessment console URL",
+        "description": "Page of an assessment, such as "
+        "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
+        "schema": {"type": ["string", "null"]},
+    },
     "allow_http": {
         "label": "Allow HTTP",
         "description": "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",

@@ -83,6 +83,7 @@ class Settings:
     :param batch_size: maximum number of jobs in one batch status request
     :param endpoints: paths that the contract leaves open
     :param console_url: web page of a job, with the placeholder `{uuid}`; nothing is sent there
+    :param assessment_console_url: likewise of an assessment, with `{assessment_id}`
     :param allow_http: allow http:// to hosts other than localhost
     :param name: where these settings come from, for error messages
     """
@@ -102,6 +103,7 @@ class Settings:
     batch_size: int = 100
     endpoints: Endpoints = field(default_factory=Endpoints)
     console_url: str | None = None
+    assessment_console_url: str | None = None
     allow_http: bool = False
     name: str = field(default="the client's settings", compare=False)
 
@@ -117,10 +119,8 @@ class Settings:
             self.idp_subject.isascii() and self.idp_subject.isprintable()
         ):
             raise self._invalid("idp_subject", "contains characters not allowed in an HTTP header")
-        if (console := self.console_url) and not console.startswith(("https://", "http://")):
-            raise self._invalid("console_url", "must be a URL such as https://example.com/jobs/{uuid}")
-        if console and (not console.isprintable() or " " in console):
-            raise self._invalid("console_url", "contains spaces or control characters")
+        self._check_link("console_url", "https://example.com/jobs/{uuid}")
+        self._check_link("assessment_console_url", "https://example.com/assessments/{assessment_id}")
         if not 0 < self.timeout <= MAX_TIMEOUT_SECONDS:
             raise self._invalid("timeout", f"must be more than 0 and at most {MAX_TIMEOUT_SECONDS} seconds")
         if self.max_retries < 0:
@@ -140,6 +140,14 @@ class Settings:
     def secrets(self) -> tuple[str, ...]:
         """Values that must never be shown."""
         return self.password.get_secret_value(), self.client_secret.get_secret_value()
+
+    def _check_link(self, setting: str, example: str) -> None:
+        if not (link := getattr(self, setting)):
+            return
+        if not link.startswith(("https://", "http://")):
+            raise self._invalid(setting, f"must be a URL such as {example}")
+        if not link.isprintable() or " " in link:
+            raise self._invalid(setting, "contains spaces or control characters")
 
     def _check_url(self, setting: str) -> None:
         url = getattr(self, setting)

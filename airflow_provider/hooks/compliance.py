@@ -151,10 +151,12 @@ class ComplianceHook(BaseHook):
     @fail_without_retry
     def console_url(self, uuid: str) -> str | None:
         """Return the web page of a job, if the connection configures one."""
-        from urllib.parse import quote
+        return _fill_link(self._settings.console_url, "{uuid}", uuid)
 
-        template = self._settings.console_url
-        return template.replace("{uuid}", quote(uuid, safe="")) if template else None
+    @fail_without_retry
+    def assessment_console_url(self, assessment_id: str) -> str | None:
+        """Return the web page of an assessment, if the connection configures one."""
+        return _fill_link(self._settings.assessment_console_url, "{assessment_id}", assessment_id)
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the frameworks; say in one sentence what is wrong."""
@@ -290,6 +292,12 @@ class ComplianceHook(BaseHook):
     def request(self, /, method: str, path: str, **kwargs: Any) -> HttpResponse:
         """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
         return self._client.request(method, path, **kwargs)
+
+
+def _fill_link(template: str | None, placeholder: str, identifier: str) -> str | None:
+    from urllib.parse import quote
+
+    return template.replace(placeholder, quote(identifier, safe="")) if template else None
 
 
 def hook_class_path(hook_class: type[ComplianceHook]) -> str:

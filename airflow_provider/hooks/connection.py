@@ -59,6 +59,7 @@ def parse_settings(conn: Any) -> Settings:
         batch_size=extra("batch_size", int, Settings.batch_size),
         endpoints=extra("endpoints", _parse_endpoints, Endpoints()),
         console_url=extra("console_url", str, None),
+        assessment_console_url=extra("assessment_console_url", str, None),
         allow_http=extra("allow_http", _parse_bool, False),
         name=name,
     )

@@ -61,6 +61,10 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
         """Return its id."""
         return job.id
 
+    def console_url(self, identifier: str) -> str | None:
+        """Return where a person finds the assessment, if the connection says so."""
+        return self.hook.assessment_console_url(identifier)
+
 
 class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     """Get the results of a completed assessment; returns them, or with `destination` the URI of their file.

@@ -40,6 +40,8 @@ from tests.support.values import settings_for
         ({"idp_subject": "a\r\nb"}, "idp_subject"),
         ({"idp_subject": "ä"}, "idp_subject"),
         ({"console_url": "console.example.com"}, "console_url .* must be a URL"),
+        ({"assessment_console_url": "example.com"}, "assessment_console_url .* must be a URL"),
+        ({"assessment_console_url": "https://example.com/ x"}, "assessment_console_url .* spaces"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),

@@ -203,3 +203,15 @@ def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempt
     task.render_template_fields(context)
     identifier = attempts.run(task)
     assert compliance_service.assessments()[0]["uuid"] == identifier
+
+
+def test_an_assessment_links_to_its_page(
+    compliance_service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = compliance_service.connection()
+    connection["extra"]["assessment_console_url"] = "https://console.example.com/a/{assessment_id}"
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload=PAYLOAD)
+    identifier = attempts.run(task)
+    assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/a/{identifier}"}
+    assert [link.name for link in task.operator_extra_links] == ["Job at the service"]
