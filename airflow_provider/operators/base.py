@@ -6,7 +6,7 @@ import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
@@ -23,26 +23,22 @@ if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import Accepts
 
-P = ParamSpec("P")
-T = TypeVar("T")
-Task = TypeVar("Task", bound=BaseOperator)
+Entry = TypeVar("Entry", bound=Callable[..., Any])
 
 
-def entry_point(
-    method: Callable[Concatenate[Task, Context, P], T],
-) -> Callable[Concatenate[Task, Context, P], T]:
-    """Decorate what Airflow calls with a context: name the mapped task, and fail without retry if that helps.
+def entry_point(method: Entry) -> Entry:
+    """Decorate what Airflow calls with a context: name the mapped task, and fail without retry where due.
 
     An error that is not transient becomes an `AirflowFailException`.
     """
 
     @fail_without_retry
     @functools.wraps(method)
-    def wrapped(self: Task, context: Context, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapped(self: BaseOperator, context: Context, *args: Any, **kwargs: Any) -> Any:
         apply_map_index_template(self, context)
         return method(self, context, *args, **kwargs)
 
-    return wrapped
+    return cast("Entry", wrapped)
 
 
 class ComplianceBaseOperator(BaseOperator):

@@ -111,9 +111,7 @@ def test_a_failed_assessment_fails_the_task_with_the_service_s_reason(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
     service.configure(jobs="instant")
-    with pytest.raises(
-        exc.ComplianceJobError, match=r"Assessment .* failed: There is no framework 77"
-    ) as caught:
+    with pytest.raises(exc.ComplianceJobError, match=r"Assessment .* failed: Unknown framework 77") as caught:
         attempts.run(submit(deferrable, payload={"frameworkId": 77}))
     assert not isinstance(caught.value, AirflowFailException)
 

@@ -62,9 +62,7 @@ def test_a_failed_assessment_fails_the_task_without_retries(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
     bad = str(service.add_assessment({"frameworkId": 77})["uuid"])
-    with pytest.raises(
-        exc.ComplianceJobError, match=f"Assessment {bad} failed: There is no framework"
-    ) as caught:
+    with pytest.raises(exc.ComplianceJobError, match=f"Assessment {bad} failed: Unknown framework") as caught:
         attempts.run(sensor(bad, mode))
     assert isinstance(caught.value, AirflowFailException)
     with pytest.raises(AirflowSkipException):

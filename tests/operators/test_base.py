@@ -215,3 +215,10 @@ def test_an_assessment_links_to_its_page(
     identifier = attempts.run(task)
     assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/a/{identifier}"}
     assert [link.name for link in task.operator_extra_links] == ["Job at the service"]
+
+
+def test_airflow_passes_the_context_by_name(compliance_service: Emulator, attempts: Attempts) -> None:
+    context: Any = {"ti": attempts.ti}
+    task = framework.ComplianceListFrameworksOperator(task_id="t")
+    assert task.execute(context=context)
+    assert context["map_index_template"] == "{{ task.conn_id }}"
