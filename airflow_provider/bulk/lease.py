@@ -1,6 +1,6 @@
-"""Who may work on a task instance: the process that started last.
+"""The lease of a task instance: it belongs to the process that started last.
 
-Airflow may take an attempt for dead that still runs, and start the next one beside it.
+Airflow may take a running attempt for dead, and start the next one beside it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Lease:
     """A small object that every process overwrites when it starts: the last writer is the owner.
 
     :param folder: the folder of the task instance
-    :param try_number: of the task, for people; the owner is told by a random token
+    :param try_number: of the task, for people; a random token identifies the owner
     """
 
     def __init__(self, folder: Location, try_number: int) -> None:
@@ -33,13 +33,13 @@ class Lease:
         self._token = secrets.token_hex(8)
 
     def acquire(self) -> None:
-        """Take it, whoever has it; in the task's own thread, before the journal is read."""
+        """Take it from whoever has it; in the task's own thread, before the journal is read."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = {"token": self._token, "try_number": self._try_number, "at": at}
         put_now(self._place, json.dumps(record).encode())
 
     async def check(self) -> None:
-        """Raise if another process has taken it; one that was removed says nothing of another process."""
+        """Raise if another process has taken it; a missing lease does not mean that."""
         with storage_errors(self._place, "read"):
             try:
                 found = json.loads(await self._read())
@@ -47,8 +47,9 @@ class Lease:
                 return
         if isinstance(found, dict) and found.get("token", self._token) != self._token:
             raise ComplianceSupersededError(
-                f"Attempt {found.get('try_number')} of this task has taken over at {found.get('at')}: this "
-                f"process (attempt {self._try_number}) stops, and cancels and removes nothing. Look there."
+                f"Attempt {found.get('try_number')} of this task has taken over at {found.get('at')}. This "
+                f"process (attempt {self._try_number}) stops, and cancels and removes nothing. See the log "
+                "of that attempt."
             )
 
     async def _read(self) -> Any:

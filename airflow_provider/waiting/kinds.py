@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
-from airflow_provider.waiting.results import UNKNOWN, Record, is_transient
-from airflow_provider.waiting.rules import PollResult
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, is_transient
+from airflow_provider.waiting.rules import PollResult, may_cancel
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -24,18 +25,15 @@ POLLS_PER_SECOND = 20  # at young assessments; `poll_interval` may ask for more
 
 OnResult = Callable[[str, PollResult], None]
 
-# A job, None where the service does not know it, or why it can't be looked at.
-JobUpdate: TypeAlias = "ContentJob | ComplianceError | None"
-
 
 class JobKind(ABC):
-    """One kind of work that the service does. `_now` is for a task, the others are for an event loop."""
+    """One kind of work that the service does. `_sync` is for a task, the others are for an event loop."""
 
     noun: str
     id_name: str  # in a record
 
     def pace(self, count: int) -> float:
-        """Return the shortest time in seconds between two looks at so many."""
+        """Return the shortest time in seconds between two polls of so many."""
         return 1.0
 
     @abstractmethod
@@ -53,6 +51,44 @@ class JobKind(ABC):
     @abstractmethod
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
         """Cancel one."""
+
+    async def cancel_in_flight(
+        self,
+        client: AsyncComplianceClient,
+        ids: Sequence[str],
+        concurrency: int,
+        log: Any,
+        on_ended: Callable[[str, Record], None],
+    ) -> None:
+        """Cancel those of these that are in flight.
+
+        To cancel is to delete, so each is polled just before, and left alone where that fails.
+
+        :param on_ended: called with the record of each that had ended
+        """
+
+        async def cancel(identifier: str) -> None:
+            try:
+                await self.cancel(client, identifier)
+            except ComplianceNotFoundError:
+                pass
+            except ComplianceError as error:
+                log.warning("%s %s could not be canceled: %s", self.noun.capitalize(), identifier, error)
+
+        size = client.settings.batch_size
+        for start in range(0, len(ids), size):
+            found: dict[str, PollResult] = {}
+            await self.poll(client, ids[start : start + size], found.__setitem__)
+            for each, result in found.items():
+                if isinstance(result, ComplianceError):
+                    log.warning(
+                        "%s %s is not canceled, it can't be polled: %s", self.noun.capitalize(), each, result
+                    )
+                elif result["status"] in FINAL and result["status"] != UNKNOWN:
+                    on_ended(each, result)
+            in_flight = [each for each, result in found.items() if may_cancel(result)]
+            log.info("Canceling %s %ss.", len(in_flight), self.noun)
+            await for_each(cancel, in_flight, concurrency)
 
 
 class Jobs(JobKind):
@@ -73,9 +109,11 @@ class Jobs(JobKind):
                 on_result(uuid, record_of(uuid, jobs.get(uuid)))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Ask for all together; if they are refused, in smaller groups: few must suffer from a culprit."""
+        """Ask batch by batch; split a batch that is refused, so that few suffer from a culprit."""
         # In another order each time: who shares a group with a culprit now does not the next time.
-        groups, spare = [random.sample(ids, len(ids))], ISOLATING_REQUESTS
+        shuffled, size = random.sample(ids, len(ids)), client.settings.batch_size
+        groups = [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
+        spare = ISOLATING_REQUESTS
         while groups:
             group = groups.pop(0)
             try:
@@ -86,6 +124,8 @@ class Jobs(JobKind):
                     spare -= 2
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                     continue
+                if not is_refused:  # an outage: the other batches would wait just as long
+                    group, groups = [*group, *chain.from_iterable(groups)], []
                 for uuid in group:
                     on_result(uuid, error)
             else:
@@ -108,7 +148,7 @@ class Assessments(JobKind):
     id_name = "id"
 
     def pace(self, count: int) -> float:
-        """Look less often at many: each look is a request."""
+        """Poll many less often: each poll is a request."""
         return max(1.0, count / POLLS_PER_SECOND)
 
     def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
@@ -122,13 +162,13 @@ class Assessments(JobKind):
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Ask for a few at a time."""
 
-        async def look_at(each: str) -> None:
+        async def poll_one(each: str) -> None:
             try:
                 on_result(each, record_of_assessment(await client.get_assessment(each)))
             except ComplianceError as error:
                 on_result(each, _without(each, error))
 
-        await for_each(look_at, ids, POLL_CONCURRENCY)
+        await for_each(poll_one, ids, POLL_CONCURRENCY)
 
     def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
         """Cancel an assessment."""
@@ -141,17 +181,6 @@ class Assessments(JobKind):
 
 JOBS = Jobs()
 ASSESSMENTS = Assessments()
-
-
-async def poll_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobUpdate]:
-    """Ask for all together; if they are refused, one by one: the others must not suffer from a culprit."""
-    try:
-        jobs = await client.get_statuses(uuids)
-    except ComplianceError as error:
-        if is_transient(error) or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
-            return dict.fromkeys(uuids, error)
-        return {uuid: (await poll_jobs(client, [uuid]))[uuid] for uuid in uuids}
-    return {uuid: jobs.get(uuid) for uuid in uuids}
 
 
 def record_of(uuid: str, job: ContentJob | None) -> Record:

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk import engine, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.ingest import engine
 
 
 @pytest.fixture
@@ -28,9 +27,10 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 1.0)
 
 
 @dataclass

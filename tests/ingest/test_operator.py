@@ -16,15 +16,15 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal
-from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk import journal, retries
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import jobs
-from airflow_provider.ingest.layout import task_folder
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.publishing import MANIFEST, task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
+from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome
 from tests.support.attempts import Attempts, fire, heard
 from tests.support.jobs import completed, running
@@ -309,7 +309,7 @@ def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
 
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 60.0)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 60.0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -352,8 +352,8 @@ def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defe
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(troubles, "FIRST_PAUSE", 2.0)
-    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 2.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 2.0)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 2.0)
     service.configure(jobs="manual")
     service.fail("submit_*", status=500, times=1)
     known: list[int] = []
@@ -376,7 +376,7 @@ def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A job is believed to be lost only after a while, longer than a task lingers before it defers."""
-    monkeypatch.setattr(jobs, "UNKNOWN_SECONDS", 1.5)
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 1.5)
     service.configure(jobs="manual")
 
     def lose(number: int) -> None:
@@ -423,12 +423,12 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The status of each document that the journal was told of, empty for those under way."""
+    """The state of each document that was appended to the journal."""
     statuses: list[str] = []
     note = journal.Journal.append
 
     def counted(self: journal.Journal, document: Any) -> Any:
-        statuses.append(document.status)
+        statuses.append(document.state)
         return note(self, document)
 
     monkeypatch.setattr(journal.Journal, "append", counted)
@@ -564,8 +564,9 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
-    found, _ = journal.read(Location(f"{outcome.destination}/{task_folder(attempts.ti)}"))
-    assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
+    folder = Location(f"{outcome.destination}/{task_folder(attempts.ti)}")
+    found, _ = journal.read(folder, Document, MANIFEST)
+    assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
 def test_faults_here_and_there_do_not_add_up(

@@ -14,10 +14,12 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import journal
+from airflow_provider.bulk.items import COMPLETED
 from airflow_provider.bulk.lease import LEASE, Lease
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.publishing import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome
@@ -140,7 +142,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
 ) -> None:
     place = Location(str(outcome.destination / "j"))
     asyncio.run(_write(place, 3))
-    done = [Document(f"s{number}", f"u{number}", "COMPLETED") for number in range(3)]
+    done = [Document(f"s{number}", f"u{number}", COMPLETED) for number in range(3)]
     find = type(place.fs).find
     finds: list[int] = []
 
@@ -148,14 +150,14 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
         found = find(self, path, **kwargs)
         if not finds:
             finds.append(1)
-            asyncio.run(journal.write_manifest(place, done))
+            asyncio.run(journal.write_manifest(place / MANIFEST, [each.row() for each in done]))
             for segment in outcome.destination.rglob("journal-*"):
                 segment.unlink()
         return found
 
     monkeypatch.setattr(type(place.fs), "find", then_published)
-    found, _ = journal.read(place)
-    assert {each.status for each in found.values()} == {"COMPLETED"}
+    found, _ = journal.read(place, Document, MANIFEST)
+    assert {each.state for each in found.values()} == {COMPLETED}
     assert len(found) == 3
 
 
@@ -167,7 +169,7 @@ async def _write(place: Location, segments: int) -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
-def test_a_lease_that_is_gone_or_odd_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
+def test_a_lease_that_is_missing_or_invalid_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
     lease = Lease(Location(str(tmp_path)), 1)
     lease.acquire()
     if content is None:
