@@ -461,7 +461,7 @@ class BulkEngine(Generic[I]):
 
     def _is_only_waiting(self) -> bool:
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
-        is_settled = not self._refreshes.has_unconfirmed and not self._updates.has_unknown
+        is_settled = not self._refreshes.has_unconfirmed and not self._updates.has_unsettled
         return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self._items)
 
     async def _finish_late(self) -> None:

@@ -96,11 +96,10 @@ class Poller:
         """Something could be polled."""
         return self._last_success_at is not None
 
-    def has_unknown(self, waiter: Waiter) -> bool:
-        """Tell whether some of a waiter's are unknown to the service, but not yet believed to be gone."""
-        return any(
-            each.unknown_since is not None and waiter in each.waiters for each in self._watched.values()
-        )
+    def has_unsettled(self, waiter: Waiter) -> bool:
+        """Tell whether some of a waiter's were not polled yet, or are unknown for a short time only."""
+        mine = (each for each in self._watched.values() if waiter in each.waiters)
+        return any(each.last_result is None or each.unknown_since is not None for each in mine)
 
     def last_result(self, identifier: str) -> PollResult | None:
         """Return what the last poll of one has found."""
@@ -339,9 +338,9 @@ class Subscription:
         return self.poller.has_succeeded
 
     @property
-    def has_unknown(self) -> bool:
-        """Some are unknown to the service, but not yet believed to be gone."""
-        return self.poller.has_unknown(self.waiter)
+    def has_unsettled(self) -> bool:
+        """Some were not polled yet, or are unknown for a short time only."""
+        return self.poller.has_unsettled(self.waiter)
 
     def add(self, ids: Collection[str]) -> None:
         """Wait for these, too."""

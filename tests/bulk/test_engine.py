@@ -155,7 +155,9 @@ def test_a_failure_that_is_new_is_believed_at_once(tmp_path: Path) -> None:
 def test_a_refresh_is_counted_over_a_deferral(tmp_path: Path) -> None:
     """Else a job that always fails would be refreshed again each time the task comes back."""
     service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
-    document = Document("https://example.com/a", "u", SUBMITTED, retry_count=1, retried_from={"status": "FAILED"})
+    document = Document(
+        "https://example.com/a", "u", SUBMITTED, retry_count=1, retried_from={"status": "FAILED"}
+    )
     asyncio.run(make(service, tmp_path, document).run())
     assert document.error == "damaged"
     assert service.calls == ["poll"]

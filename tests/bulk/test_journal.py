@@ -162,6 +162,12 @@ def test_a_flush_also_waits_for_what_is_being_written(
 def test_the_journal_keeps_what_differs_from_the_defaults() -> None:
     assert document(1).record() == {"source": "s1"}
     full = document(
-        1, uuid="u", bytes=0, attempts=2, retry_count=1, retried_from={"status": "FAILED"}, is_permanent_failure=True
+        1,
+        uuid="u",
+        bytes=0,
+        attempts=2,
+        retry_count=1,
+        retried_from={"status": "FAILED"},
+        is_permanent_failure=True,
     )
     assert Document.from_record(full.record()) == full

@@ -35,8 +35,8 @@ def test_max_failed_is_a_number_a_share_or_a_percentage(max_failed: MaxFailed, a
 
 @pytest.mark.parametrize(
     "wrong",
-    [True, False, -1, -0.1, 1.01, 2.0, float("nan"), float("inf"), "5", "", "%", "-1%", "101%", "five%", "1/0%",
-     None, [1], 10**400 * -1],
+    [True, False, -1, -0.1, 1.01, 2.0, float("nan"), float("inf"), "5", "", "%", "-1%", "101%", "five%",
+     "1/0%", None, [1], 10**400 * -1],
     ids=lambda wrong: str(wrong)[:10],
 )  # fmt: skip
 def test_an_invalid_max_failed_is_refused(wrong: Any) -> None:
@@ -64,7 +64,9 @@ def test_an_error_names_the_first_reasons_with_one_full_stop_each() -> None:
     with pytest.raises(exc.ComplianceIngestError) as error:
         check(items(7, 10), 0.1)
     text = str(error.value)
-    assert text.startswith("7 of 10 documents failed, more than max_failed=0.1 allows: 'bad 0': The file is damaged; ")
+    assert text.startswith(
+        "7 of 10 documents failed, more than max_failed=0.1 allows: 'bad 0': The file is damaged; "
+    )
     assert text.endswith("; and 2 more. The others are written; all are in /manifest.jsonl.")
     assert ".." not in text
     assert text.count("damaged") == 5

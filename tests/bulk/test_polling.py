@@ -1,42 +1,71 @@
-"""Looking at the jobs of an ingest."""
+"""Polling of the jobs of a bulk task: the rules of all waits, the shared poller, and what may be canceled."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk.limiter import AdaptiveLimiter
+from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.ingest import jobs as module
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.jobs import PendingJobs
-from airflow_provider.waiting.kinds import JobUpdate
+from airflow_provider.waiting import poller, rules
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.poller import subscribe
+from airflow_provider.waiting.rules import PollState
+from tests.bulk.test_engine import make
 from tests.support.attempts import until
 
 REFUSED = exc.ComplianceRefusedError("403", status=403)
+UNKNOWN, RUNNING = {"uuid": "a", "status": "UNKNOWN"}, {"uuid": "a", "status": "RUNNING"}
+
+
+@pytest.fixture(autouse=True)
+def _production(monkeypatch: pytest.MonkeyPatch, _soon_sure: None) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
 
 
 class Service:
-    """Answers polls as told; what is absent is not known."""
+    """Hook and client in one, which answers polls as told; what is absent is not known.
+
+    The poller's clock is a minute ahead with each poll.
+    """
+
+    conn_id = "fake"
+    throttlings = 0
+    is_logged_in = False
+    settings = SimpleNamespace(batch_size=100)
 
     def __init__(self) -> None:
         self.jobs: dict[str, str] = {}
         self.error: exc.ComplianceError | None = None
         self.refused: set[str] = set()
-        self.polls = 0
+        self.has_worked = True
+        self.ahead = 0.0
+        self.polls: list[list[str]] = []
         self.cancelled: list[str] = []
-        self.settings = SimpleNamespace(batch_size=100)
+
+    async def get_async_conn(self, **_: Any) -> Any:
+        return self
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
     async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
-        self.polls += 1
+        self.polls.append(uuids)
+        self.ahead += 60
         if self.error or self.refused & set(uuids):
             raise self.error or exc.ComplianceRefusedError("403", status=403)
         return {
@@ -50,207 +79,182 @@ class Service:
 
 
 @pytest.fixture
-def service_of_ours() -> Service:
-    return Service()
+def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    service = Service()
+    monkeypatch.setattr(poller, "_now", lambda: time.monotonic() + service.ahead)
+    monkeypatch.setattr(rules, "LONGEST_OUTAGE_PAUSE", 0.05)
+    monkeypatch.setattr(poller.Poller, "_reconnect", _never)
+    return service
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+async def _never(_: Any) -> bool:
+    return False
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(module, "time", clock)
-    return clock
+def documents(*uuids: str) -> list[Document]:
+    return [Document(f"https://example.com/{uuid}", uuid, SUBMITTED) for uuid in uuids]
 
 
-def watched(
-    service: Any, *uuids: str, heard: dict[str, JobUpdate], poll_interval: float = 60.0
-) -> PendingJobs:
-    def hear(document: Document, news: JobUpdate) -> None:
-        heard[document.uuid] = news
-
-    jobs = PendingJobs(service, AdaptiveLimiter(4, lambda: 0), poll_interval, hear, logging.getLogger())
-    for uuid in uuids:
-        jobs.add(Document(f"{uuid}.pdf", uuid))
-    return jobs
+def test_an_unknown_job_is_believed_to_be_gone_only_after_a_while() -> None:
+    state = PollState("a", since=0.0, poll_interval=1.0)
+    assert state.observe(UNKNOWN, 0, True) is None
+    assert state.observe(UNKNOWN, 29, True) is None
+    assert state.observe(RUNNING, 30, True) is None  # it was only slow to appear
+    assert state.observe(UNKNOWN, 31, True) is None
+    assert state.observe(UNKNOWN, 60, True) is None
+    assert state.observe(UNKNOWN, 61, True) == UNKNOWN
 
 
-def test_an_unknown_job_is_believed_to_be_gone_only_after_a_while(
-    service_of_ours: Service, clock: Clock
+def test_one_poll_is_not_enough_to_lose_a_job() -> None:
+    assert PollState("a", since=0.0, poll_interval=1.0).observe(UNKNOWN, 3600, True) is None
+
+
+def test_a_transient_error_is_outlasted_for_ever() -> None:
+    state = PollState("a", since=0.0, poll_interval=1.0)
+    for hour in range(10):
+        assert state.observe(exc.ComplianceServerError("500", status=500), 3600.0 * hour, True) is None
+
+
+def test_polls_come_less_often_while_they_fail() -> None:
+    state = PollState("a", since=0.0, poll_interval=30.0)
+    now, pauses = 96_000.0, []
+    for _ in range(50):
+        state.observe(exc.ComplianceServerError("500", status=500), now, True)
+        state.schedule(now, pace=1.0)
+        pauses.append(state.next_poll_at - now)
+        now = state.next_poll_at
+    assert pauses[:3] == [1.0, 1.0, 1.0]
+    assert pauses[-3:] == [60.0, 60.0, 60.0]
+
+
+@pytest.mark.parametrize("kind", [exc.ComplianceAuthError, exc.ComplianceConfigError, exc.ComplianceTlsError])
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_credentials_that_never_worked_end_a_wait_at_once_other_refusals_after_a_while(
+    kind: Any, has_worked: bool
 ) -> None:
-    heard: dict[str, JobUpdate] = {}
-    jobs = watched(service_of_ours, "a", "b", heard=heard)
-    service_of_ours.jobs["b"] = "RUNNING"
+    state, error = PollState("a", since=0.0, poll_interval=1.0), kind("no")
+    if not has_worked and kind is not exc.ComplianceTlsError:
+        assert state.observe(error, 0, has_worked) is error
+        return
+    assert state.observe(error, 0, has_worked) is None
+    assert state.observe(error, 899, has_worked) is None
+    ended = state.observe(error, 900, has_worked)
+    assert isinstance(ended, kind)
+    assert ended.transient
+
+
+def test_a_refusal_of_good_credentials_is_outlasted_for_a_while() -> None:
+    state, error = PollState("a", since=0.0, poll_interval=1.0), exc.ComplianceAuthError("stale keys")
+    error.transient = True
+    assert state.observe(error, 0, False) is None
+    assert isinstance(state.observe(error, 900, False), exc.ComplianceAuthError)
+
+
+def test_a_poll_interval_of_zero_is_a_short_one() -> None:
+    state = PollState("a", since=0.0, poll_interval=0.0)
+    state.schedule(1000.0, pace=1.0)
+    assert state.next_poll_at - 1000.0 == pytest.approx(0.1)
+
+
+def test_a_job_that_is_refused_while_others_are_not_fails_alone(fake: Service, tmp_path: Path) -> None:
+    fake.jobs, fake.refused = {"a": "RUNNING", "b": "RUNNING"}, {"a"}
+    found = documents("a", "b")
 
     async def story() -> None:
-        await jobs.poll_now()
-        clock.now += 29
-        await jobs.poll_now()
-        assert not heard
-        service_of_ours.jobs["a"] = "RUNNING"  # it was only slow to appear
-        await jobs.poll_now()
-        del service_of_ours.jobs["a"]
-        clock.now += 29
-        await jobs.poll_now()
-        assert not heard
-        clock.now += 31
-        await jobs.poll_now()
+        engine = make(fake, tmp_path, *found, poll_interval=0.05)
+        running = asyncio.create_task(engine.run())
+        await until(lambda: found[0].state is not SUBMITTED or running.done())
+        assert found[1].state is SUBMITTED
+        fake.jobs["b"] = "CANCELLED"
+        await running
 
     asyncio.run(story())
-    assert heard == {"a": None}
-    assert jobs.uuids == ["b"]
-
-
-def test_one_poll_is_not_enough_to_lose_a_job(service_of_ours: Service, clock: Clock) -> None:
-    heard: dict[str, JobUpdate] = {}
-    jobs = watched(service_of_ours, "a", heard=heard)
-    clock.now += 3600
-    asyncio.run(jobs.poll_now())
-    assert not heard
-
-
-def test_a_job_that_is_refused_while_others_are_not_ends_alone(
-    service_of_ours: Service, clock: Clock
-) -> None:
-    heard: dict[str, JobUpdate] = {}
-    jobs = watched(service_of_ours, "a", "b", heard=heard)
-    service_of_ours.jobs = {"a": "RUNNING", "b": "RUNNING"}
-    service_of_ours.refused = {"a"}
-
-    async def story() -> None:
-        for _ in range(4):
-            assert not heard
-            await jobs.poll_now()
-            clock.now += 10.5
-
-    asyncio.run(story())
-    assert isinstance(heard["a"], exc.ComplianceRefusedError)
-    assert jobs.uuids == ["b"]
+    assert found[0].state is FAILED
+    assert "No poll has succeeded for" in found[0].error
+    assert "was canceled, or is gone" in found[1].error
 
 
 @pytest.mark.parametrize(
     "error", [REFUSED, exc.ComplianceNotFoundError("404", status=404)], ids=lambda error: str(error)
 )
 def test_polls_that_are_all_refused_are_outlasted_then_end_the_attempt_with_retries(
-    service_of_ours: Service, clock: Clock, error: exc.ComplianceError
+    fake: Service, tmp_path: Path, error: exc.ComplianceError
 ) -> None:
-    heard: dict[str, JobUpdate] = {}
-    jobs = watched(service_of_ours, "a", "b", heard=heard)
-    service_of_ours.error = error
-
-    async def story() -> None:
-        await jobs.poll_now()
-        clock.now += 899
-        await jobs.poll_now()
-        clock.now += 1
-        with pytest.raises(type(error)) as raised:
-            await jobs.poll_now()
-        assert raised.value.transient
-
-    asyncio.run(story())
-    assert not heard
+    fake.error = error
+    found = documents("a", "b")
+    with pytest.raises(type(error), match=r"No poll has succeeded for \d+ s") as raised:
+        asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
+    assert raised.value.transient
+    assert {each.state for each in found} == {SUBMITTED}
+    assert fake.ahead >= 900
 
 
-def test_a_fault_that_may_pass_is_outlasted_for_ever(service_of_ours: Service, clock: Clock) -> None:
-    heard: dict[str, JobUpdate] = {}
-    jobs = watched(service_of_ours, "a", heard=heard)
-    service_of_ours.error = exc.ComplianceServerError("500", status=500)
-
-    async def story() -> None:
-        for _ in range(10):
-            await jobs.poll_now()
-            clock.now += 3600
-
-    asyncio.run(story())
-    assert not heard
+@pytest.mark.parametrize("kind", [exc.ComplianceAuthError, exc.ComplianceConfigError])
+def test_credentials_that_never_worked_end_the_attempt(fake: Service, tmp_path: Path, kind: Any) -> None:
+    fake.error, fake.has_worked = kind("no"), False
+    with pytest.raises(kind, match="no") as raised:
+        asyncio.run(make(fake, tmp_path, *documents("a"), poll_interval=0.05).run())
+    assert not raised.value.transient
 
 
-def test_polls_come_less_often_while_they_fail(service_of_ours: Service, clock: Clock) -> None:
-    jobs = watched(service_of_ours, "a", heard={})
-    service_of_ours.error = exc.ComplianceServerError("500", status=500)
-
-    async def story() -> list[float]:
-        pauses = []
-        for _ in range(8):
-            await jobs.poll_now()
-            pauses.append(jobs._entries["a"].look_at - clock.now)
-        return pauses
-
-    pauses = asyncio.run(story())
-    assert pauses[:5] == [1.0, 2.0, 4.0, 8.0, 16.0]
-    assert pauses[-1] == 60.0
+def test_equal_items_that_share_a_job_are_polled_once(fake: Service, tmp_path: Path) -> None:
+    fake.jobs["a"] = "CANCELLED"
+    found = [
+        Document("https://example.com/1", "a", SUBMITTED),
+        Document("https://example.com/2", "a", SUBMITTED),
+    ]
+    asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
+    assert [each.state for each in found] == [FAILED, FAILED]
+    assert fake.polls == [["a"]]
 
 
-@pytest.mark.parametrize("kind", [exc.ComplianceAuthError, exc.ComplianceConfigError, exc.ComplianceTlsError])
-def test_an_error_of_the_credentials_ends_the_attempt(
-    service_of_ours: Service, kind: Callable[[str], exc.ComplianceError]
-) -> None:
-    jobs = watched(service_of_ours, "a", heard={})
-    service_of_ours.error = kind("no")
-    with pytest.raises(exc.ComplianceError, match="no"):
-        asyncio.run(jobs.poll_now())
+def cancel(service: Service, *uuids: str) -> dict[str, Any]:
+    ended: dict[str, Any] = {}
+    client: Any = service
+    asyncio.run(JOBS.cancel_in_flight(client, uuids, 4, logging.getLogger(), ended.__setitem__))
+    return ended
 
 
-def test_a_refusal_of_good_credentials_is_outlasted_for_a_while(
-    service_of_ours: Service, clock: Clock
-) -> None:
-    jobs = watched(service_of_ours, "a", heard={})
-    service_of_ours.error = exc.ComplianceAuthError("stale keys")
-    service_of_ours.error.transient = True
-
-    async def story() -> None:
-        await jobs.poll_now()
-        clock.now += 900
-        with pytest.raises(exc.ComplianceAuthError):
-            await jobs.poll_now()
-
-    asyncio.run(story())
+def test_only_what_is_seen_in_flight_is_canceled(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service()
+    service.jobs = {"a": "RUNNING", "b": "COMPLETED", "c": "FAILED", "d": "PENDING", "f": "RUNNING"}
+    service.refused = {"f"}
+    ended = cancel(service, "a", "b", "c", "d", "e", "f")
+    assert sorted(service.cancelled) == ["a", "d"]
+    assert {uuid: record["status"] for uuid, record in ended.items()} == {"b": COMPLETED, "c": FAILED}
+    assert "Job f is not canceled, it can't be polled: 403" in caplog.text
 
 
-def test_only_what_is_seen_under_way_is_cancelled(
-    service_of_ours: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    jobs = watched(service_of_ours, heard={})
-    service_of_ours.jobs = {"a": "RUNNING", "b": "COMPLETED", "c": "FAILED", "d": "PENDING", "f": "RUNNING"}
-    service_of_ours.refused = {"f"}
-    ended = asyncio.run(jobs.cancel(["a", "b", "c", "d", "e", "f"]))
-    assert sorted(service_of_ours.cancelled) == ["a", "d"]
-    assert set(ended) == {"b", "c"}
-    assert "Job f is not cancelled, it can't be looked at: 403" in caplog.text
-
-
-def test_nothing_is_cancelled_if_nothing_can_be_looked_at(
-    service_of_ours: Service, caplog: pytest.LogCaptureFixture
-) -> None:
-    jobs = watched(service_of_ours, heard={})
-    service_of_ours.error = exc.ComplianceConnectionError("away")
-    assert not asyncio.run(jobs.cancel(["a", "b"]))
-    assert not service_of_ours.cancelled
-    assert caplog.text.count("is not cancelled") == 2
-
-
-def test_a_poll_interval_of_zero_is_a_short_one(service_of_ours: Service) -> None:
-    jobs = watched(service_of_ours, poll_interval=0.0, heard={})
-    jobs.add(Document("a.pdf", "a"))
+def test_nothing_is_canceled_if_nothing_can_be_polled(caplog: pytest.LogCaptureFixture) -> None:
+    service = Service()
+    service.error = exc.ComplianceConnectionError("away")
+    assert not cancel(service, "a", "b")
+    assert not service.cancelled
+    assert caplog.text.count("is not canceled") == 2
 
 
 def test_a_blip_of_refusals_takes_no_job_with_it(service: Emulator) -> None:
-    heard: dict[str, JobUpdate] = {}
     uuids = [service.add_job(status="COMPLETED") for _ in range(3)]
-    service.fail("get_statuses", status=403, times=2)  # all together, and the first one alone
+    service.fail("get_statuses", status=403, times=2)  # all together, and the first group
 
-    async def look() -> None:
-        async with await ComplianceHook().get_async_conn() as client:
-            jobs = watched(client, *uuids, heard=heard)
-            looking = asyncio.create_task(jobs.poll())
-            await until(lambda: len(heard) == len(uuids))
-            looking.cancel()
+    async def story() -> dict[str, Any]:
+        async with subscribe(ComplianceHook(), JOBS, uuids, 0.1) as updates:
+            return dict([await updates.get() for _ in uuids])
 
-    asyncio.run(look())
-    assert all(isinstance(news, ContentJob) for news in heard.values())
+    found = asyncio.run(story())
+    assert {found[uuid]["status"] for uuid in uuids} == {"COMPLETED"}
+
+
+def test_time_is_not_needed_to_wait_for_a_deadline(fake: Service, tmp_path: Path) -> None:
+    """The deadline passes when the injected clock says so."""
+    fake.jobs["a"] = "RUNNING"
+    (document,) = found = documents("a")
+
+    def clock() -> float:
+        return 1e6 if fake.polls else 0.0
+
+    began = time.monotonic()
+    asyncio.run(make(fake, tmp_path, *found, clock=clock, deadline=3600.0, poll_interval=0.05).run())
+    assert document.error == "Not finished in time: its job was RUNNING."
+    assert fake.cancelled == ["a"]
+    assert time.monotonic() - began < 60
