@@ -13,18 +13,64 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider.bulk.items import I, Item
-from airflow_provider.bulk.lease import Lease
+from airflow_provider.event_loop import in_thread
+from airflow_provider.exceptions import ComplianceSupersededError
 from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.files import put
+from airflow_provider.storage.files import put, put_now
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
 
 SEGMENT = "journal-"
+LEASE = "lease.json"
 MAX_REREADS = 3  # times, if segments vanish while they are read
+
+
+class Lease:
+    """A small object that every process overwrites when it starts: the last writer owns the task instance.
+
+    Airflow may take a running attempt for dead, and start the next one beside it.
+
+    :param folder: the folder of the task instance
+    :param try_number: of the task, for people; a random token identifies the owner
+    """
+
+    def __init__(self, folder: Location, try_number: int) -> None:
+        self._place = folder / LEASE
+        self._try_number = try_number
+        self._token = secrets.token_hex(8)
+
+    def acquire(self) -> None:
+        """Take it from whoever has it; in the task's own thread, before the journal is read."""
+        at = datetime.now(UTC).isoformat(timespec="milliseconds")
+        record = {"token": self._token, "try_number": self._try_number, "at": at}
+        put_now(self._place, json.dumps(record).encode())
+
+    async def check(self) -> None:
+        """Raise if another process has taken it; a missing lease does not mean that."""
+        with storage_errors(self._place, "read"):
+            try:
+                found = json.loads(await self._read())
+            except (FileNotFoundError, ValueError):
+                return
+        if isinstance(found, dict) and found.get("token", self._token) != self._token:
+            raise ComplianceSupersededError(
+                f"Attempt {found.get('try_number')} of this task has taken over at {found.get('at')}. This "
+                f"process (attempt {self._try_number}) stops, and cancels and removes nothing. See the log "
+                "of that attempt."
+            )
+
+    async def _read(self) -> Any:
+        fs = self._place.fs
+        if not fs.async_impl:
+            return await in_thread(fs.cat_file, self._place.path)
+        # On the event loop of the store's own library, as the journal is written.
+        call = fs._cat_file(self._place.path)  # noqa: SLF001 - fsspec's names of coroutines
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, fs.loop))
 
 
 class Journal:

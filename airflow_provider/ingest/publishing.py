@@ -10,8 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
-from airflow_provider.bulk.journal import remove, write_manifest
-from airflow_provider.bulk.lease import Lease
+from airflow_provider.bulk.journal import Lease, remove, write_manifest
 from airflow_provider.bulk.outcome import find_problems
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError

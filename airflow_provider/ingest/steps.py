@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
-from airflow_provider.bulk.engine import Steps
+from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.sources import SourceFile, is_page
 from airflow_provider.ingest.unchanged import UnchangedIndex

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.bulk.engine import BulkOptions
-    from airflow_provider.bulk.journal import Journal
-    from airflow_provider.bulk.lease import Lease
+    from airflow_provider.bulk.journal import Journal, Lease
     from airflow_provider.ingest.documents import Document
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
@@ -183,8 +182,7 @@ class ComplianceIngestOperator(BaseOperator):
         :param is_new_attempt: failed documents are processed again; not so after a deferral
         """
         from airflow_provider.bulk.engine import BulkOptions
-        from airflow_provider.bulk.journal import Journal, read
-        from airflow_provider.bulk.lease import Lease
+        from airflow_provider.bulk.journal import Journal, Lease, read
         from airflow_provider.ingest.documents import Document
         from airflow_provider.ingest.publishing import MANIFEST, check_rows, check_template, task_folder
         from airflow_provider.ingest.resuming import reset_outdated, resume_documents

@@ -14,11 +14,10 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal
+from airflow_provider.bulk import engine, journal, pipeline
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
 from airflow_provider.bulk.items import SUBMITTED
-from airflow_provider.bulk.journal import Journal
-from airflow_provider.bulk.lease import Lease
+from airflow_provider.bulk.journal import Journal, Lease
 from airflow_provider.client.models import ContentJob
 from airflow_provider.event_loop import in_thread
 from airflow_provider.ingest import steps
@@ -138,7 +137,7 @@ def test_a_page_that_was_read_again_is_the_result_of_a_refresh(tmp_path: Path) -
 def test_a_state_that_does_not_change_after_a_refresh_is_believed_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "UNCHANGED_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline, "UNCHANGED_SECONDS", 0.5)
     old = job("FAILED", BEFORE, error="damaged")
     service = Service(old, [old], [old])
     document = run(service, tmp_path)

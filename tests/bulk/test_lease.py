@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import journal
 from airflow_provider.bulk.items import COMPLETED
-from airflow_provider.bulk.lease import LEASE, Lease
+from airflow_provider.bulk.journal import LEASE, Lease
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest.documents import Document

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -79,7 +78,7 @@ class Service:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Service:
     service = Service()
     monkeypatch.setattr(poller, "_now", lambda: time.monotonic() + service.ahead)
     monkeypatch.setattr(rules, "LONGEST_OUTAGE_PAUSE", 0.05)

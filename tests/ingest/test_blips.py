@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal, retries
+from airflow_provider.bulk import journal, pipeline, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import publishing, sources
 from airflow_provider.ingest.documents import Document
@@ -185,7 +185,7 @@ def test_an_unexpected_error_about_a_job_is_a_row(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    on_record = engine.BulkEngine._on_record
+    on_record = pipeline.Pipeline._on_record
 
     def odd(self: Any, document: Document, record: Any) -> None:
         if document.source == corpus.sources[0] and record["status"] == "COMPLETED":
@@ -193,7 +193,7 @@ def test_an_unexpected_error_about_a_job_is_a_row(
         on_record(self, document, record)
 
     service.configure(jobs="seconds:0.2")
-    monkeypatch.setattr(engine.BulkEngine, "_on_record", odd)
+    monkeypatch.setattr(pipeline.Pipeline, "_on_record", odd)
     assert counts(attempts.run(ingest(corpus.sources[:5], outcome, max_failed=1))) == (4, 1, 0)
 
 

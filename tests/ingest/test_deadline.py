@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal
+from airflow_provider.bulk import engine, journal, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.waiting import rules
@@ -170,13 +170,13 @@ def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service.configure(jobs="seconds:0.5")
-    submit = engine.BulkEngine._submit
+    submit = pipeline.Pipeline._submit
 
     async def jump(self: Any, document: Any) -> None:
         wall_clock.ahead = DAY
         await submit(self, document)
 
-    monkeypatch.setattr(engine.BulkEngine, "_submit", jump)
+    monkeypatch.setattr(pipeline.Pipeline, "_submit", jump)
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600))) == (3, 0, 0)
     assert service.count("cancel") == 0
 

@@ -147,16 +147,16 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow_provider.bulk.engine import BulkEngine
+    from airflow_provider.bulk.pipeline import Pipeline
 
-    complete = BulkEngine._complete
+    complete = Pipeline._complete
 
     def forgetful(self: Any, document: Document, state: Any) -> None:
         complete(self, document, state)
         if document.source == corpus.sources[0]:
             document.state = READY
 
-    monkeypatch.setattr(BulkEngine, "_complete", forgetful)
+    monkeypatch.setattr(Pipeline, "_complete", forgetful)
     with pytest.raises(exc.ComplianceIngestError, match="1 are not finished"):
         attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert not list(outcome.destination.rglob("manifest.jsonl"))
