@@ -98,7 +98,7 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
 # What does not depend on Airflow is tested by `make test`, and with the lowest versions of all that we depend on.
-SAME_ON_EVERY_AIRFLOW := client contract emulator ingest/test_gate.py ingest/test_troubles.py reports storage/test_names.py
+SAME_ON_EVERY_AIRFLOW := client contract emulator bulk/test_limiter.py bulk/test_retries.py reports storage/test_names.py
 ignored_in = $(patsubst %,--ignore tests/%,stores/test_servers.py $(if $(filter lowest-%,$(1)),,$(SAME_ON_EVERY_AIRFLOW)))
 
 cell-%: .venv-cells/%/.ready

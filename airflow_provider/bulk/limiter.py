@@ -1,4 +1,4 @@
-"""How many requests may be under way: fewer after the service has asked to slow down, then more again."""
+"""How many requests may be in flight: fewer after the service has throttled, then more again."""
 
 from __future__ import annotations
 
@@ -8,43 +8,43 @@ from contextlib import asynccontextmanager
 
 
 class AdaptiveLimiter:
-    """Lets so many through at a time: half as many after a 429, and one more after each round without one.
+    """Limits requests in flight (AIMD): half as many after a 429, one more after each round without one.
 
-    :param most: never more than that
-    :param throttlings: tells how often the service has asked to send less
+    :param max_limit: never more than that
+    :param throttlings: returns how often the service has throttled
     """
 
-    def __init__(self, most: int, throttlings: Callable[[], int]) -> None:
-        self.most = most
-        self.limit = float(most)
-        self.inside = 0
+    def __init__(self, max_limit: int, throttlings: Callable[[], int]) -> None:
+        self.max_limit = max_limit
+        self.limit = float(max_limit)
+        self.in_flight = 0
         self._throttlings = throttlings
         self._seen = throttlings()
-        self._still_out = 0
-        self._left = asyncio.Event()
+        self._ignored = 0
+        self._released = asyncio.Event()
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
-        """Go through with one request."""
-        while self.inside >= int(self.limit):
-            self._left.clear()
-            await self._left.wait()
-        self.inside += 1
+        """Wait for a slot, and hold it for one request."""
+        while self.in_flight >= int(self.limit):
+            self._released.clear()
+            await self._released.wait()
+        self.in_flight += 1
         try:
             yield
         finally:
-            self.inside -= 1
+            self.in_flight -= 1
             self._adapt()
-            self._left.set()
+            self._released.set()
 
     def _adapt(self) -> None:
         count = self._throttlings()
-        if self._still_out:
-            # Those who were under way together are refused together: that counts once.
-            self._still_out -= 1
+        if self._ignored:
+            # Requests that were in flight together are throttled together: that counts once.
+            self._ignored -= 1
         elif count != self._seen:
             self.limit = max(1.0, self.limit / 2)
-            self._still_out = self.inside
+            self._ignored = self.in_flight
         else:
-            self.limit = min(float(self.most), self.limit + 1 / self.limit)
+            self.limit = min(float(self.max_limit), self.limit + 1 / self.limit)
         self._seen = count

@@ -1,4 +1,4 @@
-"""The documents in folders and those that match patterns, in any store."""
+"""Listing of documents in folders and by patterns, in any store."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from airflow_provider.storage.names import printable
 log = logging.getLogger(__name__)
 
 DOCUMENTS = (".pdf", ".docx")
-LITTER = ("~$", "._")  # how names begin that Word and macOS give to files of their own
-LITTER_FOLDER = "__MACOSX"
+TEMPORARY_PREFIXES = ("~$", "._")  # of temporary files of Word and macOS
+TEMPORARY_FOLDER = "__MACOSX"
 PATTERN = frozenset("*?[")
 
 
 def exists(location: Location) -> bool:
-    """Look whether there is something of that very name."""
+    """Tell whether there is something of that very name."""
     try:
         location.fs.info(location.path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return False  # who may not look at it may not list it either, which will say so
+        return False  # listing it will fail with the reason
     return True
 
 
 def files_matching(pattern: Location) -> list[str]:
-    """Return all files that match; a pattern that ends with `/` matches folders, for the documents below."""
+    """Return all files that match; a pattern that ends with `/` means documents below matching folders."""
     from fsspec.utils import glob_translate
 
     root, rest = _split_pattern(pattern.fs, own_path(pattern))
@@ -39,26 +39,26 @@ def files_matching(pattern: Location) -> list[str]:
     try:
         wanted = re.compile(re.escape(f"{root}/") + glob_translate(f"{rest}/**" if is_folder else rest))
     except ValueError as error:
-        raise ComplianceInputError(f"'{pattern}' can't be searched for: {error}.") from None
+        raise ComplianceInputError(f"'{pattern}' is not a valid pattern: {error}.") from None
     if "*" not in pattern.uri and not is_folder and not pattern.fs.isdir(root):
         return []
     if is_folder:
-        found = _chosen(pattern, root, None, wanted)
+        found = _select(pattern, root, None, wanted)
         if not found and "*" not in pattern.uri and pattern.protocol not in OBJECT_STORES:
-            raise _missing(pattern, "There is no folder of that name, and none that matches.")
+            raise _missing(pattern, "There is no folder of that name, and no folder matches.")
         return found
-    # Only a flat listing shows keys with an empty part, `a//b`.
+    # Only a flat listing shows keys with an empty part, such as `a//b`.
     depth = None if "**" in rest or "//" in pattern.path else rest.count("/") + 1
-    return _chosen(pattern, root, depth, wanted, endings=("",))
+    return _select(pattern, root, depth, wanted, endings=("",))
 
 
 def documents_below(folder: Location) -> list[str]:
     """Return all documents below a folder."""
-    return _chosen(folder, own_path(folder), None)
+    return _select(folder, own_path(folder), None)
 
 
 def _split_pattern(fs: Any, path: str) -> tuple[str, str]:
-    """Split a pattern into a folder that exists by that very name, and what is to be matched below it."""
+    """Split a pattern into a folder that exists by that very name, and the pattern below it."""
     parts = path.split("/")
     for number, part in enumerate(parts[:-1]):
         if not PATTERN.isdisjoint(part) and not fs.isdir("/".join(parts[: number + 1])):
@@ -68,30 +68,32 @@ def _split_pattern(fs: Any, path: str) -> tuple[str, str]:
     return "/".join(parts[:number]), "/".join(parts[number:])
 
 
-def _chosen(
+def _select(
     source: Location,
     root: str,
     depth: int | None,
     wanted: re.Pattern[str] | None = None,
     endings: tuple[str, ...] = DOCUMENTS,
 ) -> list[str]:
-    """Choose among all files below a folder: those that match, are documents, and are people's own."""
+    """Select files below a folder: those that match, are documents, and are not temporary files."""
     found: list[str] = []
-    left_out: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
     for path, info in _files(source, root, depth):
         if wanted and not wanted.match(path):
             continue
         if not path.lower().endswith(endings):
-            left_out["of other kinds"] += 1
-        elif path.rpartition("/")[2].startswith(LITTER) or f"/{LITTER_FOLDER}/" in path.removeprefix(root):
-            left_out["that Word or macOS keep for themselves"] += 1
+            ignored["of other types"] += 1
+        elif path.rpartition("/")[2].startswith(
+            TEMPORARY_PREFIXES
+        ) or f"/{TEMPORARY_FOLDER}/" in path.removeprefix(root):
+            ignored["temporary files of Word or macOS"] += 1
         elif info.get("islink") and source.fs.isdir(path):
-            left_out["links to folders"] += 1
+            ignored["links to folders"] += 1
         else:
             found.append(path)
-    if left_out:
-        said = ", ".join(f"{number} {what}" for what, number in sorted(left_out.items()))
-        log.info("Left out of '%s': %s.", source, said)
+    if ignored:
+        counts = ", ".join(f"{number} {what}" for what, number in sorted(ignored.items()))
+        log.info("Ignored in '%s': %s.", source, counts)
     if not found:
         log.warning("Nothing matches '%s'.", source)
     start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
@@ -100,9 +102,9 @@ def _chosen(
 
 
 def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Go through all files below a folder, so many levels deep; what can't be listed is an error.
+    """Iterate over all files below a folder, so many levels deep; a folder that can't be listed is an error.
 
-    fsspec's own `glob` takes what it can't list for empty, and so loses documents without a word.
+    fsspec's own `glob` takes such a folder for empty, and so loses documents silently.
     """
     fs, has_folders = source.fs, source.protocol not in OBJECT_STORES
     if has_folders and not fs.isdir(root := root or "/"):
@@ -116,7 +118,7 @@ def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str
 
 
 def _flat(fs: Any, root: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """List all that begins with a prefix: fewer requests than one for each folder."""
+    """List everything with a prefix: fewer requests than one for each folder."""
     try:
         found = fs.find(root, detail=True)
     except FileNotFoundError:
@@ -142,13 +144,11 @@ def _walk(fs: Any, root: str, depth: int | None) -> Iterator[tuple[str, dict[str
 
 
 def _missing(source: Location, problem: str) -> ComplianceError:
-    return ComplianceStorageError(
-        f"'{source}' can't be searched: {problem} Create it, or correct the address."
-    )
+    return ComplianceStorageError(f"'{source}' can't be searched: {problem} Create it or correct the path.")
 
 
 def own_path(location: Location) -> str:
-    """Return a path as the file system's listings have it."""
+    """Return a path as listings of its file system have it."""
     path: str = location.fs._strip_protocol(location.path)  # noqa: SLF001 - there is no public way
     if location.protocol not in OBJECT_STORES:
         path = re.sub("//+", "/", path)

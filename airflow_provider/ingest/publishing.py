@@ -1,32 +1,96 @@
-"""The end of an ingest: its manifest, its report, its result, and whether too much of it has failed."""
+"""What an ingest leaves at its destination: names, folders, manifest, report and result."""
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from fractions import Fraction
 from typing import Any
+from urllib.parse import quote
 
-from airflow_provider.bulk.journal import remove, write_manifest
-from airflow_provider.bulk.lease import Lease
+from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
+from airflow_provider.bulk.journal import Lease, remove, write_manifest
+from airflow_provider.bulk.outcome import find_problems
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceIngestError
-from airflow_provider.hooks.errors import as_non_retryable
-from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document
-from airflow_provider.ingest.layout import MANIFEST, REPORT
+from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
+from airflow_provider.ingest.documents import Document
 from airflow_provider.reports.ingest import Run, render_report
+from airflow_provider.storage import names
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 
-FAILURES_SHOWN = 5
+WORK_FOLDER = "_ingest"  # for everything but texts
+MANIFEST = "manifest.jsonl"
+REPORT = "report.html"
+NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
+DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
+
+
+def task_folder(ti: Any) -> str:
+    """Name a folder that no other task instance has; all attempts of this one share it.
+
+    The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
+    """
+    shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
+    digest = names.digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
+    task = f"{names.safe(ti.task_id)}{shard}-{digest}"
+    return "/".join((WORK_FOLDER, names.safe(ti.dag_id), names.safe(ti.run_id), task))
+
+
+def check_template(template: str) -> None:
+    """Refuse a template of names that two documents could share, in this task, another shard or another run.
+
+    Marking equal names only would not do: the name of a text would depend on the other documents of the task,
+    so a retry with another list, or another shard, would name it differently.
+    """
+    names.check_template(template, NAME_FIELDS)
+    if DISTINCT_FIELDS.isdisjoint(names.fields_in(template)):
+        raise ComplianceInputError(
+            f"file_name_template {template!r} has neither {{source_hash}} nor {{uuid}}, so the texts of two "
+            "documents with the same file name would overwrite each other. Add one of them, as in "
+            "'{source_stem}-{source_hash}.txt'."
+        )
+
+
+def text_name(document: Document, template: str) -> str:
+    """Name the text of a document."""
+    uuid, safe_uuid = document.job_id, names.safe(document.job_id)
+    values = {
+        **names.source_fields(names.name_in(document.source), default="document"),
+        "source_hash": names.digest(document.source),
+        # Ids that are not uuids must not become equal by being made safe.
+        "uuid": uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}",
+    }
+    return names.fill_in(template, values)
+
+
+def common_root(destination: str) -> str:
+    """Return what the destinations of all runs have in common: all before a part such as `dt=2026-01-01`."""
+    kept: list[str] = []
+    for part in destination.rstrip("/").split("/"):
+        if "=" in part:
+            break
+        kept.append(part)
+    return "/".join(kept)
+
+
+def report_link(report: Location, destination: str, base_url: str | None) -> str:
+    """Return where a person finds the report.
+
+    :param base_url: the destination as a browser knows it
+    """
+    if not base_url:
+        return report.uri
+    # A plus sign in the name of a run would be read as a blank.
+    return base_url.rstrip("/") + quote(report.uri.removeprefix(destination.rstrip("/")))
 
 
 async def publish(
     ti: Any, documents: Sequence[Document], folder: Location, lease: Lease, destination: str, started: str
 ) -> tuple[Location, Location]:
     """Write the report, then the manifest, and remove the journal; return where manifest and report are."""
-    report = folder / REPORT
+    report, manifest = folder / REPORT, folder / MANIFEST
     run = Run(
         dag_id=ti.dag_id,
         task_id=ti.task_id,
@@ -35,12 +99,12 @@ async def publish(
         started=started,
         ended=datetime.now(UTC),
         destination=destination,
-        manifest=(folder / MANIFEST).uri,
+        manifest=manifest.uri,
     )
     page = render_report((each.row() for each in documents), run)
     await lease.check()
     await put(report, page.encode("utf-8", "replace"))
-    manifest = await write_manifest(folder, documents)
+    await write_manifest(manifest, (each.row() for each in documents))
     await lease.check()
     await in_thread(remove, folder)
     return manifest, report
@@ -48,7 +112,7 @@ async def publish(
 
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
     """Return what the task returns."""
-    counts = Counter(each.status for each in documents)
+    counts = Counter(each.state for each in documents)
     return {
         "manifest": manifest.uri,
         "completed": counts[COMPLETED],
@@ -57,46 +121,17 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
     }
 
 
-def check_whole(documents: Sequence[Document], sources: Sequence[str]) -> None:
-    """Raise if the rows are not what they must be, before anything is called a success."""
-    problems: list[str] = []
-    if Counter(each.source for each in documents) != Counter(sources):
-        problems.append(f"there are {len(documents)} rows for {len(sources)} documents, or others than these")
-    open_ends = [each.source for each in documents if each.status not in (COMPLETED, FAILED, SKIPPED)]
-    if open_ends:
-        problems.append(f"{len(open_ends)} have not come to an end, such as '{open_ends[0]}'")
-    paths = Counter(each.path for each in documents if each.status == COMPLETED)
-    shared = [path for path, count in paths.items() if count > 1 or not path]
-    if shared:
+def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
+    """Raise if each document does not have one row, in a final state, and each text one document."""
+    problems = find_problems(documents, sources)
+    paths = Counter(each.path for each in documents if each.state is COMPLETED)
+    if shared := [path for path, count in paths.items() if count > 1 or not path]:
         problems.append(
-            f"{len(shared)} texts belong to more than one document or none, such as '{shared[0]}'"
+            f"{len(shared)} texts belong to more than one document or to none, such as '{shared[0]}'"
         )
     if problems:
         raise ComplianceIngestError(
-            f"The rows of this ingest are not right: {'; '.join(problems)}. No manifest was written. Clear "
-            "the task to go on; if that does not help, remove its folder below _ingest/, and report this."
+            f"The rows of this ingest are inconsistent: {'; '.join(problems)}. No manifest was written. "
+            "Clear the task to resume; if that does not help, remove its folder below _ingest/, and report "
+            "this bug."
         )
-
-
-def check_failures(documents: Sequence[Document], max_failed: float, manifest: Location) -> None:
-    """Fail the task if more documents have failed than may; without retries if these can't mend enough.
-
-    :param max_failed: a number, or a share below 1
-    """
-    failed = [each for each in documents if each.status == FAILED]
-    # The share as it was written: in binary, 0.29 of 100 is less than 29.
-    allowed = Fraction(str(max_failed)) * (1 if max_failed >= 1 else len(documents))
-    if len(failed) > allowed:
-        error = ComplianceIngestError(_complaint(failed, len(documents), max_failed, manifest))
-        raise (
-            as_non_retryable(error) if sum(each.is_permanent_failure for each in failed) > allowed else error
-        )
-
-
-def _complaint(failed: Sequence[Document], total: int, max_failed: float, manifest: Location) -> str:
-    first = "; ".join(f"'{each.label}': {each.error}" for each in failed[:FAILURES_SHOWN])
-    more = f"; and {len(failed) - FAILURES_SHOWN} more" if len(failed) > FAILURES_SHOWN else ""
-    return (
-        f"{len(failed)} of {total} documents failed, more than max_failed={max_failed:g} allows: "
-        f"{first}{more}. The others are written; all are in {manifest}."
-    )

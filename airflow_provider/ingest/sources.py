@@ -1,4 +1,4 @@
-"""What to ingest: addresses, files, patterns, folders and lists of these, as one list of documents."""
+"""Sources: URLs, files, patterns, folders and lists of these, as one list, and as files to submit."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import re
 import stat
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import PurePosixPath
@@ -25,30 +26,52 @@ from airflow_provider.storage.errors import error_text, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
 
-LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # the service takes none of these as a document
+LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
-READ_AHEAD = 1 << 20
+READ_AHEAD_BYTES = 1 << 20
 VERSION_KEYS = (
     "ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"
 )  # fmt: skip
 
 
-def resolve(given: Any) -> list[str]:
-    """Return all sources, in their order and each once.
+def chunk(items: Any, size: int) -> Any:
+    """Split a list for `.expand()`: a list into lists, the result of a task into the result of another.
 
-    What stands for one document is returned as it is: whether it exists and can be read is found out later,
-    one by one. What stands for many is an error if it can't be listed: nobody knows how many are missing.
-
-    :param given: one or many of: a web address, a path or URI, a pattern, a folder (ends with `/`), a file
-        with a list of these (`.jsonl`, `.ndjson`, `.txt`, `.lst`)
+    :param items: a list, or the result of a task
+    :param size: how many items a chunk has at most
     """
-    return list(dict.fromkeys(each for one in _items(given) for each in _expanded(one, is_listed=False)))
+    if size < 1:
+        raise ValueError(f"size must be at least 1, not {size!r}.")
+    if hasattr(items, "operator"):  # the result of a task
+        from airflow.providers.common.compat.sdk import task
+
+        return task(task_id=f"chunk_{items.operator.task_id}")(_chunk)(items, size)
+    return _chunk(items, size)
+
+
+def _chunk(items: Any, size: int) -> list[list[Any]]:
+    many = list(items)
+    return [many[start : start + size] for start in range(0, len(many), size)]
+
+
+def resolve(given: Any) -> list[str]:
+    """Return all sources, in order and de-duplicated.
+
+    A source of one document is returned as it is: whether it can be read shows when it is submitted. A source
+    of many is an error if it can't be listed: nobody would know how many documents are missing.
+
+    :param given: one or many of: a URL, a path or URI, a pattern, a folder (ends with `/`), a file with a
+        list of these (`.jsonl`, `.ndjson`, `.txt`, `.lst`)
+    """
+    return list(dict.fromkeys(each for one in _items(given) for each in _expand(one, is_listed=False)))
 
 
 def _items(given: Any) -> Iterator[str]:
     if isinstance(given, str) and not given.strip():
-        raise ComplianceInputError("There is no source: what should name it is blank.")
+        raise ComplianceInputError(
+            "There is no source: `sources` is blank. Set it to a URL, a path or a list of these."
+        )
     for each in as_list(given, "source"):
         # The outputs of a mapped task that returns lists are a list of lists.
         for one in each if isinstance(each, list | tuple) else [each]:
@@ -56,34 +79,34 @@ def _items(given: Any) -> Iterator[str]:
 
 
 def is_page(source: str) -> bool:
-    """Tell a web address from a file."""
+    """Tell whether it is a web page, not a file."""
     return source.lower().startswith(("http://", "https://"))
 
 
-def _expanded(source: str, *, is_listed: bool) -> list[str]:
+def _expand(source: str, *, is_listed: bool) -> list[str]:
     has_pattern, is_list = not PATTERN.isdisjoint(source), source.lower().endswith(LISTS)
-    stands_for_many = has_pattern or is_list or source.endswith("/")
-    if not stands_for_many or is_page(source) or WINDOWS_PATH.match(source):
+    is_many = has_pattern or is_list or source.endswith("/")
+    if not is_many or is_page(source) or WINDOWS_PATH.match(source):
         return [source]
     try:
         location = Location(source)
     except ComplianceInputError:
         return [source]
     if location.protocol not in STORES and not _is_store(location):
-        return [source]  # such as a mistyped web address
+        return [source]  # such as a mistyped URL
     with storage_errors(location, "searched"):
         location.fs.invalidate_cache()
         if has_pattern and not exists(location):
             found = files_matching(location)
-            # Without a star it is more likely a file that is missing, so nobody is silent about it.
+            # Without a star it is more likely a missing file, which must become a row.
             return found if found or "*" in source or source.endswith("/") else [source]
         if source.endswith("/"):
             return documents_below(location)
     if not is_list:
         return [source]
     if is_listed:
-        raise ComplianceInputError(f"'{location}' is a list inside of a list: name it in sources itself.")
-    return [each for line in _listed(location) for each in _expanded(line, is_listed=True)]
+        raise ComplianceInputError(f"'{location}' is a list in a list: add it to `sources` itself.")
+    return [each for line in _listed(location) for each in _expand(line, is_listed=True)]
 
 
 def _is_store(location: Location) -> bool:
@@ -99,18 +122,22 @@ def _listed(location: Location) -> list[str]:
             content: bytes = location.fs.cat_file(location.path)
         except FileNotFoundError:
             raise ComplianceStorageError(
-                f"The list '{location}' can't be read: there is no such file. Create it, or correct the path."
+                f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
             ) from None
     as_json = location.path.lower().endswith((".jsonl", ".ndjson"))
     content = content.removeprefix(b"\xef\xbb\xbf")
     if b"\0" in content:
-        raise ComplianceInputError(f"The list '{location}' is not UTF-8: it has null bytes, as UTF-16 has.")
+        raise ComplianceInputError(
+            f"The list '{location}' is not UTF-8: it has null bytes, like UTF-16. Save it as UTF-8."
+        )
     try:
-        # In a plain list, bytes that are not UTF-8 are the name of a file all the same.
+        # In a plain list, bytes that are not UTF-8 may be a file name.
         errors = "strict" if as_json else "surrogateescape"
         lines = [line.decode("utf-8", errors) for line in content.splitlines()]
     except UnicodeDecodeError as error:
-        raise ComplianceInputError(f"The list '{location}' is not UTF-8: {error}.") from None
+        raise ComplianceInputError(
+            f"The list '{location}' is not UTF-8: {error}. Save it as UTF-8."
+        ) from None
     if as_json:
         return [_entry(line, location, number) for number, line in enumerate(lines, 1) if line.strip()]
     return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
@@ -120,26 +147,27 @@ def _entry(line: str, location: Location, number: int) -> str:
     try:
         value = json.loads(line)
     except ValueError as error:
-        raise ComplianceInputError(f"Line {number} of '{location}' is no JSON: {error}.") from None
+        raise ComplianceInputError(f"Line {number} of '{location}' is not valid JSON: {error}.") from None
     if isinstance(value, dict) and not value.keys().isdisjoint(SOURCE_KEYS):
         value = next((value[key] for key in SOURCE_KEYS if value.get(key)), "")
     if not isinstance(value, str):
         raise ComplianceInputError(
-            f"Line {number} of '{location}' names no source: give a text, or an object with "
+            f"Line {number} of '{location}' has no source: write a string, or an object with one of "
             f"{', '.join(SOURCE_KEYS)}."
         )
     return value if value.strip() else ""
 
 
 class SourceFile:
-    """A file to submit, opened when it is its turn, and read ahead by little."""
+    """A file to submit, opened when it is its turn; remembers which version was opened."""
 
     def __init__(self, source: str) -> None:
         self.location = Location(source)
+        self.version = ""
 
     @property
     def name(self) -> str:
-        """Its file name, as the service is told."""
+        """Its file name for the service."""
         return to_bytes(PurePosixPath(self.location.path).name).decode("utf-8", "replace")
 
     def __str__(self) -> str:
@@ -149,33 +177,56 @@ class SourceFile:
         """Open it."""
         with storage_errors(self.location, "read"):
             try:
-                if self.location.protocol in ("file", "local"):
-                    _refuse_pipes(own_path(self.location))
-                opened: Any = self.location.fs.open(self.location.path, mode, block_size=READ_AHEAD)
+                opened = self._open(mode)
             except (FileNotFoundError, IsADirectoryError, ValueError) as error:
                 unusable = error
             else:
+                self.version = _opened_version(opened)
                 return cast("IO[bytes]", _Stream(opened, str(self)))
-        raise unusable  # whoever opens a document knows what to say of that
+        raise self._as_folder_error(unusable)
+
+    def _open(self, mode: str) -> Any:
+        if self.location.protocol in ("file", "local"):
+            _refuse_pipes(own_path(self.location))
+        return self.location.fs.open(self.location.path, mode, block_size=READ_AHEAD_BYTES)
+
+    def _as_folder_error(self, error: Exception) -> Exception:
+        """Return what to raise: a folder needs a hint, whoever opens a document explains the rest."""
+        with suppress(Exception):
+            if self.location.fs.isdir(self.location.path):
+                return ComplianceInputError(
+                    f"'{self}' is a folder: to ingest all documents below it, end it with '/'."
+                )
+        return error
 
 
 def _refuse_pipes(path: str) -> None:
-    """Refuse what is neither a file nor a folder: to open a pipe is to wait until somebody writes into it."""
-    mode = os.stat(path).st_mode  # noqa: PTH116 - a path of bytes that are not UTF-8 is no problem here
+    """Refuse what is neither a file nor a folder: opening a pipe would block until somebody writes to it."""
+    mode = os.stat(path).st_mode  # noqa: PTH116 - works for paths that are not UTF-8
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ValueError("it is a pipe, a socket or a device, not a file")
 
 
 class _Stream:
-    """An open source; whatever its store raises while it is read is an error of that document."""
+    """An open source; errors of its store are errors of that document.
+
+    It can be closed while a thread hangs in a read: that thread closes it then.
+    """
 
     def __init__(self, stream: Any, name: str) -> None:
         self._stream = stream
         self._name = name
+        self._lock = threading.Lock()
+        self._is_abandoned = False
 
     def read(self, size: int = -1) -> bytes:
-        """Read."""
-        data: bytes = self._attempt(self._stream.read, size)
+        """Read, in a thread that may be abandoned."""
+        with self._lock:
+            try:
+                data: bytes = self._attempt(self._stream.read, size)
+            finally:
+                if self._is_abandoned:
+                    self._close()
         return data
 
     def seek(self, position: int, whence: int = 0) -> int:
@@ -184,17 +235,25 @@ class _Stream:
         return reached
 
     def tell(self) -> int:
-        """Say where it is."""
+        """Return the position."""
         return int(self._attempt(self._stream.tell))
 
     def close(self) -> None:
-        """Close it; nothing is lost if that fails."""
-        with suppress(Exception):
-            self._stream.close()
+        """Close it without waiting for a read."""
+        if self._lock.acquire(blocking=False):
+            try:
+                self._close()
+            finally:
+                self._lock.release()
+        else:
+            self._is_abandoned = True
 
     def __getattr__(self, name: str) -> Any:
-        """Give what the store knows of the file, such as its version."""
         return getattr(self._stream, name)
+
+    def _close(self) -> None:
+        with suppress(Exception):  # nothing is lost if it fails
+            self._stream.close()
 
     def _attempt(self, call: Callable[..., Any], *arguments: Any) -> Any:
         try:
@@ -203,20 +262,31 @@ class _Stream:
             raise ComplianceReadError(f"'{self._name}' can't be read: {error_text(error)}.") from None
 
 
+def _opened_version(opened: Any) -> str:
+    details = getattr(opened, "details", None)  # of an object that fsspec has opened
+    if isinstance(details, Mapping):
+        return version_in(details)
+    try:
+        status = os.fstat(opened.fileno())
+    except (AttributeError, OSError, ValueError):
+        return ""
+    return version_in({"size": status.st_size, "mtime": status.st_mtime})
+
+
 def fingerprint(source: str) -> str:
-    """Tell a version of a file from others: by size and ETag or time, else by its bytes."""
+    """Identify the version of a file: by size and ETag or time, else by its bytes."""
     location = Location(source)
     with storage_errors(location, "checked"):
         info = location.fs.info(location.path)
         if version := version_in(info):
             return version
         digest = hashlib.sha256()
-        with location.fs.open(location.path, "rb", block_size=READ_AHEAD) as file:
-            while piece := file.read(READ_AHEAD):
+        with location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES) as file:
+            while piece := file.read(READ_AHEAD_BYTES):
                 digest.update(piece)
     return f"{info['size']}-{digest.hexdigest()}"
 
 
 def version_in(info: Mapping[str, Any]) -> str:
-    """Tell a version of a file from others by what its store says of it; empty where that can't be told."""
+    """Identify the version of a file by what its store says of it; empty where it says too little."""
     return next((f"{info['size']}-{info[key]}" for key in VERSION_KEYS if info.get(key)), "")

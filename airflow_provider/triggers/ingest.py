@@ -1,4 +1,4 @@
-"""The trigger that waits for a part of many jobs."""
+"""The trigger that waits for a share of many jobs."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from airflow_provider.waiting.results import WaitResult
 
 @dataclass(eq=False, repr=False)
 class ComplianceIngestTrigger(ComplianceContentTrigger):
-    """Waits until enough of the jobs have come to their end for a worker to be worth it, or all.
+    """Waits until enough of the jobs are in a final state for the task to resume.
 
-    Its event says nothing of the single jobs: there may be thousands, and the task asks for them anyway.
+    Its event has no records: there may be thousands, and the task polls the jobs anyway.
 
     :param enough: how many that is
     """
 
-    next_attempt_reattaches: ClassVar[bool] = True  # its journal is at the destination, on every Airflow
+    next_attempt_reattaches: ClassVar[bool] = True  # by its journal, on every Airflow
 
     enough: int = 1
 
@@ -28,4 +28,5 @@ class ComplianceIngestTrigger(ComplianceContentTrigger):
     async def _wait(self) -> WaitResult:
         result = await super()._wait()
         result.records.clear()
+        result.pending.clear()
         return result

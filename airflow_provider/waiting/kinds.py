@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
-from airflow_provider.waiting.results import UNKNOWN, Record
-from airflow_provider.waiting.rules import PollResult
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
+from airflow_provider.waiting.rules import PollResult, may_cancel
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -23,9 +24,6 @@ MAX_ISOLATING_REQUESTS = 10  # of one poll, to find out which job of many is ref
 POLLS_PER_SECOND = 20  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
-
-# A job, None if the service does not know it, or the error of the poll.
-JobUpdate: TypeAlias = "ContentJob | ComplianceError | None"
 
 
 class JobKind(ABC):
@@ -54,6 +52,44 @@ class JobKind(ABC):
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
         """Cancel one."""
 
+    async def cancel_in_flight(
+        self,
+        client: AsyncComplianceClient,
+        ids: Sequence[str],
+        concurrency: int,
+        log: Any,
+        on_ended: Callable[[str, Record], None],
+    ) -> None:
+        """Cancel those of these that are in flight.
+
+        To cancel is to delete, so each is polled just before, and left alone where that fails.
+
+        :param on_ended: called with the record of each that had ended
+        """
+
+        async def cancel(identifier: str) -> None:
+            try:
+                await self.cancel(client, identifier)
+            except ComplianceNotFoundError:
+                pass
+            except ComplianceError as error:
+                log.warning("%s %s could not be canceled: %s", self.noun.capitalize(), identifier, error)
+
+        size = client.settings.batch_size
+        for start in range(0, len(ids), size):
+            found: dict[str, PollResult] = {}
+            await self.poll(client, ids[start : start + size], found.__setitem__)
+            for each, result in found.items():
+                if isinstance(result, ComplianceError):
+                    log.warning(
+                        "%s %s is not canceled, it can't be polled: %s", self.noun.capitalize(), each, result
+                    )
+                elif result["status"] in FINAL and result["status"] != UNKNOWN:
+                    on_ended(each, result)
+            in_flight = [each for each, result in found.items() if may_cancel(result)]
+            log.info("Canceling %s %ss.", len(in_flight), self.noun)
+            await for_each(cancel, in_flight, concurrency)
+
 
 class Jobs(JobKind):
     """Content processing jobs, polled in batches."""
@@ -73,9 +109,11 @@ class Jobs(JobKind):
                 on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll all together; if that is refused, in smaller groups, to isolate the job at fault."""
+        """Poll batch by batch; split a batch that is refused, to isolate the job at fault."""
         # Shuffled, so that the same jobs do not share a group with the one at fault every time.
-        groups, budget = [random.sample(ids, len(ids))], MAX_ISOLATING_REQUESTS
+        shuffled, size = random.sample(ids, len(ids)), client.settings.batch_size
+        groups = [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
+        budget = MAX_ISOLATING_REQUESTS
         while groups:
             group = groups.pop(0)
             try:
@@ -86,6 +124,8 @@ class Jobs(JobKind):
                     budget -= 2
                     groups += [group[: len(group) // 2], group[len(group) // 2 :]]
                     continue
+                if not is_refused:  # an outage: the other batches would wait just as long
+                    group, groups = [*group, *chain.from_iterable(groups)], []
                 for uuid in group:
                     on_result(uuid, error)
             else:
@@ -141,17 +181,6 @@ class Assessments(JobKind):
 
 JOBS = Jobs()
 ASSESSMENTS = Assessments()
-
-
-async def poll_jobs(client: AsyncComplianceClient, uuids: Sequence[str]) -> dict[str, JobUpdate]:
-    """Poll all together; if that is refused, one by one, to isolate the job at fault."""
-    try:
-        jobs = await client.get_statuses(uuids)
-    except ComplianceError as error:
-        if error.transient or not isinstance(error, ComplianceHttpError) or len(uuids) == 1:
-            return dict.fromkeys(uuids, error)
-        return {uuid: (await poll_jobs(client, [uuid]))[uuid] for uuid in uuids}
-    return {uuid: jobs.get(uuid) for uuid in uuids}
 
 
 def job_record(uuid: str, job: ContentJob | None) -> Record:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
@@ -19,6 +19,7 @@ from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
     have_credentials_worked,
+    is_outage,
     is_refusal,
 )
 
@@ -30,18 +31,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+CLOSE_SECONDS = 5.0  # for a poller to close its connections
+
 Update = tuple[str, Record | Exception]
-"""What a waiter gets: the id, and the record of what came to its end or the error that ends the wait."""
+"""What a waiter gets: the id, and its final record or the error that ends the wait."""
+
+Slot = Callable[[], AbstractAsyncContextManager[None]]
+"""Returns what to enter while a request is in flight, such as the slot of a limiter."""
 
 
 @dataclass(eq=False)
 class Waiter:
-    """One who waits, and gets news into a queue.
+    """One who waits, and gets updates in a queue.
 
-    :param accepts: tells whether a final record is the end for this waiter; by default it always is
+    :param accepts: says whether a final record is the end for this waiter; by default it always is
+    :param slot: limits how many requests are in flight
     """
 
     accepts: Accepts | None = None
+    slot: Slot | None = None
     queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
 
 
@@ -67,12 +75,13 @@ class Poller:
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
         self._states: Counter[str] = Counter()
-        self._said = _now()
+        self._logged_at = _now()
         self._failing: set[str] = set()
         self._failing_since = 0.0
         self._is_connection_doubtful = False
         self._has_worked = False
-        self._has_failed = False
+        self._last_success_at: float | None = None
+        self._is_over = False
         self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{kind.noun}")
 
     @property
@@ -82,11 +91,31 @@ class Poller:
 
     @property
     def is_over(self) -> bool:
-        """It has ended: nobody polls any more."""
-        return self._has_failed or self._task.done()
+        """It has stopped or failed: nothing is polled any more."""
+        return self._is_over or self._task.done()
+
+    @property
+    def is_outage(self) -> bool:
+        """Nothing can be polled, so an error is not the fault of one job."""
+        return is_outage(self._last_success_at, _now())
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Something could be polled."""
+        return self._last_success_at is not None
+
+    def has_unsettled(self, waiter: Waiter) -> bool:
+        """Tell whether some of a waiter's were not polled yet, or are unknown for a short time only."""
+        mine = (each for each in self._watched.values() if waiter in each.waiters)
+        return any(each.last_result is None or each.unknown_since is not None for each in mine)
+
+    def last_result(self, identifier: str) -> PollResult | None:
+        """Return what the last poll of one has found."""
+        one = self._watched.get(identifier)
+        return one.last_result if one else None
 
     def join(self, waiter: Waiter, ids: Collection[str], poll_interval: float) -> None:
-        """Let somebody wait for some."""
+        """Let a waiter wait for some."""
         now = _now()
         pace = self._kind.pace(len(self._watched) + len(ids))
         for each in ids:
@@ -97,7 +126,7 @@ class Poller:
         self._joined.set()
 
     def leave(self, waiter: Waiter, ids: Iterable[str]) -> None:
-        """Let somebody go; what nobody else waits for is not polled any more."""
+        """Let a waiter go; what nobody else waits for is not polled any more."""
         for each in ids:
             one = self._watched.get(each)
             # Somebody else may have begun to wait for what this one has got already.
@@ -107,7 +136,7 @@ class Poller:
                     self._drop(each)
 
     async def poll_now(self, ids: Iterable[str]) -> None:
-        """Poll these once more without delay, and return when that is done; their news are in the queues."""
+        """Poll these once more without delay; when it returns, their updates are in the queues."""
         polled: list[asyncio.Future[None]] = []
         for each in ids:
             if one := self._watched.get(each):
@@ -120,15 +149,21 @@ class Poller:
 
     def stop(self) -> None:
         """End the poller; it closes its connections by itself."""
+        self._is_over = True
         self._task.cancel()
+
+    async def close(self) -> None:
+        """Stop, and wait until the connections are closed."""
+        self.stop()
+        await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
 
     async def _run(self) -> None:
         try:
             while True:
                 await self._poll(await self._due())
         except Exception as error:
-            # Whoever waits has to learn of it, whatever it is: nobody polls any more.
-            self._has_failed = True
+            # All waiters have to know, whatever it is: nothing is polled any more.
+            self._is_over = True
             for each in list(self._watched):
                 self._publish(each, error)
         finally:
@@ -160,7 +195,10 @@ class Poller:
                 for each in ids:
                     self._on_result(each, error)
             else:
-                await self._kind.poll(client, ids, self._on_result)
+                async with AsyncExitStack() as stack:
+                    for slot in self._slots(ids):
+                        await stack.enter_async_context(slot())
+                    await self._kind.poll(client, ids, self._on_result)
             is_new = self._is_connection_doubtful and await self._reconnect()
         finally:
             for futures in polled.values():
@@ -172,8 +210,12 @@ class Poller:
                 one.schedule(now, pace)
                 if one.polled or is_new:
                     one.next_poll_at = now
-        if self._watched and now - self._said >= LOG_INTERVAL_SECONDS:
-            self._say(now)
+        if self._watched and now - self._logged_at >= LOG_INTERVAL_SECONDS:
+            self._log_progress(now)
+
+    def _slots(self, ids: Iterable[str]) -> set[Slot]:
+        waiters = (waiter for each in ids if each in self._watched for waiter in self._watched[each].waiters)
+        return {waiter.slot for waiter in waiters if waiter.slot}
 
     async def _open(self) -> AsyncComplianceClient:
         if self._client is None:
@@ -183,7 +225,7 @@ class Poller:
 
     async def _read_connection(self, hook: ComplianceHook) -> AsyncComplianceClient:
         try:
-            # The poller is patient itself, so each call may give up soon.
+            # The poller retries itself, so each call may give up soon.
             return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
         except ComplianceError:
             raise
@@ -192,7 +234,7 @@ class Poller:
             raise ComplianceError(f"The Airflow connection '{hook.conn_id}' can't be read: {why}") from error
 
     async def _reconnect(self) -> bool:
-        """Read the connection again; tell whether it has changed, and use it from now on if so."""
+        """Read the connection again, use it if it has changed, and return whether it has."""
         hook = type(self._hook)(self._hook.conn_id)
         try:
             client = await self._read_connection(hook)
@@ -214,7 +256,7 @@ class Poller:
     def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
         if one is None:
-            return  # whoever waited has gone meanwhile
+            return  # nobody waits for it any more
         now = _now()
         if self._client is not None and have_credentials_worked(self._client):
             self._has_worked = True
@@ -225,13 +267,14 @@ class Poller:
             if ended is not None:
                 self._publish(identifier, ended)
             return
+        self._last_success_at = now
         self._recover(identifier)
         self._states[found["status"]] += 1
         if ended is not None or found["status"] != UNKNOWN:
             self._offer(one, found, now)
 
     def _offer(self, one: _Watched, record: Record, now: float) -> None:
-        """Tell those whose wait ends with this record; those who wait for a later one go on."""
+        """Publish to those whose wait ends with this record; the others keep waiting for a later one."""
         staying = []
         for waiter in one.waiters:
             is_accepted = waiter.accepts is None or waiter.accepts(one.id, record, now)
@@ -246,7 +289,7 @@ class Poller:
     def _fail(self, identifier: str, error: ComplianceError) -> None:
         if not self._failing:
             self._failing_since = _now()
-            log.warning("%s can't be polled, going on: %s", self._name.capitalize(), error)
+            log.warning("%s can't be polled, retrying: %s", self._name.capitalize(), error)
         self._failing.add(identifier)
 
     def _recover(self, identifier: str) -> None:
@@ -256,18 +299,18 @@ class Poller:
                 seconds = _now() - self._failing_since
                 log.info("%s can be polled again, after %.0f s.", self._name.capitalize(), seconds)
 
-    def _say(self, now: float) -> None:
-        self._said = now
+    def _log_progress(self, now: float) -> None:
+        self._logged_at = now
         oldest = now - min(one.since for one in self._watched.values())
         seen = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
         log.info("Waiting for %s %s, the oldest for %.0f s; seen since the last line: %s.",
                  len(self._watched), self._name, oldest, seen)  # fmt: skip
         self._states.clear()
 
-    def _publish(self, identifier: str, news: Record | Exception) -> None:
+    def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
             for waiter in one.waiters:
-                waiter.queue.put_nowait((identifier, news))
+                waiter.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
         self._failing.discard(identifier)
@@ -283,17 +326,53 @@ _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], 
 
 @dataclass(eq=False)
 class Subscription:
-    """News of what is waited for."""
+    """Updates on what is waited for; ids can be added and removed while it runs."""
 
-    poller: Poller
+    hook: ComplianceHook
+    kind: JobKind
+    poll_interval: float
     waiter: Waiter
+    poller: Poller
+    ids: set[str] = field(default_factory=set)
+
+    @property
+    def is_outage(self) -> bool:
+        """Nothing can be polled, so an error is not the fault of one job."""
+        return self.poller.is_outage
+
+    @property
+    def has_succeeded(self) -> bool:
+        """Something could be polled."""
+        return self.poller.has_succeeded
+
+    @property
+    def has_unsettled(self) -> bool:
+        """Some were not polled yet, or are unknown for a short time only."""
+        return self.poller.has_unsettled(self.waiter)
+
+    def add(self, ids: Collection[str]) -> None:
+        """Wait for these, too."""
+        if self.poller.is_over:
+            self.poller = _get_poller(self.hook, self.kind)
+        self.ids.update(ids)
+        self.poller.join(self.waiter, ids, self.poll_interval)
+
+    def remove(self, ids: Iterable[str]) -> None:
+        """Wait for these no longer."""
+        ids = set(ids)
+        self.ids -= ids
+        self.poller.leave(self.waiter, ids)
+
+    def last_result(self, identifier: str) -> PollResult | None:
+        """Return what the last poll of one has found."""
+        return self.poller.last_result(identifier)
 
     async def get(self) -> Update:
-        """Wait for the next news."""
+        """Wait for the next update."""
         return await self.waiter.queue.get()
 
     async def poll_now(self, ids: Iterable[str]) -> list[Update]:
-        """Poll these once more without delay, and return all news that there are."""
+        """Poll these once more without delay, and return all updates that there are."""
         await self.poller.poll_now(ids)
         queue = self.waiter.queue
         return [queue.get_nowait() for _ in range(queue.qsize())]
@@ -306,23 +385,35 @@ async def subscribe(
     ids: Collection[str],
     poll_interval: float,
     accepts: Accepts | None = None,
+    slot: Slot | None = None,
 ) -> AsyncIterator[Subscription]:
-    """Get news of each: its record as it comes to its end, or an error that ends the wait."""
-    pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
-    key = (type(hook), hook.conn_id, kind.noun)
-    poller = pollers.get(key)
-    if poller is None or poller.is_over:
-        poller = pollers[key] = Poller(hook, kind)
-    waiter = Waiter(accepts)
-    poller.join(waiter, ids, poll_interval)
+    """Get an update on each: its final record, or an error that ends the wait."""
+    subscription = Subscription(hook, kind, poll_interval, Waiter(accepts, slot), _get_poller(hook, kind))
+    subscription.add(ids)
     try:
-        yield Subscription(poller, waiter)
+        yield subscription
     finally:
-        poller.leave(waiter, ids)
+        subscription.remove(subscription.ids)
+        poller = subscription.poller
         if poller.is_idle:
-            poller.stop()
+            pollers, key = _pollers_and_key(hook, kind)
             if pollers.get(key) is poller:
                 del pollers[key]
+            await poller.close()
+
+
+def _get_poller(hook: ComplianceHook, kind: JobKind) -> Poller:
+    pollers, key = _pollers_and_key(hook, kind)
+    if key not in pollers or pollers[key].is_over:
+        pollers[key] = Poller(hook, kind)
+    return pollers[key]
+
+
+def _pollers_and_key(
+    hook: ComplianceHook, kind: JobKind
+) -> tuple[dict[tuple[object, ...], Poller], tuple[object, ...]]:
+    pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
+    return pollers, (type(hook), hook.conn_id, kind.noun)
 
 
 def _release(futures: Iterable[asyncio.Future[None]]) -> None:

@@ -58,12 +58,14 @@ class PollState:
     failing_since: float | None = None
     refused_since: float | None = None
     unknown_since: float | None = None
+    last_result: PollResult | None = None
 
     def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
         """Record the result of a poll; return what ends the wait: a final record, or an error.
 
         :param has_worked: the credentials have worked before in this process
         """
+        self.last_result = found
         if isinstance(found, ComplianceError):
             return self._observe_error(found, now, has_worked)
         self.failing_since = self.refused_since = None
@@ -106,6 +108,11 @@ def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
     return ended
 
 
+def is_outage(last_success_at: float | None, now: float) -> bool:
+    """Tell whether nothing can be polled, so that an error is not the fault of one job."""
+    return last_success_at is None or now - last_success_at >= OUTAGE_SECONDS
+
+
 def is_refusal(error: ComplianceError) -> bool:
     """Tell whether an error may be permanent: outlasted for a while, with the connection read again."""
     return not error.transient or isinstance(error, CREDENTIALS)
@@ -125,25 +132,48 @@ class RefreshCheck:
     """Tells the results of refreshes from the earlier results, which a service may show for a while.
 
     :param before: the records before the refreshes, by id
+    :param unchanged_seconds: after that time a result that has not changed counts as the new one; None: never
     """
 
-    def __init__(self, before: Mapping[str, Record]) -> None:
-        self._before = before
+    def __init__(self, before: Mapping[str, Record], unchanged_seconds: float | None = None) -> None:
+        self._before = dict(before)
+        self._unchanged_seconds = unchanged_seconds
+        self._unconfirmed = set(before)
         self._in_flight: set[str] = set()
-        self._first_seen: dict[str, float] = {}
+        self._stale_since: dict[str, float] = {}
+
+    @property
+    def has_unconfirmed(self) -> bool:
+        """Whether some have not shown anything newer than their refresh yet."""
+        return bool(self._unconfirmed)
+
+    def restart(self, identifier: str, before: Record) -> None:
+        """Expect a new result of one that has just been refreshed."""
+        self._before[identifier] = before
+        self._unconfirmed.add(identifier)
+        self._in_flight.discard(identifier)
+        self._stale_since.pop(identifier, None)
 
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
         """Tell whether a record is the end of what was begun by the refresh; call it for every poll."""
-        before = self._before.get(identifier)
         if record["status"] not in FINAL:
             self._in_flight.add(identifier)
+            self._unconfirmed.discard(identifier)
             return False
+        before = self._before.get(identifier)
         if before is None or identifier in self._in_flight:
             return True
-        is_new = is_new_result(before, record)
-        if is_new is None:
-            return now - self._first_seen.setdefault(identifier, now) >= REFRESH_GRACE_SECONDS
-        return is_new
+        stale_seconds = now - self._stale_since.setdefault(identifier, now)
+        match is_new_result(before, record):
+            case None:
+                is_accepted = stale_seconds >= REFRESH_GRACE_SECONDS
+            case False:
+                is_accepted = self._unchanged_seconds is not None and stale_seconds >= self._unchanged_seconds
+            case _:
+                is_accepted = True
+        if is_accepted:
+            self._unconfirmed.discard(identifier)
+        return is_accepted
 
 
 def is_new_result(before: Record, after: Record) -> bool | None:

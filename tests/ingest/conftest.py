@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk import engine, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.ingest import engine
+from airflow_provider.operators import ingest as operator
+from airflow_provider.triggers import base
 
 
 @pytest.fixture
@@ -28,9 +30,69 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "FIRST_PAUSE", 0.02)
-    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 0.1)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 1.0)
+
+
+DAY = 24 * 3600.0
+
+
+class Clock:
+    """The clock of an attempt, on which every deadline passes as soon as a condition holds."""
+
+    def __init__(self, is_over: Callable[[], Any] = lambda: False) -> None:
+        self.is_over = is_over
+        self._has_been_over = False
+
+    def __call__(self) -> float:
+        self._has_been_over = self._has_been_over or bool(self.is_over())
+        return time.monotonic() + (DAY if self._has_been_over else 0.0)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of all ingest operators."""
+    clock = Clock()
+    monkeypatch.setattr(operator.ComplianceIngestOperator, "clock", staticmethod(clock))
+    return clock
+
+
+class WallClock:
+    """The module `time`, whose wall clock may be ahead."""
+
+    def __init__(self) -> None:
+        self.ahead = 0.0
+
+    def time(self) -> float:
+        return time.time() + self.ahead
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+@pytest.fixture
+def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
+    """The wall clock of the worker."""
+    clock = WallClock()
+    for module in (operator, engine):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@pytest.fixture
+def _deadline_passes_while_deferred(monkeypatch: pytest.MonkeyPatch, wall_clock: WallClock) -> None:
+    """Let each trigger reach its deadline at its first poll, and the worker find it in the past."""
+
+    class Over:
+        def __init__(self, deadline: float) -> None:
+            wall_clock.ahead = DAY
+
+        def remaining(self) -> float:
+            return 0.0
+
+    monkeypatch.setattr(base, "Countdown", Over)
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Answers that do not come from the service, or only for a moment: no document is lost to them."""
+"""Transient errors and answers of gateways: no document is lost to them."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal
-from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk import journal, pipeline, retries
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import engine, jobs, layout, sources
+from airflow_provider.ingest import publishing, sources
 from airflow_provider.ingest.documents import Document
+from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
 from tests.support.attempts import Attempts, heard
@@ -22,9 +22,9 @@ from tests.support.attempts import Attempts, heard
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is tried again before all were tried once."""
-    monkeypatch.setattr(troubles, "FIRST_PAUSE", 1.0)
-    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 1.0)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
 
 
 @pytest.mark.usefixtures("_paced")
@@ -67,8 +67,8 @@ def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_re
     monkeypatch: pytest.MonkeyPatch,
     operation: str,
 ) -> None:
-    monkeypatch.setattr(jobs, "OUTAGE_SECONDS", 0.5)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.5)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.configure(jobs="seconds:0.2")
     fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
     with pytest.raises(exc.ComplianceAuthError) as error:
@@ -79,7 +79,7 @@ def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_re
     assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
 
 
-def test_one_document_that_the_service_knows_no_place_for_is_a_row(
+def test_one_document_that_the_service_answers_with_404_is_a_row(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     service.fail("submit_url", status=404, times=None)
@@ -98,8 +98,8 @@ def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
     monkeypatch: pytest.MonkeyPatch,
     status: int,
 ) -> None:
-    monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=status, times=None)
     with pytest.raises(AirflowFailException, match=str(status)):
         attempts.run(ingest(corpus.sources, outcome, max_failed=15))
@@ -114,8 +114,8 @@ def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retrie
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(troubles, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=404, times=None, skip=1)
     with pytest.raises(exc.ComplianceNotFoundError) as error:
         attempts.run(ingest(corpus.sources, outcome, max_failed=15, concurrency=4))
@@ -123,7 +123,7 @@ def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retrie
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
-def test_what_the_service_says_of_one_document_is_final_at_once(
+def test_the_verdict_of_the_service_on_one_document_is_final_at_once(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, status: int
 ) -> None:
     service.fail("submit_url", status=status, times=None)
@@ -133,24 +133,24 @@ def test_what_the_service_says_of_one_document_is_final_at_once(
 
 
 def test_every_submit_that_may_have_been_taken_is_counted(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, noted: list[dict[str, Any]]
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, appended: list[dict[str, Any]]
 ) -> None:
     service.fail("submit_url", reset="after", times=2)
     page = corpus.sources[-1]
     assert counts(attempts.run(ingest([page], outcome))) == (1, 0, 0)
     assert outcome.rows[page]["attempts"] == 3 == len(service.jobs())
-    assert [each["attempts"] for each in noted] == [1, 2, 3, 3]
+    assert [each["attempts"] for each in appended] == [1, 2, 3, 3]
 
 
 @pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def appended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """All records of the journal."""
     records: list[dict[str, Any]] = []
-    note = journal.Journal.append
+    append = journal.Journal.append
 
     def kept(self: journal.Journal, document: Document) -> Any:
         records.append(document.record())
-        return note(self, document)
+        return append(self, document)
 
     monkeypatch.setattr(journal.Journal, "append", kept)
     return records
@@ -164,17 +164,17 @@ def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    name_of = layout.name_of
+    text_name = publishing.text_name
 
     def odd(document: Document, template: str) -> str:
         if document.source in corpus.sources[:2]:
-            raise KeyError("nobody has thought of that")
-        return name_of(document, template)
+            raise KeyError("a bug")
+        return text_name(document, template)
 
-    monkeypatch.setattr(layout, "name_of", odd)
+    monkeypatch.setattr(publishing, "text_name", odd)
     task = heard(ingest(corpus.sources, outcome, max_failed=2))
     assert counts(attempts.run(task)) == (13, 2, 0)
-    assert "KeyError: 'nobody has thought of that'" in outcome.rows[corpus.sources[0]]["error"]
+    assert "KeyError: 'a bug'" in outcome.rows[corpus.sources[0]]["error"]
     assert caplog.text.count("Traceback") == 1
 
 
@@ -185,15 +185,15 @@ def test_an_unexpected_error_about_a_job_is_a_row(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    on_result = engine.Ingest._see
+    on_record = pipeline.Pipeline._on_record
 
-    def odd(self: Any, document: Document, job: Any) -> None:
-        if document.source == corpus.sources[0] and job.status.is_final:
+    def odd(self: Any, document: Document, record: Any) -> None:
+        if document.source == corpus.sources[0] and record["status"] == "COMPLETED":
             raise TypeError("can't subtract offset-naive and offset-aware datetimes")
-        on_result(self, document, job)
+        on_record(self, document, record)
 
     service.configure(jobs="seconds:0.2")
-    monkeypatch.setattr(engine.Ingest, "_see", odd)
+    monkeypatch.setattr(pipeline.Pipeline, "_on_record", odd)
     assert counts(attempts.run(ingest(corpus.sources[:5], outcome, max_failed=1))) == (4, 1, 0)
 
 
@@ -204,7 +204,7 @@ def test_sources_that_can_t_be_read_are_rows(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = sources.SourceFile.open
+    real = sources.SourceFile._open
 
     class Bad:
         def __init__(self, file: Any) -> None:
@@ -219,7 +219,7 @@ def test_sources_that_can_t_be_read_are_rows(
     def opened(self: Any, mode: str) -> Any:
         return Bad(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
 
-    monkeypatch.setattr(sources.SourceFile, "open", opened)
+    monkeypatch.setattr(sources.SourceFile, "_open", opened)
     bad = [corpus.sources[0], "ftp://example.com/a.pdf", "htps://typo", "s3:///a.pdf"]
     task = ingest([*bad, *corpus.sources[1:6]], outcome, max_failed=4)
     assert counts(attempts.run(task)) == (5, 4, 0)

@@ -1,4 +1,4 @@
-"""The end of the time of an ingest: what is completed is kept, what is not is given up."""
+"""The deadline of an ingest: what is completed is kept, the rest has failed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import pytest
 
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import engine, journal, pipeline
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import engine, jobs, sources
-from airflow_provider.operators import ingest as operator
-from tests.ingest.conftest import Corpus, Outcome
+from airflow_provider.ingest import sources
+from airflow_provider.waiting import rules
+from airflow_provider.waiting.poller import Subscription
+from tests.ingest.conftest import DAY, Clock, Corpus, Outcome, WallClock
 from tests.ingest.test_operator import counts, ingest
 from tests.support.attempts import Attempts, heard
-
-DAY = 24 * 3600.0
 
 
 def under_way(service: Emulator) -> list[str]:
@@ -25,10 +25,11 @@ def under_way(service: Emulator) -> list[str]:
 
 @pytest.fixture
 def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a long poll_interval: only the last look finds anything."""
-    monkeypatch.setattr(jobs, "next_poll_time", lambda moment, *_: moment + 3600)
+    """As with a long poll_interval: only the last poll finds anything."""
+    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_: now + 3600)
 
 
+@pytest.mark.usefixtures("_deadline_passes_while_deferred")
 def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
@@ -38,53 +39,98 @@ def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
         service.finish_jobs(*under_way(service)[:4])  # less than half: the trigger waits for more
 
     attempts.while_deferred = finish
-    task = ingest(corpus.sources[:10], outcome, deferrable=True, timeout=3, max_failed=6)
+    task = ingest(corpus.sources[:10], outcome, deferrable=True, timeout=3600, max_failed=6)
     assert counts(attempts.run(task)) == (4, 6, 0)
     assert len(outcome.texts) == 4
-    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is cancelled
+    assert len(attempts.deferrals) == 1
+    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is canceled
     errors = {row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"}
-    assert errors == {"Not finished in time."}
+    assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
 
 
 @pytest.mark.usefixtures("_never_polled")
-def test_what_was_not_looked_at_lately_is_looked_at_when_the_time_is_up(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+def test_jobs_are_polled_once_more_when_the_deadline_passes(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, clock: Clock
 ) -> None:
-    service.configure(jobs="seconds:0.2")
-    assert counts(attempts.run(ingest(corpus.sources, outcome, timeout=2))) == (15, 0, 0)
+    service.configure(jobs="manual")
+
+    def all_are_completed() -> bool:
+        if len(service.jobs()) < len(corpus.sources):
+            return False
+        service.finish_jobs()
+        return True
+
+    clock.is_over = all_are_completed
+    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
     assert service.count("cancel") == 0
 
 
 @pytest.mark.usefixtures("_never_polled")
-def test_a_job_that_completes_before_it_would_be_cancelled_is_kept_and_fetched(
+def test_a_job_that_completes_before_it_would_be_canceled_is_kept_and_fetched(
     service: Emulator,
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
+    clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service.configure(jobs="manual")
-    poll = jobs.PendingJobs.poll_now
+    poll_now = Subscription.poll_now
 
-    async def then_one_completes(self: Any) -> None:
-        await poll(self)
+    async def then_one_completes(self: Any, ids: Any) -> Any:
+        found = await poll_now(self, ids)
         service.finish_jobs(under_way(service)[0])
+        return found
 
-    monkeypatch.setattr(jobs.PendingJobs, "poll_now", then_one_completes)
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=1, max_failed=3))) == (1, 2, 0)
+    monkeypatch.setattr(Subscription, "poll_now", then_one_completes)
+    clock.is_over = lambda: len(service.jobs()) == 3
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))) == (1, 2, 0)
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"]
 
 
 @pytest.mark.usefixtures("_never_polled")
-def test_what_can_t_be_looked_at_is_not_cancelled(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, caplog: pytest.LogCaptureFixture
+def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    clock: Clock,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     service.configure(jobs="manual")
     service.fail("get_statuses", status=503, times=None)
-    task = heard(ingest(corpus.sources[:3], outcome, timeout=1, max_failed=3))
+    clock.is_over = lambda: len(service.jobs()) == 3
+    task = heard(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert counts(attempts.run(task)) == (0, 3, 0)
     assert service.count("cancel") == 0
-    assert "is not cancelled, it can't be looked at" in caplog.text
+    assert "is not canceled, it can't be polled" in caplog.text
+    for row in outcome.rows.values():
+        assert row["error"].startswith("Not finished in time: the last poll of its job failed: ")
+        assert "503" in row["error"]
+        assert not row["error"].endswith("..")
+
+
+def test_a_document_that_was_never_taken_has_the_last_error_in_its_row(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
+    service.fail("submit_*", status=500, times=None)
+    clock.is_over = lambda: service.count("submit_file") >= 2
+    with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*500"):
+        attempts.run(ingest(corpus.sources[:1], outcome))
+
+
+def test_a_deadline_in_the_past_submits_nothing(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    with pytest.raises(exc.ComplianceIngestError, match="Not finished in time: it was not submitted yet"):
+        attempts.run(ingest(corpus.sources[:3], outcome, timeout=0))
+    assert service.jobs() == []
 
 
 def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
@@ -92,37 +138,27 @@ def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
+    clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    submitted: list[Any] = []
+    append = journal.Journal.append
+
+    def counted(self: journal.Journal, document: Any) -> Any:
+        submitted.append(document)
+        return append(self, document)
+
+    monkeypatch.setattr(journal.Journal, "append", counted)
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("get_content", status=503, times=None)
-    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 60.0)
-    with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
-        attempts.run(ingest(corpus.sources[:3], outcome, timeout=0.5))
+    clock.is_over = lambda: len(submitted) == 3 and service.count("get_content") >= 3
+    with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*503"):
+        attempts.run(ingest(corpus.sources[:3], outcome))
     service.clear_faults()
+    clock.is_over = lambda: False
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
     assert len(service.jobs()) == 3
-
-
-class Jumping:
-    """The module `time`, whose wall clock is set a day ahead at some moment."""
-
-    def __init__(self) -> None:
-        self.ahead = 0.0
-
-    def time(self) -> float:
-        return time.time() + self.ahead
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-
-@pytest.fixture
-def wall_clock(monkeypatch: pytest.MonkeyPatch) -> Jumping:
-    clock = Jumping()
-    for module in (operator, engine, jobs):
-        monkeypatch.setattr(module, "time", clock)
-    return clock
 
 
 def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
@@ -130,23 +166,23 @@ def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
-    wall_clock: Jumping,
+    wall_clock: WallClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    service.configure(jobs="seconds:2")
-    submit = engine.Ingest._submit
+    service.configure(jobs="seconds:0.5")
+    submit = pipeline.Pipeline._submit
 
     async def jump(self: Any, document: Any) -> None:
         wall_clock.ahead = DAY
         await submit(self, document)
 
-    monkeypatch.setattr(engine.Ingest, "_submit", jump)
+    monkeypatch.setattr(pipeline.Pipeline, "_submit", jump)
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600))) == (3, 0, 0)
     assert service.count("cancel") == 0
 
 
 def test_a_worker_whose_clock_is_a_day_ahead_goes_on_after_a_deferral(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, wall_clock: Jumping
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, wall_clock: WallClock
 ) -> None:
     service.configure(jobs="manual")
     sources = corpus.sources[:4]
@@ -166,22 +202,24 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
+    clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.2)
-    real = sources.SourceFile.open
+    real = sources.SourceFile._open
+    closed: list[str] = []
 
     class Hanging:
         def __init__(self, file: Any) -> None:
             self.file = file
 
         def read(self, size: int = -1) -> bytes:
-            time.sleep(20)
+            time.sleep(60)
             return bytes(self.file.read(size))
 
         def close(self) -> None:
-            raise AssertionError("closed while it is read")
+            closed.append("while it is read")
 
         def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)
@@ -189,8 +227,10 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
     def slow(self: Any, mode: str) -> Any:
         return Hanging(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
 
-    monkeypatch.setattr(sources.SourceFile, "open", slow)
+    monkeypatch.setattr(sources.SourceFile, "_open", slow)
+    clock.is_over = lambda: service.count("get_content") >= 3
     began = time.monotonic()
-    assert counts(attempts.run(ingest(corpus.sources[:4], outcome, timeout=2, max_failed=1))) == (3, 1, 0)
-    assert time.monotonic() - began < 15
-    assert outcome.rows[corpus.sources[0]]["error"] == "Not finished in time."
+    assert counts(attempts.run(ingest(corpus.sources[:4], outcome, max_failed=1))) == (3, 1, 0)
+    assert time.monotonic() - began < 50
+    assert outcome.rows[corpus.sources[0]]["error"] == "Not finished in time: it was not submitted yet."
+    assert not closed

@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import layout
+from airflow_provider.ingest import publishing
 from airflow_provider.ingest.documents import Document
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.ingest.conftest import Corpus, Outcome
@@ -93,13 +93,13 @@ def test_names_differ_on_stores_that_know_neither_case_nor_normal_forms(first: s
         "{source_name}{source_stem}{source_name}{source_hash}.txt",
     )
     for template in templates:
-        one, other = (layout.name_of(Document(source, "u"), template) for source in (first, second))
+        one, other = (publishing.text_name(Document(source, "u"), template) for source in (first, second))
         assert one.casefold() != other.casefold()
         assert max(len(name.encode()) for name in (one, other)) <= 255
 
 
 def test_ids_that_are_no_uuids_are_kept_apart() -> None:
-    found = {layout.name_of(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
+    found = {publishing.text_name(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
     assert len(found) == 4
     assert "a_b" in found
 
@@ -177,7 +177,7 @@ def test_a_document_whose_name_is_not_utf_8_fails_with_a_name_that_people_can_re
     with pytest.raises(Exception, match=r"M\\xe4rz\.pdf") as error:
         attempts.run(heard(ingest(f"{old_share}/", outcome, timeout=20)))
     str(error.value).encode()
-    assert any(r"M\xfcrz.pdf' is tried again" in line for line in strict_log)
+    assert any(r"M\xfcrz.pdf' is retried" in line for line in strict_log)
     report = outcome.manifest.with_name("report.html").read_text("utf-8")
     assert r"M\xe4rz.pdf" in report
 
@@ -291,9 +291,9 @@ def test_a_destination_in_the_home_folder_is_one_place(
     ],
 )
 def test_each_task_instance_has_a_folder_of_its_own(one: dict[str, Any], other: dict[str, Any]) -> None:
-    folders = [layout.task_folder(TaskInstance(**fields)) for fields in (one, other)]
+    folders = [publishing.task_folder(TaskInstance(**fields)) for fields in (one, other)]
     assert folders[0].casefold() != folders[1].casefold()
-    assert folders[0] == layout.task_folder(TaskInstance(**one, try_number=2))
+    assert folders[0] == publishing.task_folder(TaskInstance(**one, try_number=2))
     assert all(folder.count("/") == 3 for folder in folders)
 
 
@@ -310,7 +310,7 @@ def test_the_link_to_a_report_leads_there_whatever_the_run_is_called() -> None:
     from airflow_provider.storage.locations import Location
 
     report = Location("s3://c@b/texts//") / "_ingest/d/manual__2026-01-01T00_00_00+00_00/t/report.html"
-    assert layout.link_to(report, "s3://c@b/texts//", "https://files.example.com/") == (
+    assert publishing.report_link(report, "s3://c@b/texts//", "https://files.example.com/") == (
         "https://files.example.com/_ingest/d/manual__2026-01-01T00_00_00%2B00_00/t/report.html"
     )
 

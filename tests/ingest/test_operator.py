@@ -16,16 +16,16 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal
-from airflow_provider.bulk import retries as troubles
+from airflow_provider.bulk import journal, retries
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import jobs
-from airflow_provider.ingest.layout import task_folder
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.publishing import MANIFEST, task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from tests.ingest.conftest import Corpus, Outcome
+from airflow_provider.waiting import rules
+from tests.ingest.conftest import Clock, Corpus, Outcome
 from tests.support.attempts import Attempts, fire, heard
 from tests.support.jobs import completed, running
 from tests.support.outlets import outlet_events
@@ -69,7 +69,7 @@ def test_all_documents_become_texts_with_a_row_each(
     assert len(json.dumps(result)) < 500
 
 
-@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 5, "success"), (2, 1, "timeout")])
+@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 60, "success"), (2, 1, "timeout")])
 def test_the_trigger_fires_as_jobs_complete_when_enough_have(
     service: Emulator, enough: int, seconds: float, kind: str
 ) -> None:
@@ -91,8 +91,8 @@ def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
         service.finish_jobs(*pending[: max(1, len(pending) // 2 + 1)])
 
     attempts.while_deferred = finish
-    # Who waits for all jobs does so until the time is up.
-    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True, timeout=20, max_failed=15))
+    # A trigger that waits for all jobs does so until the deadline.
+    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True, timeout=60, max_failed=15))
     assert counts(result) == (15, 0, 0)
     assert outcome.texts == corpus.texts
     assert len(waited) >= 3
@@ -104,7 +104,8 @@ def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
 def test_the_trigger_row_has_uuids_and_no_documents(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
-    service.configure(jobs="seconds:2")
+    service.configure(jobs="manual")
+    attempts.while_deferred = lambda _: service.finish_jobs()
     attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True))
     (deferral,) = attempts.deferrals[:1]
     assert deferral["path"] == "airflow_provider.triggers.ingest.ComplianceIngestTrigger"
@@ -138,10 +139,20 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
 
 
 @pytest.mark.parametrize(
-    ("max_failed", "passes"), [(0, False), (1, False), (2, True), (0.1, False), (0.2, True), (0.99, True)]
+    ("max_failed", "passes"),
+    [
+        (0, False),
+        (1, False),
+        (2, True),
+        (0.1, False),
+        (0.2, True),
+        (1.0, True),
+        ("19%", False),
+        ("20%", True),
+    ],
 )
 def test_so_many_or_such_a_share_may_fail(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: float, passes: bool
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: Any, passes: bool
 ) -> None:
     task = ingest([*corpus.sources[:8], "/nope/1.pdf", "/nope/2.pdf"], outcome, max_failed=max_failed)
     if passes:
@@ -156,7 +167,8 @@ def test_so_many_or_such_a_share_may_fail(
     "wrong",
     [
         {"max_failed": -1}, {"max_failed": 1.5}, {"max_failed": True}, {"max_failed": float("nan")},
-        {"max_failed": "5"}, {"concurrency": 0}, {"concurrency": 1.5}, {"concurrency": True},
+        {"max_failed": "5"}, {"max_failed": 2.0}, {"max_failed": "101%"}, {"max_failed": False},
+        {"concurrency": 0}, {"concurrency": 1.5}, {"concurrency": True},
         {"retry_failed": -1}, {"retry_failed": "1"}, {"timeout": -1}, {"timeout": "60"}, {"timeout": None},
         {"timeout": timedelta(seconds=-1)}, {"poll_interval": -1}, {"poll_interval": True},
         {"max_age": "1 day"}, {"max_age": -1},
@@ -213,13 +225,15 @@ def test_a_retry_does_only_what_is_missing(
     assert len(outcome.texts) == 16
 
 
-def test_what_is_not_finished_in_time_has_failed_and_is_cancelled(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, deferrable: bool
+@pytest.mark.usefixtures("_deadline_passes_while_deferred")
+def test_what_is_not_finished_in_time_has_failed_and_is_canceled(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, clock: Clock, deferrable: bool
 ) -> None:
     service.configure(jobs="manual")
-    attempts.while_deferred = lambda _: time.sleep(1)
+    clock.is_over = lambda: not deferrable and len(service.jobs()) == 3
     with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
-        attempts.run(ingest(corpus.sources[:3], outcome, timeout=1.5, deferrable=deferrable))
+        attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600, deferrable=deferrable))
+    assert len(attempts.deferrals) == deferrable
     assert service.count("cancel", 204) + service.count("cancel", 200) == 3
     assert {row["status"] for row in outcome.rows.values()} == {"FAILED"}
 
@@ -309,7 +323,7 @@ def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
 
 @pytest.fixture
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(troubles, "OUTAGE_RETRY_SECONDS", 60.0)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 60.0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -352,8 +366,8 @@ def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defe
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(troubles, "FIRST_PAUSE", 2.0)
-    monkeypatch.setattr(troubles, "LONGEST_PAUSE", 2.0)
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 2.0)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 2.0)
     service.configure(jobs="manual")
     service.fail("submit_*", status=500, times=1)
     known: list[int] = []
@@ -376,7 +390,7 @@ def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A job is believed to be lost only after a while, longer than a task lingers before it defers."""
-    monkeypatch.setattr(jobs, "UNKNOWN_SECONDS", 1.5)
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 1.5)
     service.configure(jobs="manual")
 
     def lose(number: int) -> None:
@@ -423,12 +437,12 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
 
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The status of each document that the journal was told of, empty for those under way."""
+    """The state of each document that was appended to the journal."""
     statuses: list[str] = []
     note = journal.Journal.append
 
     def counted(self: journal.Journal, document: Any) -> Any:
-        statuses.append(document.status)
+        statuses.append(document.state)
         return note(self, document)
 
     monkeypatch.setattr(journal.Journal, "append", counted)
@@ -524,7 +538,12 @@ def test_a_mapped_task_is_called_by_its_sources(outcome: Outcome) -> None:
 
 
 def test_no_more_submits_are_made_than_may_be_lost(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As long as the journal is not written, a crash would repeat all that was submitted."""
     unwritten: list[int] = []
@@ -539,8 +558,9 @@ def test_no_more_submits_are_made_than_may_be_lost(
     written = [0]
     monkeypatch.setattr(journal, "put", slow)
     service.configure(jobs="manual")
+    clock.is_over = lambda: len(service.jobs()) == 15
     with pytest.raises(exc.ComplianceIngestError):
-        attempts.run(ingest(corpus.sources, outcome, concurrency=4, timeout=3))
+        attempts.run(ingest(corpus.sources, outcome, concurrency=4))
     assert max(unwritten) == 4
 
 
@@ -564,8 +584,9 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
-    found, _ = journal.read(Location(f"{outcome.destination}/{task_folder(attempts.ti)}"))
-    assert {document.uuid for document in found.values()} == {job["uuid"] for job in service.jobs()}
+    folder = Location(f"{outcome.destination}/{task_folder(attempts.ti)}")
+    found, _ = journal.read(folder, Document, MANIFEST)
+    assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
 def test_faults_here_and_there_do_not_add_up(
@@ -595,9 +616,10 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
 
     def come(number: int) -> None:
         late.write_bytes(corpus.samples[0].path.read_bytes())
+        service.finish_jobs()
 
     attempts.while_deferred = come
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="manual")
     task = ingest([*corpus.sources[:2], str(late)], outcome, deferrable=True, max_failed=1)
     assert counts(attempts.run(task)) == (2, 1, 0)
     assert late.exists()

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIPPED, SUBMITTED
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import resuming
-from airflow_provider.ingest.documents import COMPLETED, FAILED, SKIPPED, Document
-from airflow_provider.ingest.publishing import check_failures, check_whole
-from airflow_provider.ingest.reading import SubmittedFile
-from airflow_provider.ingest.sources import fingerprint
-from airflow_provider.storage.locations import Location
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.publishing import check_rows
+from airflow_provider.ingest.sources import SourceFile, fingerprint
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
 from tests.support.attempts import Attempts
@@ -85,7 +84,7 @@ def test_a_source_that_is_gone_after_its_text_was_written_changes_nothing(
 
 
 def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: Corpus) -> None:
-    file = SubmittedFile(corpus.sources[0])
+    file = SourceFile(corpus.sources[0])
     opened = file.open("rb")
     assert opened.read(4) == b"%PDF"
     opened.close()
@@ -101,34 +100,17 @@ def test_a_source_that_can_t_be_looked_at_is_done_again(
 
     monkeypatch.setattr(resuming, "fingerprint", fail)
     documents = [Document(corpus.sources[0], "u", COMPLETED, source_version="1-1", attempts=2)]
-    asyncio.run(resuming.find_outdated(documents, 2, logging.getLogger()))
+    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
     assert documents == [Document(corpus.sources[0], attempts=2)]
 
 
 def test_rows_of_older_versions_are_kept_as_they_are(tmp_path: Path) -> None:
     (tmp_path / "t.txt").write_text("abc")
     row = {"source": "a.pdf", "uuid": "u", "status": COMPLETED, "path": str(tmp_path / "t.txt"), "bytes": 3}
-    documents = [Document.of(row)]
-    asyncio.run(resuming.find_outdated(documents, 2, logging.getLogger()))
-    assert documents == [Document.of(row)]
-    assert Document.of({**row, "fingerprint": "3-1"}).source_version == "3-1"
-
-
-@pytest.mark.parametrize(("number", "fails"), [(29, False), (30, True)])
-def test_a_share_is_what_was_written(number: int, fails: bool) -> None:
-    documents = [Document(str(each), status=FAILED if each < number else COMPLETED) for each in range(100)]
-    manifest = Location("/manifest.jsonl")
-    if fails:
-        with pytest.raises(exc.ComplianceIngestError, match=f"{number} of 100 documents failed"):
-            check_failures(documents, 0.29, manifest)
-    else:
-        check_failures(documents, 0.29, manifest)
-
-
-@pytest.mark.parametrize("percent", range(100))
-def test_every_whole_percentage_is_exact(percent: int) -> None:
-    documents = [Document(str(each), status=FAILED if each < percent else COMPLETED) for each in range(100)]
-    check_failures(documents, percent / 100, Location("/manifest.jsonl"))
+    documents = [Document.from_record(row)]
+    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
+    assert documents == [Document.from_record(row)]
+    assert Document.from_record({**row, "fingerprint": "3-1"}).source_version == "3-1"
 
 
 GOOD = [
@@ -141,19 +123,21 @@ GOOD = [
 @pytest.mark.parametrize(
     ("documents", "problem"),
     [
-        (GOOD[:2], "2 rows for 3 documents"),
-        ([*GOOD, GOOD[0]], "4 rows for 3 documents"),
-        ([GOOD[0], GOOD[0], GOOD[1]], "or others than these"),
-        ([*GOOD[:2], Document("c", "3")], "1 have not come to an end, such as 'c'"),
-        ([*GOOD[:2], Document("c", "3", "ODD")], "1 have not come to an end, such as 'c'"),
+        (GOOD[:2], "2 rows for 3 items"),
+        ([*GOOD, GOOD[0]], "4 rows for 3 items"),
+        ([GOOD[0], GOOD[0], GOOD[1]], "or rows of other items"),
+        ([*GOOD[:2], Document("c")], "1 are not finished, such as 'c'"),
+        ([*GOOD[:2], Document("c", "3", SUBMITTED)], "1 are not finished, such as 'c'"),
+        ([*GOOD[:2], Document("c", "3", RETRYING)], "1 are not finished, such as 'c'"),
+        ([*GOOD[:2], Document("c", "3", READY)], "1 are not finished, such as 'c'"),
         ([*GOOD[:2], Document("c", "3", COMPLETED, path="/a.txt")], "such as '/a.txt'"),
-        ([*GOOD[:2], Document("c", "3", COMPLETED)], "more than one document or none"),
+        ([*GOOD[:2], Document("c", "3", COMPLETED)], "more than one document or to none"),
     ],
 )
 def test_rows_that_are_not_right_are_never_a_success(documents: list[Document], problem: str) -> None:
-    check_whole(GOOD, ["a", "b", "c"])
+    check_rows(GOOD, ["a", "b", "c"])
     with pytest.raises(exc.ComplianceIngestError, match=problem):
-        check_whole(documents, ["a", "b", "c"])
+        check_rows(documents, ["a", "b", "c"])
 
 
 def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
@@ -163,17 +147,17 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow_provider.ingest.engine import Ingest
+    from airflow_provider.bulk.pipeline import Pipeline
 
-    end = Ingest._end
+    complete = Pipeline._complete
 
-    def forgetful(self: Any, document: Document, error: object = None) -> None:
-        end(self, document, error)
+    def forgetful(self: Any, document: Document, state: Any) -> None:
+        complete(self, document, state)
         if document.source == corpus.sources[0]:
-            document.status = ""
+            document.state = READY
 
-    monkeypatch.setattr(Ingest, "_end", forgetful)
-    with pytest.raises(exc.ComplianceIngestError, match="1 have not come to an end"):
+    monkeypatch.setattr(Pipeline, "_complete", forgetful)
+    with pytest.raises(exc.ComplianceIngestError, match="1 are not finished"):
         attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert not list(outcome.destination.rglob("manifest.jsonl"))
 
@@ -188,11 +172,11 @@ def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outag
         raise exc.ComplianceStorageError(f"'{source}' can't be looked at")
 
     monkeypatch.setattr(resuming, "fingerprint", away)
-    documents = [Document(f"/in/{n}.pdf", uuid=f"u{n}", source_version="1-1") for n in range(count)]
-    looking = resuming.find_outdated(documents, 2, logging.getLogger(__name__))
+    documents = [Document(f"/in/{n}.pdf", f"u{n}", SUBMITTED, source_version="1-1") for n in range(count)]
+    looking = resuming.reset_outdated(documents, 2, logging.getLogger(__name__))
     if count > resuming.MAX_UNKNOWN:
         with pytest.raises(exc.ComplianceStorageError):
             asyncio.run(looking)
     else:
         assert asyncio.run(looking) == []  # no job is cancelled
-        assert [document.uuid for document in documents] == [""] * count
+        assert [document.job_id for document in documents] == [""] * count

@@ -64,7 +64,7 @@ def test_what_word_and_macos_keep_for_themselves_is_left_out_and_counted(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert resolve(f"{tmp_path}/{search}") == [f"{tmp_path}/a.docx"]
-    assert "4 that Word or macOS keep for themselves" in caplog.text
+    assert "4 temporary files of Word or macOS" in caplog.text
     assert resolve(f"{tmp_path}/~$a.docx") == [f"{tmp_path}/~$a.docx"]  # who names it means it
 
 
@@ -219,9 +219,9 @@ def test_json_lines_are_texts_or_objects_such_as_the_rows_of_a_manifest(folder: 
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        ("{broken", "Line 1 .* is no JSON"),
-        ('{"x": 1}', "names no source"),
-        ("7", "names no"),
+        ("{broken", "Line 1 .* is not valid JSON"),
+        ('{"x": 1}', "has no source"),
+        ("7", "has no source"),
     ],
 )
 def test_a_bad_line_is_named(folder: Path, content: str, complaint: str) -> None:
@@ -232,7 +232,7 @@ def test_a_bad_line_is_named(folder: Path, content: str, complaint: str) -> None
 
 def test_a_list_in_a_list_is_refused(folder: Path) -> None:
     (folder / "list.txt").write_text("other.txt\n")
-    with pytest.raises(ComplianceInputError, match="list inside of a list"):
+    with pytest.raises(ComplianceInputError, match="list in a list"):
         resolve(f"{folder}/list.txt")
 
 

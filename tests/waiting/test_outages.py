@@ -183,6 +183,7 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
 
         def __init__(self, client: Any) -> None:
             self._client = client
+            self.settings = client.settings
 
         async def get_statuses(self, asked: list[str]) -> Any:
             polled[-1] += 1

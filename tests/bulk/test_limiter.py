@@ -1,4 +1,4 @@
-"""The gate: how many requests may be under way."""
+"""The limiter: how many requests may be in flight."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class Service:
         self.throttlings = 0
         self.busy = self.most = 0
 
-    async def request(self, gate: AdaptiveLimiter, throttled: bool = False) -> None:
-        async with gate.slot():
+    async def request(self, limiter: AdaptiveLimiter, throttled: bool = False) -> None:
+        async with limiter.slot():
             self.busy += 1
             self.most = max(self.most, self.busy)
             await asyncio.sleep(0.001)
@@ -27,53 +27,53 @@ class Service:
             self.busy -= 1
 
 
-def test_never_more_than_the_most_go_through() -> None:
+def test_never_more_than_the_maximum_are_in_flight() -> None:
     async def crowd() -> None:
-        await asyncio.gather(*(service.request(gate) for _ in range(100)))
+        await asyncio.gather(*(service.request(limiter) for _ in range(100)))
 
     service = Service()
-    gate = AdaptiveLimiter(7, lambda: service.throttlings)
+    limiter = AdaptiveLimiter(7, lambda: service.throttlings)
     asyncio.run(crowd())
     assert service.most == 7
-    assert gate.limit == 7
+    assert limiter.limit == 7
 
 
-def test_a_crowd_that_is_refused_together_halves_the_limit_once() -> None:
+def test_a_crowd_that_is_throttled_together_halves_the_limit_once() -> None:
     async def crowd() -> None:
-        await asyncio.gather(*(service.request(gate, throttled=True) for _ in range(16)))
+        await asyncio.gather(*(service.request(limiter, throttled=True) for _ in range(16)))
 
     service = Service()
-    gate = AdaptiveLimiter(16, lambda: service.throttlings)
+    limiter = AdaptiveLimiter(16, lambda: service.throttlings)
     asyncio.run(crowd())
-    assert gate.limit == 8
+    assert limiter.limit == 8
 
 
 def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
     async def story() -> list[float]:
         limits = []
         for _ in range(8):
-            await service.request(gate, throttled=True)
-        limits.append(gate.limit)
+            await service.request(limiter, throttled=True)
+        limits.append(limiter.limit)
         for _ in range(100):
-            await service.request(gate)
-        limits.append(gate.limit)
+            await service.request(limiter)
+        limits.append(limiter.limit)
         return limits
 
     service = Service()
-    gate = AdaptiveLimiter(10, lambda: service.throttlings)
+    limiter = AdaptiveLimiter(10, lambda: service.throttlings)
     assert asyncio.run(story()) == [1.0, 10.0]
 
 
-def test_an_error_inside_lets_the_next_one_through() -> None:
+def test_an_error_releases_the_slot() -> None:
     async def story() -> None:
-        gate = AdaptiveLimiter(1, lambda: 0)
+        limiter = AdaptiveLimiter(1, lambda: 0)
         for _ in range(3):
             try:
-                async with gate.slot():
+                async with limiter.slot():
                     raise ValueError
             except ValueError:
                 pass
-        assert gate.inside == 0
+        assert limiter.in_flight == 0
 
     asyncio.run(story())
 

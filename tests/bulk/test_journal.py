@@ -1,4 +1,4 @@
-"""The journal: what is in it counts, whoever wrote it."""
+"""The journal: its records count, whoever wrote them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,20 @@ from typing import Any
 import pytest
 
 from airflow_provider.bulk import journal as module
-from airflow_provider.bulk.journal import Journal, read, remove, write_manifest
+from airflow_provider.bulk.journal import Journal, remove, write_manifest
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.ingest.documents import ROW, Document
+from airflow_provider.ingest.documents import COLUMNS, Document
+from airflow_provider.ingest.publishing import MANIFEST
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 
 
 def document(number: int, **fields: object) -> Document:
-    return Document.of({"source": f"s{number}", **fields})
+    return Document.from_record({"source": f"s{number}", **fields})
+
+
+def read(folder: Location) -> tuple[dict[str, Document], float]:
+    return module.read(folder, Document, MANIFEST)
 
 
 async def written(journal: Journal, *documents: Document) -> None:
@@ -47,7 +52,7 @@ def test_a_later_attempt_counts_even_if_its_clock_is_behind(tmp_path: Path) -> N
     asyncio.run(written(Journal(folder, after=4e9), document(1, uuid="old")))
     _, after = read(folder)
     asyncio.run(written(Journal(folder, after), document(1, uuid="new")))
-    assert read(folder)[0]["s1"].uuid == "new"
+    assert read(folder)[0]["s1"].job_id == "new"
 
 
 def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> None:
@@ -55,42 +60,42 @@ def test_records_that_come_while_one_is_written_go_together(tmp_path: Path) -> N
 
     async def story() -> None:
         journal = Journal(folder)
-        keeper = asyncio.create_task(journal.run_writer())
+        writer = asyncio.create_task(journal.run_writer())
         notes = asyncio.gather(*(journal.append(document(number)) for number in range(200)))
-        either: list[asyncio.Future[Any]] = [keeper, notes]
+        either: list[asyncio.Future[Any]] = [writer, notes]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        keeper.cancel()
+        writer.cancel()
 
     asyncio.run(story())
     assert len(read(folder)[0]) == 200
     assert len(list((tmp_path / "j").iterdir())) < 5
 
 
-def test_what_could_not_be_written_is_kept_for_the_next_time(tmp_path: Path) -> None:
+def test_records_that_could_not_be_written_are_kept_for_the_next_flush(tmp_path: Path) -> None:
     (tmp_path / "j").write_text("in the way")
 
     async def story() -> None:
         journal = Journal(Location(str(tmp_path / "j")))
-        noted = journal.append(document(1))
+        appended = journal.append(document(1))
         with pytest.raises(ComplianceStorageError):
             await journal.flush()
-        assert not noted.done()
+        assert not appended.done()
         (tmp_path / "j").unlink()
         await journal.flush()
-        assert noted.done()
+        assert appended.done()
 
     asyncio.run(story())
     assert "s1" in read(Location(str(tmp_path / "j")))[0]
 
 
-def test_a_line_that_is_not_understood_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_line_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "j"
     folder.mkdir()
     good = json.dumps({"source": "s1", "uuid": "u", "unknown": 1, "at": 1.0})
     (folder / "journal-x-1.jsonl").write_text(f'{good}\n{{"source": "s2", "uu\n7\n[]\n{{"uuid": "u"}}\n')
     (folder / "else.txt").write_text("not ours")
     assert list(read(Location(str(folder)))[0]) == ["s1"]
-    assert "left out" in caplog.text
+    assert "is ignored" in caplog.text
 
 
 def test_nothing_is_nothing(tmp_path: Path) -> None:
@@ -101,18 +106,19 @@ def test_the_manifest_takes_the_place_of_the_journal(tmp_path: Path) -> None:
     folder = Location(str(tmp_path / "j"))
     done = document(1, uuid="u1", status="COMPLETED", bytes=3, attempts=1)
 
-    async def story() -> Location:
+    async def story() -> None:
         await written(Journal(folder), done)
-        return await write_manifest(folder, [done, document(2, status="FAILED", error="why")])
+        rows = [each.row() for each in (done, document(2, status="FAILED", error="why"))]
+        await write_manifest(folder / MANIFEST, rows)
 
-    manifest = asyncio.run(story())
+    asyncio.run(story())
     remove(folder)
     assert [path.name for path in (tmp_path / "j").iterdir()] == ["manifest.jsonl"]
     assert read(folder)[0]["s1"] == done
     asyncio.run(written(Journal(folder), document(2, uuid="u2")))
-    assert read(folder)[0]["s2"].uuid == "u2"
-    rows = [json.loads(line) for line in Path(manifest.path).read_text().splitlines()]
-    assert tuple(rows[0]) == ROW
+    assert read(folder)[0]["s2"].job_id == "u2"
+    rows = [json.loads(line) for line in (tmp_path / "j" / MANIFEST).read_text().splitlines()]
+    assert tuple(rows[0]) == COLUMNS
     assert rows[1]["uuid"] is None
 
 
@@ -129,7 +135,7 @@ def test_records_follow_those_of_an_attempt_whose_clock_was_ahead(tmp_path: Path
 
     asyncio.run(story())
     found, after = read(folder)
-    assert found["s1"].uuid == "u3"
+    assert found["s1"].job_id == "u3"
     assert after > ahead
 
 
@@ -142,20 +148,26 @@ def test_a_flush_also_waits_for_what_is_being_written(
 
     async def story() -> None:
         journal = Journal(Location(str(tmp_path / "j")))
-        noted = journal.append(document(1))
+        appended = journal.append(document(1))
         writing = asyncio.create_task(journal.flush())
         await asyncio.sleep(0.01)
         await journal.flush()
-        assert noted.done()
+        assert appended.done()
         await writing
 
     monkeypatch.setattr(module, "put", slow)
     asyncio.run(story())
 
 
-def test_the_journal_keeps_what_is_not_as_it_is_at_first() -> None:
+def test_the_journal_keeps_what_differs_from_the_defaults() -> None:
     assert document(1).record() == {"source": "s1"}
     full = document(
-        1, uuid="u", bytes=0, attempts=2, refresh_count=1, refreshed_from="t", is_permanent_failure=True
+        1,
+        uuid="u",
+        bytes=0,
+        attempts=2,
+        retry_count=1,
+        retried_from={"status": "FAILED"},
+        is_permanent_failure=True,
     )
-    assert Document.of(full.record()) == full
+    assert Document.from_record(full.record()) == full

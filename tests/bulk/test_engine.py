@@ -1,4 +1,4 @@
-"""The ingest alone, with a service whose every answer is told: refreshes, ends, errors."""
+"""The engine alone, with a scripted service: refreshes, ends, errors."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal
-from airflow_provider.bulk.journal import Journal
-from airflow_provider.bulk.lease import Lease
+from airflow_provider.bulk import engine, journal, pipeline
+from airflow_provider.bulk.engine import BulkEngine, BulkOptions
+from airflow_provider.bulk.items import SUBMITTED
+from airflow_provider.bulk.journal import Journal, Lease
 from airflow_provider.client.models import ContentJob
 from airflow_provider.event_loop import in_thread
-from airflow_provider.ingest import engine
+from airflow_provider.ingest import steps
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.engine import Ingest, IngestOptions
+from airflow_provider.ingest.publishing import MANIFEST
+from airflow_provider.ingest.steps import IngestSteps
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
 from tests.support.attempts import until
@@ -34,13 +36,25 @@ def job(status: str, completed_at: str | None = None, uuid: str = "u", **more: A
 
 
 class Service:
-    """Gives its answers in turn; the last one again and again."""
+    """Gives its answers in turn; the last one again and again. It is hook and client in one."""
+
+    conn_id = "fake"
+    has_worked = is_logged_in = True
 
     def __init__(self, submit: ContentJob, refresh: list[ContentJob], polls: list[ContentJob]) -> None:
         self.submit, self.refreshes, self.polls = submit, refresh, polls
         self.settings, self.throttlings = SimpleNamespace(batch_size=100), 0
         self.calls: list[str] = []
         self.submits = 0
+
+    async def get_async_conn(self, **_: Any) -> Any:
+        return self
+
+    async def __aenter__(self) -> Any:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
 
     async def submit_url(self, url: str) -> ContentJob:
         self.calls.append("submit")
@@ -68,22 +82,26 @@ class Service:
         yield pieces()
 
 
-def make(service: Any, folder: Path, *documents: Document, **changes: Any) -> Ingest:
+def make(
+    service: Any, folder: Path, *documents: Document, clock: Any = time.monotonic, **changes: Any
+) -> BulkEngine[Document]:
     place = Location(str(folder))
     lease = Lease(place / "own", 1)
     lease.acquire()
     values = {
-        "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": time.monotonic() + 60,
-        "cancel_on_kill": True, "may_leave": False,
+        "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": clock() + 60,
+        "cancel_on_kill": True, "may_defer": False,
     }  # fmt: skip
-    return Ingest(
+    return BulkEngine(
+        service,
         service,
         documents or [Document("https://example.com/a")],
-        lambda document: place / "text.txt",
+        IngestSteps(service, lambda document: place / "text.txt"),
         Journal(place / "own", lease=lease),
         lease,
-        IngestOptions(**{**values, **changes}),
+        BulkOptions(**{**values, **changes}),
         logging.getLogger(),
+        clock=clock,
     )
 
 
@@ -93,33 +111,37 @@ def run(service: Any, folder: Path, **changes: Any) -> Document:
     return document
 
 
-@pytest.mark.parametrize(
-    "old", [job("FAILED", BEFORE), job("COMPLETED", BEFORE)], ids=["failed", "completed"]
-)
-def test_the_state_of_before_a_refresh_is_not_its_result(tmp_path: Path, old: ContentJob) -> None:
+def test_the_result_from_before_a_refresh_is_not_its_result(tmp_path: Path) -> None:
+    old = job("FAILED", BEFORE)
     service = Service(job("FAILED", BEFORE), [old], [old, old, job("COMPLETED", AFTER)])
     document = run(service, tmp_path)
-    assert document.status == "COMPLETED"
+    assert document.state == "COMPLETED"
     assert document.completed_at == job("COMPLETED", AFTER).completed_at.isoformat()  # type: ignore[union-attr] # it has one
     assert service.calls == ["submit", "refresh", "poll", "poll", "poll", "fetch"]
     assert document.attempts == 2
 
 
+def test_a_completed_job_is_the_result_of_a_refresh_whatever_its_times(tmp_path: Path) -> None:
+    service = Service(job("FAILED", BEFORE), [job("FAILED", BEFORE)], [job("COMPLETED", BEFORE)])
+    assert run(service, tmp_path).state == "COMPLETED"
+    assert service.calls == ["submit", "refresh", "poll", "fetch"]
+
+
 def test_a_page_that_was_read_again_is_the_result_of_a_refresh(tmp_path: Path) -> None:
     before = job("FAILED", fetchedAt=BEFORE)
     service = Service(before, [before], [before, job("COMPLETED", fetchedAt=AFTER)])
-    assert run(service, tmp_path).status == "COMPLETED"
+    assert run(service, tmp_path).state == "COMPLETED"
     assert service.calls == ["submit", "refresh", "poll", "poll", "fetch"]
 
 
 def test_a_state_that_does_not_change_after_a_refresh_is_believed_in_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engine, "STALE_SECONDS", 0.5)
+    monkeypatch.setattr(pipeline, "UNCHANGED_SECONDS", 0.5)
     old = job("FAILED", BEFORE, error="damaged")
     service = Service(old, [old], [old])
     document = run(service, tmp_path)
-    assert (document.status, document.error) == ("FAILED", "damaged")
+    assert (document.state, document.error) == ("FAILED", "damaged")
     assert service.calls.count("refresh") == 1
 
 
@@ -132,7 +154,9 @@ def test_a_failure_that_is_new_is_believed_at_once(tmp_path: Path) -> None:
 def test_a_refresh_is_counted_over_a_deferral(tmp_path: Path) -> None:
     """Else a job that always fails would be refreshed again each time the task comes back."""
     service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
-    document = Document("https://example.com/a", "u", refresh_count=1, refreshed_from=BEFORE)
+    document = Document(
+        "https://example.com/a", "u", SUBMITTED, retry_count=1, retried_from={"status": "FAILED"}
+    )
     asyncio.run(make(service, tmp_path, document).run())
     assert document.error == "damaged"
     assert service.calls == ["poll"]
@@ -145,7 +169,7 @@ def test_a_task_does_not_defer_while_a_refresh_shows_the_old_state(
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.0)
     old = job("FAILED", BEFORE)
     service = Service(old, [old], [old, old, job("COMPLETED", AFTER)])
-    assert run(service, tmp_path, may_leave=True).status == "COMPLETED"
+    assert run(service, tmp_path, may_defer=True).state == "COMPLETED"
 
 
 class Wrong(Service):
@@ -175,9 +199,9 @@ def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_fi
     with pytest.raises(exc.ComplianceConfigError) as error:
         asyncio.run(ingest.run())
     assert error.value.transient  # for three submits have worked
-    found, _ = journal.read(Location(str(tmp_path / "own")))
+    found, _ = journal.read(Location(str(tmp_path / "own")), Document, MANIFEST)
     if is_store_away:
-        assert "could be written down: away" in caplog.text
+        assert "The journal could not be written completely: away" in caplog.text
     else:
         assert set(found) == {document.source for document in documents[:3]}
 
@@ -227,7 +251,7 @@ def test_a_killed_ingest_does_first_what_matters_most(
         with pytest.raises(asyncio.CancelledError):
             await working
 
-    monkeypatch.setattr(engine, "store_text", stuck)
+    monkeypatch.setattr(steps, "store_text", stuck)
     monkeypatch.setattr(journal, "put", written)
     documents = [Document(f"https://example.com/{number}") for number in range(2)]
     ingest = make(Mixed(job("PENDING"), [], []), tmp_path, *documents)

@@ -1,0 +1,228 @@
+"""The engine of a bulk operator: runs its pipeline until it is done, killed, late, or may be deferred."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic
+
+from airflow_provider.bulk.items import READY, I
+from airflow_provider.bulk.journal import Journal, Lease
+from airflow_provider.bulk.limiter import AdaptiveLimiter
+from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
+from airflow_provider.bulk.progress import Progress
+from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
+from airflow_provider.waiting.poller import Subscription, subscribe
+from airflow_provider.waiting.results import Record
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+IDLE_BEFORE_DEFER_SECONDS = 10.0
+CLOCK_CHECK_SECONDS = 1.0
+GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the results of what is completed
+SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else nobody would know their jobs
+CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
+
+
+@dataclass(frozen=True)
+class BulkOptions:
+    """How to process items; see the parameters of the operators.
+
+    :param deadline: on the clock of the engine
+    :param may_defer: end when only waiting is left
+    """
+
+    concurrency: int
+    retry_failed: int
+    poll_interval: float
+    deadline: float
+    cancel_on_kill: bool
+    may_defer: bool
+
+
+class BulkEngine(Generic[I]):
+    """Processes the items of one task, on one event loop.
+
+    :param hook: for the poller
+    :param client: for everything else
+    :param items: all items, including finished ones
+    :param outdated: jobs in flight that nobody waits for any more, to be canceled
+    :param clock: returns monotonic time
+    """
+
+    def __init__(
+        self,
+        hook: ComplianceHook,
+        client: AsyncComplianceClient,
+        items: Iterable[I],
+        steps: Steps[I],
+        journal: Journal,
+        lease: Lease,
+        options: BulkOptions,
+        log: Any,
+        *,
+        outdated: Iterable[str] = (),
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hook = hook
+        self._client = client
+        self._kind = steps.kind
+        self._noun = steps.noun
+        self._journal = journal
+        self._lease = lease
+        self._options = options
+        self._log = log
+        self._outdated = list(outdated)
+        self._clock = clock
+        self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
+        self._pipeline = Pipeline(items, steps, journal, self._limiter, options.retry_failed, clock, log)
+        self._updates: Subscription
+
+    @property
+    def job_ids(self) -> list[str]:
+        """The jobs in flight."""
+        return list(self._pipeline.jobs)
+
+    async def run(self) -> None:
+        """Run until all items are done, the deadline has passed, or the rest may be left to a trigger."""
+        pipeline = self._pipeline
+        progress = Progress(pipeline.counts, len(pipeline.items), self._noun, self._log)
+        accepts, slot = pipeline.refreshes.accepts, self._limiter.slot
+        try:
+            async with subscribe(
+                self._hook, self._kind, (), self._options.poll_interval, accepts, slot
+            ) as self._updates:
+                pipeline.start(self._updates)
+                await self._run(progress)
+                if pipeline.is_late:
+                    pipeline.fail_unfinished()
+        except BaseExceptionGroup as errors:
+            raise await self._on_fatal(errors.exceptions[0]) from None
+        await self._journal.flush()
+        await self._lease.check()
+        self._log.info("%s", progress.line())
+
+    async def _run(self, progress: Progress) -> None:
+        background = (
+            self._journal.run_writer(),
+            progress.run(),
+            self._pipeline.receive(),
+            self._cancel_outdated(),
+        )
+        workers = (self._pipeline.work() for _ in range(self._options.concurrency))
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(each) for each in (*background, *workers)]
+            try:
+                await self._wait_for_end()
+                if self._pipeline.is_late:
+                    await self._finish_late()
+            except asyncio.CancelledError:
+                if not any(_has_failed(task) for task in tasks):  # else the group itself has cancelled us
+                    self._pipeline.is_late = True
+                    for task in tasks[1:]:  # the journal is still written
+                        task.cancel()
+                    await _run_to_end(self._on_kill())
+                raise
+            for task in tasks:
+                task.cancel()
+
+    async def _on_fatal(self, error: BaseException) -> BaseException:
+        """Write the journal before an error ends the attempt; return the error, as transient as it is."""
+        if isinstance(error, SYSTEMIC) and (
+            self._pipeline.retries.has_any_success or self._updates.has_succeeded
+        ):
+            error.transient = True
+        if not isinstance(error, ComplianceSupersededError):
+            try:
+                await self._journal.flush()
+            except ComplianceError as other:
+                self._log.warning("The journal could not be written completely: %s", other)
+        return error
+
+    async def _on_kill(self) -> None:
+        """Write the journal, then cancel: what matters most comes first."""
+        try:
+            await self._journal.flush()
+            await self._lease.check()
+        except ComplianceError as error:
+            # Without knowing whose the jobs are, none is canceled.
+            self._log.warning("No job is canceled: %s", error)
+            return
+        if self._options.cancel_on_kill:
+            await self._cancel(self.job_ids)
+
+    async def _wait_for_end(self) -> None:
+        """Wait until all items are done, the deadline has passed, or the rest may be left to a trigger."""
+        while not self._pipeline.is_done.is_set():
+            remaining = self._options.deadline - self._clock()
+            if remaining <= 0:
+                self._pipeline.is_late = True
+                return
+            is_idle = self._clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
+            if self._options.may_defer and is_idle and self._pipeline.is_only_waiting:
+                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
+                    await self._pipeline.is_done.wait()
+
+    async def _finish_late(self) -> None:
+        """After the deadline, poll once more and fetch what is completed, then cancel what is not."""
+        await self._lease.check()
+        try:
+            async with asyncio.timeout(GRACE_SECONDS):
+                for update in await self._updates.poll_now(self.job_ids):
+                    self._pipeline.on_update(*update)
+                await self._wait_until(lambda: not self._pipeline.counts[READY])
+                try:
+                    async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
+                        await self._wait_until(lambda: not self._pipeline.submits_in_flight)
+                except TimeoutError:
+                    self._log.warning("%s submits in flight are abandoned.", self._pipeline.submits_in_flight)
+                if self._options.cancel_on_kill and self._pipeline.jobs:
+                    await self._lease.check()
+                    for job_id, record in (await self._cancel(self.job_ids)).items():
+                        self._pipeline.on_update(job_id, record)
+                    await self._wait_until(lambda: not self._pipeline.counts[READY])
+        except TimeoutError:
+            self._log.warning("Not everything could be finished within %.0f s.", GRACE_SECONDS)
+
+    async def _wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._pipeline.has_changed.clear()
+            await self._pipeline.has_changed.wait()
+
+    async def _cancel(self, job_ids: list[str]) -> dict[str, Record]:
+        """Cancel jobs in flight; return the records of those that have ended."""
+        ended: dict[str, Record] = {}
+        try:
+            async with asyncio.timeout(CANCEL_SECONDS):
+                await self._kind.cancel_in_flight(
+                    self._client, job_ids, self._limiter.max_limit, self._log, ended.__setitem__
+                )
+        except TimeoutError:
+            self._log.warning("Not all jobs could be canceled within %.0f s.", CANCEL_SECONDS)
+        return ended
+
+    async def _cancel_outdated(self) -> None:
+        if self._options.cancel_on_kill:
+            await self._cancel(self._outdated)
+
+
+def _has_failed(task: asyncio.Task[Any]) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is not None
+
+
+async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
+    """Run something to its end in a task of its own, however often it is cancelled."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            continue
+    task.result()

@@ -1,0 +1,154 @@
+"""The items of a bulk operator: which state each is in, and how it is kept in journal and manifest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, ClassVar, Self, TypeVar
+
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.storage.names import printable
+from airflow_provider.waiting.results import Record
+
+MAX_ERROR_CHARS = 500
+
+
+class ItemState(StrEnum):
+    """Where an item is; the last three are final, and the values of `status` in a manifest."""
+
+    PENDING = "PENDING"  # to be submitted
+    SUBMITTED = "SUBMITTED"  # its job is in flight
+    RETRYING = "RETRYING"  # its job has failed and is to be processed again
+    READY = "READY"  # its job is completed, its result is to be fetched
+    COMPLETED = "COMPLETED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing is left to do."""
+        return not TRANSITIONS[self]
+
+
+PENDING, SUBMITTED, RETRYING, READY, COMPLETED, FAILED, SKIPPED = ItemState
+
+TRANSITIONS: Mapping[ItemState, frozenset[ItemState]] = {
+    PENDING: frozenset({SUBMITTED, SKIPPED, FAILED}),
+    SUBMITTED: frozenset({READY, RETRYING, FAILED, PENDING}),  # PENDING: the job is gone
+    RETRYING: frozenset({SUBMITTED, FAILED}),
+    READY: frozenset({COMPLETED, FAILED}),
+    COMPLETED: frozenset(),
+    FAILED: frozenset(),
+    SKIPPED: frozenset(),
+}
+
+
+@dataclass(slots=True)
+class Item:
+    """One item; what is compared is what the journal keeps.
+
+    :param key: what identifies it among all items of the task
+    :param job_id: of the job or assessment that the service does for it
+    :param attempts: how often the service was asked to process it, even if it may not have received that
+    :param is_permanent_failure: no retry of the task can help
+    :param retry_count: how often this attempt has had its failed job processed again
+    :param retried_from: the record of the job from before that, to recognize the new one
+    :param is_from_previous_attempt: its job was submitted by an earlier attempt of the task
+    :param last_error: the last transient error
+    """
+
+    names: ClassVar[Mapping[str, str]] = {"state": "status"}  # of fields, where a record has other ones
+
+    key: str
+    job_id: str = ""
+    state: ItemState = PENDING
+    error: str = ""
+    submitted_at: str | None = None
+    completed_at: str | None = None
+    attempts: int = 0
+    is_permanent_failure: bool = False
+    retry_count: int = 0
+    retried_from: Record | None = None
+    is_from_previous_attempt: bool = field(default=False, compare=False)
+    last_error: str = field(default="", compare=False)
+
+    @property
+    def label(self) -> str:
+        """Its key as logs and errors show it."""
+        return printable(self.key)
+
+    def advance(self, state: ItemState) -> None:
+        """Move on to another state."""
+        if state not in TRANSITIONS[self.state]:
+            raise ValueError(f"'{self.label}' can't go from {self.state} to {state}. Please report this bug.")
+        self.state = state
+
+    def fail(self, error: object) -> None:
+        """Give it up."""
+        self.advance(FAILED)
+        self.error = printable(str(error))[:MAX_ERROR_CHARS]
+        self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
+
+    def reset(self) -> Self:
+        """Return the same item with everything still to do; only its attempts are kept."""
+        return type(self)(self.key, attempts=self.attempts)
+
+    def for_retry(self) -> Self:
+        """Return it as the next attempt of the task starts with it: a failed one is processed again."""
+        if self.state is not FAILED:
+            self.retry_count = 0
+            return self
+        if not (self.job_id and self.completed_at):
+            return self.reset()
+        # Its job is completed, only its result was not fetched in time.
+        return replace(self.reset(), job_id=self.job_id, state=SUBMITTED, submitted_at=self.submitted_at)
+
+    def record(self) -> dict[str, Any]:
+        """Return what the journal keeps: what differs from the defaults, and of the state only a final one.
+
+        An item whose job is known is polled again by the next attempt, however far this one has come.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
+        defaults = {each.name: each.default for each in fields(self)}
+        if not self.state.is_final:
+            values["state"] = defaults["state"]
+        return {
+            self.names.get(name, name): value for name, value in values.items() if value != defaults[name]
+        }
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Read a record of the journal or a row of the manifest; unknown fields are ignored."""
+        columns = {each.name: cls.names.get(each.name, each.name) for each in fields(cls) if each.compare}
+        values = {name: record[column] for name, column in columns.items() if record.get(column) is not None}
+        if "state" in values:
+            values["state"] = ItemState(values["state"])
+        elif values.get("job_id"):
+            values["state"] = SUBMITTED
+        return cls(**values)
+
+
+I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
+
+
+def resume(
+    keys: Iterable[str], earlier: Mapping[str, I], new: Callable[[str], I], *, is_new_attempt: bool
+) -> list[I]:
+    """Return all items, each as far as earlier attempts have come.
+
+    :param new: makes an item of a key that no attempt knows
+    :param is_new_attempt: failed items are processed again; not so after a deferral
+    """
+    items = [earlier.get(key) or new(key) for key in keys]
+    if is_new_attempt:
+        items = [each.for_retry() for each in items]
+    for each in items:
+        each.is_from_previous_attempt = bool(each.job_id)
+    return items
+
+
+def now() -> str:
+    """Return the time as journal and manifest have it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -1,0 +1,370 @@
+"""The pipeline of a bulk operator: takes items from state to state, many at the same time."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, ClassVar, Generic
+
+from airflow_provider.bulk.items import (
+    COMPLETED,
+    FAILED,
+    PENDING,
+    READY,
+    RETRYING,
+    SKIPPED,
+    SUBMITTED,
+    I,
+    ItemState,
+    now,
+)
+from airflow_provider.bulk.journal import Journal
+from airflow_provider.bulk.limiter import AdaptiveLimiter
+from airflow_provider.bulk.progress import Counts
+from airflow_provider.bulk.retries import RetryTracker
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceStorageDeniedError,
+    ComplianceTlsError,
+    ComplianceUncertainError,
+)
+from airflow_provider.waiting.poller import Subscription
+from airflow_provider.waiting.results import FINAL, Record
+from airflow_provider.waiting.rules import RefreshCheck
+
+if TYPE_CHECKING:
+    from airflow_provider.waiting.kinds import JobKind
+
+UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
+
+# What can be done with an item depends on its state; what is nearer to its end goes first.
+PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
+# All items would meet these errors, including later ones.
+SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
+# The service's verdict on one item; other refusals may come from a gateway, and be transient.
+ITEM_STATUSES = frozenset({400, 413, 415, 422})
+
+
+class Steps(ABC, Generic[I]):
+    """What a bulk operator does with an item; the engine decides when, and retries on errors.
+
+    :cvar kind: what the service does for an item
+    :cvar noun: what the items are, in the plural
+    """
+
+    kind: ClassVar[JobKind]
+    noun: ClassVar[str]
+
+    async def skip(self, item: I) -> bool:
+        """Tell whether the result of an earlier run is still valid; the item points to it then."""
+        return False
+
+    @abstractmethod
+    async def submit(self, item: I) -> Record:
+        """Submit it; return the record of its job."""
+
+    async def retry(self, item: I) -> Record:
+        """Have a failed job processed again; return its record, or that of another job."""
+        return await self.submit(item)
+
+    @abstractmethod
+    async def fetch(self, item: I) -> None:
+        """Store the result of its completed job."""
+
+    async def remember(self, item: I) -> None:
+        """Keep what `skip` of a later run needs."""
+
+
+class Pipeline(Generic[I]):
+    """Submits items, waits for their jobs and fetches their results.
+
+    :param items: all items, including finished ones
+    :param retry_failed: how often a failed job is processed again
+    :param clock: returns monotonic time
+    """
+
+    def __init__(
+        self,
+        items: Iterable[I],
+        steps: Steps[I],
+        journal: Journal,
+        limiter: AdaptiveLimiter,
+        retry_failed: int,
+        clock: Callable[[], float],
+        log: Any,
+    ) -> None:
+        self.items = list(items)
+        self.counts = Counts(each.state for each in self.items)
+        self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
+        self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
+        self.retries = RetryTracker(limiter.max_limit, clock)
+        self.is_late = False  # from then on only results are fetched
+        self.is_done = asyncio.Event()
+        self.has_changed = asyncio.Event()
+        self.submits_in_flight = 0
+        self.active_at = clock()
+        self._steps = steps
+        self._journal = journal
+        self._limiter = limiter
+        self._retry_failed = retry_failed
+        self._clock = clock
+        self._log = log
+        self._updates: Subscription
+        self._queue: asyncio.PriorityQueue[tuple[int, int, I]] = asyncio.PriorityQueue()
+        self._order = itertools.count()
+        # After a crash, a submit that is not in the journal would be repeated.
+        self._unwritten = asyncio.Semaphore(limiter.max_limit)
+        self._has_logged_traceback = False
+
+    def start(self, updates: Subscription) -> None:
+        """Start with all items, each as far as it has come."""
+        self._updates = updates
+        for item in self.items:
+            if item.job_id and item.state is not SKIPPED:
+                self.retries.record_earlier_success(PENDING)
+            if item.state is SUBMITTED:
+                if item.retry_count and item.retried_from:
+                    self.refreshes.restart(item.job_id, item.retried_from)
+                self.jobs.setdefault(item.job_id, []).append(item)
+            elif not item.state.is_final:
+                self._enqueue(item)
+        self._updates.add(self.jobs)
+        self._check_done()
+
+    @property
+    def is_only_waiting(self) -> bool:
+        """Whether nothing is left to do but to wait for jobs."""
+        # A trigger would end at once with old results and unknown jobs, so they are settled here.
+        is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
+        return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+
+    def fail_unfinished(self) -> None:
+        """Fail what is not finished at the deadline, with the last known cause."""
+        for item in self.items:
+            if not item.state.is_final:
+                self._fail(item, self._late_error(item))
+        self.jobs.clear()
+
+    def _late_error(self, item: I) -> str:
+        last = self._updates.last_result(item.job_id) if item.state is SUBMITTED else None
+        if isinstance(last, ComplianceError):
+            cause = f"the last poll of its job failed: {last}"
+        elif item.state is SUBMITTED:
+            cause = f"its job was {last['status'] if last else 'not polled yet'}"
+        elif item.last_error:
+            cause = f"the last error was: {item.last_error}"
+        else:
+            cause = {
+                PENDING: "it was not submitted yet",
+                RETRYING: "its job has failed and was not processed again yet",
+            }.get(item.state, "its job is completed, but its result was not fetched yet")
+        return f"Not finished in time: {cause.removesuffix('.')}."
+
+    def _move(self, item: I, state: ItemState) -> None:
+        self.counts[item.state] -= 1
+        item.advance(state)
+        self.counts[state] += 1
+
+    def _enqueue(self, item: I) -> None:
+        if not self.is_late or item.state is READY:
+            self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
+
+    def _enqueue_later(self, delay: float, item: I) -> None:
+        asyncio.get_running_loop().call_later(delay, self._enqueue, item)
+
+    def _watch(self, item: I) -> None:
+        """Wait for its job."""
+        items = self.jobs.setdefault(item.job_id, [])
+        items.append(item)
+        if len(items) == 1:
+            self._updates.add([item.job_id])
+
+    def _complete(self, item: I, state: ItemState) -> None:
+        self._move(item, state)
+        self._journal.append(item)
+
+    def _fail(self, item: I, error: object) -> None:
+        self.counts[item.state] -= 1
+        item.fail(error)
+        self.counts[FAILED] += 1
+        self._journal.append(item)
+
+    async def work(self) -> None:
+        """Process items, for ever."""
+        while True:
+            _, _, item = await self._queue.get()
+            state = item.state
+            if self.is_late and state is not READY:
+                continue
+            if not self.is_late and (delay := self.retries.hold_seconds(state)):
+                self._enqueue_later(delay, item)
+                continue
+            self.submits_in_flight += state is PENDING
+            try:
+                await self._process(item)
+            finally:
+                self.submits_in_flight -= state is PENDING
+                self.active_at = self._clock()
+                self.has_changed.set()
+            self._check_done()
+
+    async def _process(self, item: I) -> None:
+        state, started_at = item.state, self._clock()
+        try:
+            if state is PENDING:
+                await self._submit(item)
+            elif state is RETRYING:
+                await self._retry(item)
+            else:
+                await self._fetch(item)
+        except ComplianceError as error:
+            if self._is_systemic(state, error):
+                raise
+            self._on_error(item, error)
+        except Exception as error:
+            self._fail_unexpectedly(item, error)
+        else:
+            if item.state is not SKIPPED:  # for which the service was not asked
+                self.retries.record_success(state, item.key, started_at)
+
+    def _is_systemic(self, state: ItemState, error: ComplianceError) -> bool:
+        """Tell whether all items would meet an error."""
+        if isinstance(error, ComplianceStorageDeniedError):
+            return state is READY and not self.retries.has_worked(state)
+        return isinstance(error, SYSTEMIC) and not error.transient
+
+    def _on_error(self, item: I, error: ComplianceError) -> None:
+        """Retry after a delay, or give the item up."""
+        delay = None
+        if _is_retryable(item.state, error):
+            delay = self.retries.next_delay(item.state, item.key, error)
+        if delay is None:
+            if item.state is READY:
+                item.completed_at = None  # so that the next attempt does not rely on this job
+            self._fail(item, error)
+            return
+        item.last_error = str(error)
+        self._log.warning("'%s' is retried in %.0f s: %s", item.label, delay, error)
+        self._enqueue_later(delay, item)
+
+    def _fail_unexpectedly(self, item: I, error: Exception) -> None:
+        """Fail one item for an unexpected error, which must not end the work on all others."""
+        traceback = None if self._has_logged_traceback else error
+        self._log.warning("'%s' has failed for an unexpected reason.", item.label, exc_info=traceback)
+        self._has_logged_traceback = True
+        self._fail(item, f"Unexpected {type(error).__name__}: {error}")
+
+    async def _submit(self, item: I) -> None:
+        if await self._steps.skip(item):
+            self._complete(item, SKIPPED)
+            return
+        await self._unwritten.acquire()
+        try:
+            async with self._limiter.slot():
+                record = await self._steps.submit(item)
+        except ComplianceUncertainError:
+            item.attempts += 1
+            self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
+            raise
+        except BaseException:
+            self._unwritten.release()
+            raise
+        item.job_id, item.submitted_at = record[self._steps.kind.id_name], now()
+        item.completed_at, item.is_from_previous_attempt = None, False
+        item.attempts += 1
+        self._move(item, SUBMITTED)
+        self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
+        self._on_record(item, record)
+
+    async def _retry(self, item: I) -> None:
+        item.attempts += 1
+        try:
+            async with self._limiter.slot():
+                record = await self._steps.retry(item)
+        except ComplianceUncertainError:
+            self._journal.append(item)
+            raise
+        except ComplianceError:
+            item.attempts -= 1  # the service has not taken it
+            raise
+        item.retry_count += 1
+        job_id = record[self._steps.kind.id_name]
+        if job_id == item.job_id and item.retried_from:
+            self.refreshes.restart(job_id, item.retried_from)
+        item.job_id = job_id
+        self._move(item, SUBMITTED)
+        self._journal.append(item)
+        if record["status"] == COMPLETED:
+            self._on_record(item, record)
+        else:
+            self._watch(item)  # the answer may still be the failure from before
+
+    async def _fetch(self, item: I) -> None:
+        async with self._limiter.slot():
+            await self._steps.fetch(item)
+        await self._steps.remember(item)
+        self._complete(item, COMPLETED)
+
+    async def receive(self) -> None:
+        """Handle updates, for ever; an error that all jobs meet is raised here."""
+        while True:
+            self.on_update(*await self._updates.get())
+
+    def on_update(self, job_id: str, update: Record | Exception) -> None:
+        """Handle an update of the poller."""
+        items = self.jobs.pop(job_id, [])
+        if isinstance(update, Exception):
+            if self._updates.is_outage or not isinstance(update, ComplianceError):
+                raise update
+            for item in items:
+                self._fail(item, update)
+        else:
+            self.active_at = self._clock()
+            for item in items:
+                try:
+                    self._on_record(item, update)
+                except Exception as error:
+                    self._fail_unexpectedly(item, error)
+        self._check_done()
+
+    def _on_record(self, item: I, record: Record) -> None:
+        """Continue with an item according to the record of its job."""
+        status = record["status"]
+        if status not in FINAL:
+            self._watch(item)
+        elif status == COMPLETED:
+            at = record.get("completed_at")
+            item.completed_at = datetime.fromisoformat(at).isoformat() if at else now()
+            self._move(item, READY)
+            self._enqueue(item)
+        elif status == FAILED and item.retry_count < self._retry_failed and not self.is_late:
+            kept = ("status", "completed_at", "fetched_at")
+            item.retried_from = {name: record[name] for name in kept if name in record}
+            self._move(item, RETRYING)
+            self._enqueue(item)
+        elif status == FAILED:
+            self._fail(item, record.get("error") or "The service gave no reason.")
+        elif item.is_from_previous_attempt:
+            self._log.info("Job %s of an earlier attempt is gone: submitting again.", item.job_id)
+            item.job_id = ""
+            self._move(item, PENDING)
+            self._enqueue(item)
+        else:
+            self._fail(item, f"The job was canceled, or is gone ({status}).")
+
+    def _check_done(self) -> None:
+        if self.counts.done == len(self.items):
+            self.is_done.set()
+
+
+def _is_retryable(state: ItemState, error: ComplianceError) -> bool:
+    """Tell whether to retry; also a refusal may come from a gateway, and be transient."""
+    if isinstance(error, ComplianceHttpError):
+        return error.transient or error.status not in ITEM_STATUSES
+    return error.transient or (state is READY and isinstance(error, ComplianceStorageDeniedError))

@@ -1,0 +1,104 @@
+"""The states of an item: what is allowed, and what of it survives in the journal."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk.items import (
+    COMPLETED,
+    FAILED,
+    PENDING,
+    READY,
+    RETRYING,
+    SKIPPED,
+    SUBMITTED,
+    TRANSITIONS,
+    Item,
+    ItemState,
+    resume,
+)
+
+ALLOWED = [(before, after) for before, many in TRANSITIONS.items() for after in many]
+
+
+@pytest.mark.parametrize(("before", "after"), list(product(ItemState, ItemState)))
+def test_an_item_goes_from_state_to_state_only_as_allowed(before: ItemState, after: ItemState) -> None:
+    item = Item("a", state=before)
+    if (before, after) in ALLOWED:
+        item.advance(after)
+        assert item.state is after
+    else:
+        with pytest.raises(ValueError, match=f"'a' can't go from {before} to {after}"):
+            item.advance(after)
+        assert item.state is before
+
+
+def test_final_states_are_the_values_of_the_manifest() -> None:
+    final = [state for state in ItemState if state.is_final]
+    assert final == [COMPLETED, FAILED, SKIPPED] == ["COMPLETED", "FAILED", "SKIPPED"]
+
+
+@pytest.mark.parametrize("state", [COMPLETED, FAILED, SKIPPED])
+def test_a_finished_item_can_t_fail(state: ItemState) -> None:
+    item = Item("a", "u", state)
+    with pytest.raises(ValueError, match="can't go"):
+        item.fail("late")
+    assert (item.state, item.error) == (state, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "job_id", "after"),
+    [
+        (PENDING, "", PENDING),
+        (SUBMITTED, "u", SUBMITTED),
+        (RETRYING, "u", SUBMITTED),  # polled again, then refreshed
+        (READY, "u", SUBMITTED),  # polled again, then fetched
+        (COMPLETED, "u", COMPLETED),
+        (FAILED, "", FAILED),
+        (FAILED, "u", FAILED),
+        (SKIPPED, "u", SKIPPED),
+    ],
+)
+def test_a_record_keeps_final_states_and_jobs(state: ItemState, job_id: str, after: ItemState) -> None:
+    again = Item.from_record(Item("a", job_id, state).record() | {"key": "a"})
+    assert (again.state, again.job_id) == (after, job_id)
+
+
+def test_a_record_with_an_unknown_status_is_invalid() -> None:
+    with pytest.raises(ValueError, match="ODD"):
+        Item.from_record({"key": "a", "status": "ODD"})
+
+
+@pytest.mark.parametrize("error", [exc.ComplianceInputError("x"), exc.ComplianceServerError("x"), "x"])
+def test_only_a_non_transient_error_is_a_permanent_failure(error: object) -> None:
+    item = Item("a")
+    item.fail(error)
+    assert item.is_permanent_failure is isinstance(error, exc.ComplianceInputError)
+
+
+def known() -> dict[str, Item]:
+    return {
+        "done": Item("done", "u1", COMPLETED, completed_at="t", attempts=1),
+        "in flight": Item("in flight", "u2", SUBMITTED, attempts=2, retry_count=1),
+        "failed": Item("failed", "u3", FAILED, error="x", attempts=3, retry_count=1),
+        "not fetched": Item("not fetched", "u4", FAILED, error="x", completed_at="t", attempts=1),
+    }
+
+
+def test_an_attempt_resumes_and_processes_failed_items_again() -> None:
+    found = resume([*known(), "new"], known(), Item, is_new_attempt=True)
+    assert found == [
+        known()["done"],
+        Item("in flight", "u2", SUBMITTED, attempts=2),
+        Item("failed", attempts=3),
+        Item("not fetched", "u4", SUBMITTED, attempts=1),
+        Item("new"),
+    ]
+    assert [each.is_from_previous_attempt for each in found] == [True, True, False, True, False]
+
+
+def test_after_a_deferral_failed_items_stay_failed_and_retries_are_counted() -> None:
+    assert resume(known(), known(), Item, is_new_attempt=False) == list(known().values())

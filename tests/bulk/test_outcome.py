@@ -1,0 +1,96 @@
+"""How many items may fail, and what is said of those that did."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk.items import COMPLETED, FAILED, Item
+from airflow_provider.bulk.outcome import MaxFailed, check_failures, count_allowed
+
+LOG = logging.getLogger(__name__)
+
+
+def items(failed: int, total: int = 100, error: str = "The file is damaged.") -> list[Item]:
+    good = [Item(f"good {number}", state=COMPLETED) for number in range(total - failed)]
+    return [*(Item(f"bad {number}", state=FAILED, error=error) for number in range(failed)), *good]
+
+
+def check(found: list[Item], max_failed: MaxFailed) -> None:
+    check_failures(found, max_failed, "/manifest.jsonl", "documents", LOG)
+
+
+@pytest.mark.parametrize(
+    ("max_failed", "allowed"),
+    [(0, 0), (1, 1), (500, 500), (0.0, 0), (1.0, 200), (0.29, 58), ("5%", 10), (" 2.5 % ", 5), ("100%", 200),
+     ("0%", 0)],
+)  # fmt: skip
+def test_max_failed_is_a_number_a_share_or_a_percentage(max_failed: MaxFailed, allowed: int) -> None:
+    assert count_allowed(max_failed, 200) == allowed
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [True, False, -1, -0.1, 1.01, 2.0, float("nan"), float("inf"), "5", "", "%", "-1%", "101%", "five%",
+     "1/0%", None, [1], 10**400 * -1],
+    ids=lambda wrong: str(wrong)[:10],
+)  # fmt: skip
+def test_an_invalid_max_failed_is_refused(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=r"max_failed must be a number .* or a percentage such as '5%', not"):
+        count_allowed(wrong, 200)
+
+
+@pytest.mark.parametrize(("number", "fails"), [(29, False), (30, True)])
+@pytest.mark.parametrize("max_failed", [29, 0.29, "29%"])
+def test_a_share_is_what_was_written(number: int, fails: bool, max_failed: MaxFailed) -> None:
+    if fails:
+        with pytest.raises(exc.ComplianceIngestError, match=f"{number} of 100 documents failed"):
+            check(items(number), max_failed)
+    else:
+        check(items(number), max_failed)
+
+
+@pytest.mark.parametrize("percent", range(101))
+def test_every_whole_percentage_is_exact(percent: int) -> None:
+    check(items(percent), percent / 100)
+    check(items(percent), f"{percent}%")
+
+
+def test_an_error_names_the_first_reasons_with_one_full_stop_each() -> None:
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        check(items(7, 10), 0.1)
+    text = str(error.value)
+    assert text.startswith(
+        "7 of 10 documents failed, more than max_failed=0.1 allows: 'bad 0': The file is damaged; "
+    )
+    assert text.endswith("; and 2 more. The others are written; all are in /manifest.jsonl.")
+    assert ".." not in text
+    assert text.count("damaged") == 5
+
+
+def test_failures_within_the_limit_are_one_warning_with_the_first_reasons(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    check(items(0), "5%")
+    assert not caplog.records
+    check(items(2), "5%")
+    (record,) = caplog.records
+    assert record.levelname == "WARNING"
+    assert record.getMessage() == (
+        "2 of 100 documents failed, which max_failed=5% allows: 'bad 0': The file is damaged; "
+        "'bad 1': The file is damaged."
+    )
+
+
+@pytest.mark.parametrize(("permanent", "is_final"), [(1, False), (2, True)])
+def test_there_is_no_retry_if_too_many_failures_are_permanent(permanent: int, is_final: bool) -> None:
+    found = items(3)
+    for each in found[:permanent]:
+        each.is_permanent_failure = True
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        check(found, 1)
+    assert isinstance(error.value, AirflowFailException) is is_final

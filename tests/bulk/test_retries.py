@@ -1,0 +1,165 @@
+"""Transient errors: who is to blame, and what is retried."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider.bulk import retries
+from airflow_provider.bulk.retries import RetryTracker
+from airflow_provider.exceptions import (
+    ComplianceConnectionError,
+    ComplianceRefusedError,
+    ComplianceServerError,
+)
+
+NAMES = ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS", "OUTAGE_RETRY_SECONDS")
+PRODUCTION = {name: getattr(retries, name) for name in NAMES}
+FAULT = ComplianceServerError("The service has a fault.", status=500)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(autouse=True)
+def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None) -> None:
+    for name, value in PRODUCTION.items():
+        monkeypatch.setattr(retries, name, value)
+
+
+def delays(tracker: RetryTracker, clock: Clock, tries: int, source: str = "a") -> list[float | None]:
+    found = []
+    for _ in range(tries):
+        found.append(tracker.next_delay("submit", source, FAULT))
+        clock.now += found[-1] or 0.0
+    return found
+
+
+def test_an_item_is_given_up_at_its_third_error_if_others_succeed(clock: Clock) -> None:
+    tracker, began = RetryTracker(16, clock), clock.now
+    assert delays(tracker, clock, 2) == [2.0, 6.0]
+    tracker.record_success("submit", "b", clock.now)
+    tracker.record_success("submit", "c", began)  # a slow one, which proves nothing
+    assert tracker.next_delay("submit", "a", FAULT) is None
+
+
+@pytest.mark.parametrize("sign", ["an old one", "of another step", "none"])
+def test_without_a_sign_that_others_succeed_it_is_retried_for_minutes(clock: Clock, sign: str) -> None:
+    tracker, began = RetryTracker(16, clock), clock.now
+    first = delays(tracker, clock, 1)
+    if sign == "an old one":
+        tracker.record_success("submit", "b", began)  # started before the errors, and ended after their begin
+    elif sign == "of another step":
+        tracker.record_success("fetch", "b", clock.now)
+    found = first + delays(tracker, clock, 5)
+    assert found == [2.0, 6.0, 18.0, 54.0, 120.0, 120.0]
+    assert tracker.next_delay("submit", "a", FAULT) is None
+    assert clock.now - began >= 300
+
+
+def test_errors_before_a_success_are_forgotten(clock: Clock) -> None:
+    tracker = RetryTracker(16, clock)
+    delays(tracker, clock, 2)
+    tracker.record_success("submit", "a", clock.now)
+    tracker.record_success("submit", "b", clock.now + 1)
+    assert delays(tracker, clock, 2) == [2.0, 6.0]
+
+
+def test_errors_of_one_step_do_not_count_for_the_next(clock: Clock) -> None:
+    tracker = RetryTracker(16, clock)
+    delays(tracker, clock, 2)
+    tracker.record_success("submit", "b", clock.now)
+    tracker.record_success("fetch", "b", clock.now)
+    assert tracker.next_delay("fetch", "a", FAULT) == 2.0
+
+
+def test_many_items_in_a_row_end_the_attempt_with_the_last_error(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    for number in range(11):
+        assert tracker.next_delay("submit", str(number), FAULT) == 2.0
+    tracker.record_success("fetch", "x", clock.now)
+    last = ComplianceConnectionError("The service is away.")
+    with pytest.raises(ComplianceConnectionError) as error:
+        tracker.next_delay("submit", "11", last)
+    assert error.value is last
+
+
+def test_a_success_of_others_restarts_the_count(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    for number in range(33):
+        if number % 11 == 0:
+            tracker.record_success("submit", "x", clock.now)
+        assert tracker.next_delay("submit", str(number), FAULT) == 2.0
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_few_items_however_often_are_not_many(clock: Clock, concurrency: int) -> None:
+    tracker = RetryTracker(concurrency, clock)
+    for _ in range(8):
+        for source in "abc":
+            assert tracker.next_delay("submit", source, FAULT)
+        clock.now += 30
+
+
+def refused() -> ComplianceRefusedError:
+    return ComplianceRefusedError("Forbidden.", status=403)
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_a_refusal_of_all_is_believed_after_half_a_minute(clock: Clock, has_worked: bool) -> None:
+    tracker = RetryTracker(4, clock)
+    if has_worked:
+        tracker.record_earlier_success("submit")
+    for number in range(20):
+        assert tracker.next_delay("submit", str(number), refused()) == 2.0
+    clock.now += 29
+    assert tracker.next_delay("submit", "a", refused()) == 2.0
+    clock.now += 1
+    with pytest.raises(ComplianceRefusedError) as error:
+        tracker.next_delay("submit", "b", refused())
+    assert error.value.transient is has_worked  # else the URL or a role is wrong: non-retryable
+
+
+def test_a_refusal_of_few_after_others_succeeded_ends_nothing(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    tracker.record_earlier_success("submit")
+    assert tracker.next_delay("submit", "a", refused()) == 2.0
+    clock.now += 60
+    assert tracker.next_delay("submit", "a", refused()) == 6.0
+
+
+@pytest.mark.parametrize("do_others_succeed", [False, True])
+def test_only_where_others_succeed_is_a_refused_item_to_blame(clock: Clock, do_others_succeed: bool) -> None:
+    tracker = RetryTracker(16, clock)
+    tracker.record_earlier_success("submit")
+    assert tracker.next_delay("submit", "a", refused()) == 2.0
+    assert tracker.next_delay("submit", "a", refused()) == 6.0
+    clock.now += 1 if do_others_succeed else 300
+    if do_others_succeed:
+        tracker.record_success("submit", "b", clock.now)
+    error = refused()
+    assert tracker.next_delay("submit", "a", error) is None
+    assert error.transient is not do_others_succeed
+
+
+def test_no_item_tries_while_all_are_refused_then_some_do_less_and_less_often(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    for number in range(12):
+        assert tracker.hold_seconds("submit") == 0
+        tracker.next_delay("submit", str(number), refused())
+    assert tracker.hold_seconds("submit") == 2.0
+    assert tracker.hold_seconds("fetch") == 0
+    clock.now += 2
+    tracker.next_delay("submit", "a", refused())
+    assert tracker.hold_seconds("submit") == 6.0
+    tracker.record_success("submit", "b", clock.now)
+    assert tracker.hold_seconds("submit") == 0
