@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this copy, also where another one is installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this copy, even if another one is installed
 
 from airflow_provider import __version__
 
