@@ -24,7 +24,7 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
 
-def warn_if_not_durable(durable: bool | None) -> bool:
+def is_durable(durable: bool | None) -> bool:
     """Return whether to re-attach to the job of a previous attempt; by default wherever Airflow can store it.
 
     The warning is not needed when 3.3 is the oldest supported version.

@@ -1,4 +1,4 @@
-"""An event loop for the work of one task."""
+"""Run the async work of a task in its own event loop."""
 
 from __future__ import annotations
 
@@ -18,22 +18,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
 
-CANCEL_GRACE_SECONDS = (
-    20.0  # seconds for cancelled work to tidy up; Airflow kills a task some time after it asked it to end
-)
-
-WAKE_UP = 1.0  # seconds
-LEFT_BEHIND = 2.0  # seconds that the end of an event loop waits for threads that may hang
+CANCEL_GRACE_SECONDS = 20.0  # for cancelled work to clean up; Airflow kills the task some time after that
+WAKE_UP_SECONDS = 1.0
+SHUTDOWN_SECONDS = 2.0  # how long the end of the loop waits for threads, which may hang
 
 
 class EventLoop:
-    """Runs a coroutine in a thread of its own while the task's thread waits.
+    """Runs a coroutine in its own thread while the task's thread waits.
 
-    Airflow ends tasks and their time by signals, whose handlers run in the main thread. There they may raise
-    in the middle of an event loop and get lost in it. Here they interrupt a wait, and the work is cancelled,
-    and tidies up, before the task ends.
+    Airflow kills and times out tasks by signals, whose handlers raise in the main thread. Inside an event
+    loop, such an error could get lost. Here it interrupts a wait, and the work is cancelled and cleans up
+    before the task ends.
 
-    :param threads: how many blocking calls the work makes at a time
+    :param threads: maximum number of concurrent blocking calls
     """
 
     def __init__(self, threads: int) -> None:
@@ -41,37 +38,37 @@ class EventLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._work: asyncio.Task[Any] | None = None
         self._is_cancelled = False
-        self._over = threading.Event()
-        self._over.set()
+        self._finished = threading.Event()
+        self._finished.set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run to the end, in a context like the caller's."""
+        """Run to completion, in a copy of the caller's context."""
         result: Future[T] = Future()
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=context.run, args=(self._serve, work, result), name="compliance-loop", daemon=True
         )
         try:
-            self._over.clear()
+            self._finished.clear()
             thread.start()
             while not result.done():
-                # Not for ever: a signal that reaches another thread is handled when this one wakes up.
-                wait([result], timeout=WAKE_UP)
+                # With a timeout: a signal that reaches another thread is handled when this one wakes up.
+                wait([result], timeout=WAKE_UP_SECONDS)
             return result.result()
         except CancelledError:
-            raise ComplianceInterruptedError("The task was ended before its work was done.") from None
+            raise ComplianceInterruptedError("The task was stopped before it was done.") from None
         except BaseException:
             self.cancel()
             raise
 
     def cancel(self) -> None:
-        """Cancel the work and give it time to tidy up; for `on_kill`, which runs in a signal handler."""
-        is_first, self._is_cancelled = not self._is_cancelled, True  # also for work that has not begun
+        """Cancel the work and give it time to clean up; for `on_kill`, which runs in a signal handler."""
+        is_first, self._is_cancelled = not self._is_cancelled, True  # even before the work has started
         loop, work = self._loop, self._work
-        if is_first and loop and work and not self._over.is_set():  # once: it is tidying up
-            with suppress(RuntimeError):  # it has just come to its end
+        if is_first and loop and work and not self._finished.is_set():  # only once: it is cleaning up
+            with suppress(RuntimeError):  # it has just finished
                 loop.call_soon_threadsafe(work.cancel)
-        self._over.wait(CANCEL_GRACE_SECONDS)
+        self._finished.wait(CANCEL_GRACE_SECONDS)
 
     def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
         async def main() -> T:
@@ -84,34 +81,31 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(_Threads(self._threads, "compliance"))
+                self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
                 value = runner.run(main())
-        except asyncio.CancelledError:
-            self._over.set()
-            result.set_exception(CancelledError())
-        except BaseException as error:  # the task's thread raises it
-            self._over.set()
-            result.set_exception(error)
+        except BaseException as error:  # re-raised in the task's thread
+            self._finished.set()
+            result.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
         else:
-            self._over.set()
+            self._finished.set()
             result.set_result(value)
         finally:
             self._loop = self._work = None
 
 
-class _Threads(ThreadPoolExecutor):
-    """Threads that can be left behind when one hangs, as in a read of a file that never comes.
+class _DaemonThreadPool(ThreadPoolExecutor):
+    """An executor whose hanging threads, such as in a read that never returns, can be abandoned.
 
-    Those of the standard library hold up the end of the event loop, and then that of the process. asyncio
-    takes only executors of this class, of which nothing else is used.
+    Those of the standard library block the end of the event loop, and then of the process. asyncio accepts
+    only a ThreadPoolExecutor, of which nothing else is used.
     """
 
-    def __init__(self, most: int, name: str) -> None:
-        super().__init__(most, name)
-        self._most, self._name = most, name
+    def __init__(self, size: int, name: str) -> None:
+        super().__init__(size, name)
+        self._size, self._name = size, name
         self._calls: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._free = threading.Semaphore(0)
-        self._started: list[threading.Thread] = []
+        self._idle = threading.Semaphore(0)
+        self._workers: list[threading.Thread] = []
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Call a function in one of the threads."""
@@ -122,44 +116,44 @@ class _Threads(ThreadPoolExecutor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # for whoever asked
+            except BaseException as error:  # for the caller
                 future.set_exception(error)
             else:
                 future.set_result(result)
 
         self._calls.put(call)
-        if not self._free.acquire(blocking=False) and len(self._started) < self._most:
-            name = f"{self._name}_{len(self._started)}"
-            self._started.append(threading.Thread(target=self._serve, name=name, daemon=True))
-            self._started[-1].start()
+        if not self._idle.acquire(blocking=False) and len(self._workers) < self._size:
+            name = f"{self._name}_{len(self._workers)}"
+            self._workers.append(threading.Thread(target=self._serve, name=name, daemon=True))
+            self._workers[-1].start()
         return future
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
             call()
-            del call  # and with it what its result holds
-            self._free.release()
+            del call  # and with it the references that it holds
+            self._idle.release()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads; one that hangs is left behind."""
-        for _ in self._started:
+        """Stop the threads; abandon those that hang."""
+        for _ in self._workers:
             self._calls.put(None)
-        until = time.monotonic() + LEFT_BEHIND
-        for thread in self._started if wait else ():
-            thread.join(max(0.0, until - time.monotonic()))
+        deadline = time.monotonic() + SHUTDOWN_SECONDS
+        for thread in self._workers if wait else ():
+            thread.join(max(0.0, deadline - time.monotonic()))
 
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """Run a function in a thread, and see its end also when cancelled: nobody else may touch its things."""
+    """Run a function in a thread; even if cancelled, wait until it returns."""
     running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:
-            await asyncio.wait([running])  # unlike a bare await, does not pass a cancellation on
+            await asyncio.wait([running])  # unlike a bare await, does not propagate a cancellation
         except asyncio.CancelledError as error:
             cancelled = error
     if cancelled:
-        running.exception()  # seen, so that asyncio does not complain of it
+        running.exception()  # retrieved, so that asyncio does not log it
         raise cancelled
     return running.result()
 
@@ -167,12 +161,12 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
 async def for_each(
     work: Callable[[K], Coroutine[Any, Any, T]], keys: Iterable[K], concurrency: int
 ) -> dict[K, T]:
-    """Do something for each key, so many at a time; the first error cancels what is under way."""
+    """Run `work` for each key with limited concurrency; the first error cancels the rest."""
     results: dict[K, T] = {}
-    left = iter(keys)
+    remaining = iter(keys)
 
     async def worker() -> None:
-        for key in left:
+        for key in remaining:
             results[key] = await work(key)
 
     try:

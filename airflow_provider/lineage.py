@@ -1,4 +1,4 @@
-"""What was made of what, told to whoever collects lineage."""
+"""Lineage of texts, for Airflow's collector and OpenLineage."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-Dataset = tuple[str, str]  # namespace and name, as OpenLineage has them
-# One bucket is one thing in lineage, however its address is written.
+Dataset = tuple[str, str]  # namespace and name, as in OpenLineage
+# A bucket has one name in lineage, whichever scheme its URI uses.
 _SCHEMES = {"gcs": "gs", "s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True)
 class Origin:
-    """The document behind a job: a web page, or a file as the service knows it."""
+    """The document of a job: a web page, or a file by the name that the service knows."""
 
     namespace: str
     name: str
 
     @classmethod
-    def of(cls, job: ContentJob, host: str) -> Origin:
-        """Tell where a job's document came from; of a file, the service knows the name alone."""
+    def from_job(cls, job: ContentJob, host: str) -> Origin:
+        """Return the origin of a job; of a file, the service knows only the name."""
         if job.source_url:
-            return cls.at(job.source_url)
+            return cls.from_uri(job.source_url)
         return cls(f"compliance://{host}", f"/{quote(job.file_name or job.uuid)}")
 
     @classmethod
-    def at(cls, source: str) -> Origin:
-        """Tell a web page or a file by its address, without the Airflow connection or a login in it."""
+    def from_uri(cls, source: str) -> Origin:
+        """Parse the URI of a web page or a file; drop the Airflow connection or login in it."""
         scheme, separator, rest = _encoded(source).partition("://")
         if not separator:
             return cls("file://", scheme)
@@ -48,13 +48,13 @@ class Origin:
 
     @property
     def uri(self) -> str:
-        """The whole address."""
+        """The whole URI."""
         return self.namespace + self.name
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """A text that was written: from what to where."""
+    """A stored text: its origin and its location."""
 
     origin: Origin
     target: Location
@@ -62,7 +62,7 @@ class Transfer:
 
 
 def report(hook: ComplianceHook, transfers: Iterable[Transfer]) -> None:
-    """Tell Airflow's collector of the lineage of hooks."""
+    """Report to Airflow's hook lineage collector."""
     from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
 
     collector = get_hook_lineage_collector()
@@ -70,12 +70,12 @@ def report(hook: ComplianceHook, transfers: Iterable[Transfer]) -> None:
         try:
             collector.add_input_asset(context=hook, uri=transfer.origin.uri)
             collector.add_output_asset(context=hook, uri=transfer.target.address)
-        except Exception as error:  # an address that Airflow refuses must not fail the task
+        except Exception as error:  # a URI that Airflow refuses must not fail the task
             log.debug("No lineage of '%s': %s", transfer.target, error)
 
 
 def openlineage(transfers: Iterable[Transfer]) -> Any:
-    """Return what OpenLineage takes of an operator; only called where its provider is installed."""
+    """Return OpenLineage's record of an operator; only called if its provider is installed."""
     from airflow.providers.common.compat.openlineage.facet import (
         InputDataset,
         OutputDataset,
@@ -99,8 +99,8 @@ def openlineage(transfers: Iterable[Transfer]) -> Any:
 
 
 def _encoded(source: str) -> str:
-    """Percent-encode what is not UTF-8: neither Airflow nor OpenLineage could write it down."""
-    return re.sub("[\ud800-\udfff]+", lambda odd: quote(to_bytes(odd[0])), source)
+    """Percent-encode invalid UTF-8, which neither Airflow nor OpenLineage can store."""
+    return re.sub("[\ud800-\udfff]+", lambda match: quote(to_bytes(match[0])), source)
 
 
 def _dataset(location: Location) -> Dataset:

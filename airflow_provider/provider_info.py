@@ -1,4 +1,4 @@
-"""What Airflow learns of this provider without importing any of its classes."""
+"""The metadata that Airflow reads without importing any class of this provider."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Any
 
 PACKAGE = "airflow-provider-compliance"
 INTEGRATION = "Document compliance"
+OBJECT_STORAGE = "Object storage"  # any store that Airflow's ObjectStoragePath knows
+DOCUMENTATION = "https://airflow-provider-compliance.example.com/"
 HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
@@ -40,17 +42,18 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "timeout": {
         "label": "Timeout",
-        "description": "Seconds to wait for a connection and between two parts of an answer. Default 60.",
+        "description": "Seconds to wait for a connection and between two parts of a response; three times "
+        "that for a whole response that is not streamed. Default 60.",
         "schema": {"type": ["number", "null"], "minimum": 0.001},
     },
     "max_retries": {
         "label": "Max retries",
-        "description": "How often a request is repeated after a passing fault. Default 5.",
+        "description": "How often a request is retried after a transient error. Default 5.",
         "schema": {"type": ["integer", "null"], "minimum": 0},
     },
     "batch_size": {
         "label": "Batch size",
-        "description": "Most jobs asked for in one batch status request. Default 100.",
+        "description": "Maximum number of jobs in one batch status request. Default 100.",
         "schema": {"type": ["integer", "null"], "minimum": 1},
     },
     "endpoints": {
@@ -61,13 +64,18 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     },
     "console_url": {
         "label": "Console URL",
-        "description": "Where a person looks at a job, such as https://console.example.com/jobs/{uuid}. "
-        "Tasks link to it.",
+        "description": "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
+        "schema": {"type": ["string", "null"]},
+    },
+    "assessment_console_url": {
+        "label": "Assessment console URL",
+        "description": "Page of an assessment, such as "
+        "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
         "schema": {"type": ["string", "null"]},
     },
     "allow_http": {
         "label": "Allow HTTP",
-        "description": "Allow http:// to another host than this. Passwords and tokens travel unencrypted.",
+        "description": "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
         "schema": {"type": ["boolean", "null"]},
     },
 }
@@ -92,7 +100,20 @@ def get_provider_info() -> dict[str, Any]:
         "name": "Document compliance",
         "description": "Extract texts from documents and web pages, assess them against compliance "
         "frameworks, and send expert feedback.",
-        "integrations": [{"integration-name": INTEGRATION, "tags": ["service"]}],
+        "integrations": [
+            {
+                "integration-name": INTEGRATION,
+                "external-doc-url": DOCUMENTATION,
+                "how-to-guide": ["/docs/quickstart.md", "/docs/operators.md"],
+                "tags": ["service"],
+            },
+            {
+                "integration-name": OBJECT_STORAGE,
+                "external-doc-url": DOCUMENTATION,
+                "how-to-guide": ["/docs/storage.md"],
+                "tags": ["protocol"],
+            },
+        ],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
         "operators": [
             {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.assessment"]},
@@ -115,7 +136,8 @@ def get_provider_info() -> dict[str, Any]:
         "transfers": [
             {
                 "source-integration-name": INTEGRATION,
-                "target-integration-name": INTEGRATION,
+                "target-integration-name": OBJECT_STORAGE,
+                "how-to-guide": "/docs/storage.md",
                 "python-module": "airflow_provider.transfers.content_to_object_storage",
             }
         ],

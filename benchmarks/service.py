@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import requests
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.memory.jobs import Job
+    from airflow_provider.emulator.state.jobs import Job
 
 SIZE = 4000  # characters of a text, about a page
 LARGE = 6_000_000  # of one in the group of large ones, which S3 gets in parts

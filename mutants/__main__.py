@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from mutants.mutations import Mutant, mutants_of, mutated
-from mutants.running import NOT_IMPORTED, Fork, preload, run_forked, wait_for
+from mutants.running import NOT_IMPORTED, Baseline, Fork, preload, run_forked, wait_for
 from mutants.targets import TARGETS, nearest_tests
 
 HERE = Path(__file__).parent
@@ -26,6 +26,9 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="mutants", description=__doc__)
     parser.add_argument("modules", nargs="*", metavar="MODULE", help=f"of: {', '.join(TARGETS)}")
     parser.add_argument("--jobs", type=int, default=2, help="mutants at a time (default: 2)")
+    parser.add_argument(
+        "--every", type=int, default=1, metavar="N", help="sample: only every Nth mutant of a module"
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     options = parser.parse_args(arguments)
     modules: list[str] = options.modules or list(TARGETS)
@@ -40,27 +43,27 @@ def main(arguments: list[str]) -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     total: Counter[str] = Counter()
     for module in modules:
-        total += _run_module(module, options.jobs)
+        total += _run_module(module, options.jobs, options.every)
     return 0 if _rate("all", total) >= LEAST else 1
 
 
-def _run_module(module: str, jobs: int) -> Counter[str]:
+def _run_module(module: str, jobs: int, every: int) -> Counter[str]:
     source, tests = _source(module), nearest_tests(module)
     known = tomllib.loads((HERE / "equivalent.toml").read_text()).get(module, {})
     mutants = mutants_of(module, source)
     if stale := set(known) - {each.name for each in mutants}:
         sys.exit(f"equivalent.toml names mutants of {module} that there are not: {'; '.join(sorted(stale))}")
     log = RESULTS / f"{module.replace('/', '-')}.log"
-    baseline = wait_for(run_forked(tests, log), PATIENCE)
-    if baseline.code != 0:
+    fork = wait_for(run_forked(tests, log, module), PATIENCE)
+    if fork.code != 0:
         sys.exit(f"The tests of {module} do not pass without a mutant: see {log}")
-    preload(baseline)
-    limit = 20 + 4 * baseline.seconds
+    baseline = Baseline.of(fork)
+    preload(baseline.modules)
     begin = time.monotonic()
     counts: Counter[str] = Counter(equivalent=len(known))
     with (RESULTS / f"{module.replace('/', '-')}.txt").open("w") as results:
-        wanted = [each for each in mutants if each.name not in known]
-        for mutant, fork in _finished(wanted, source, tests, jobs, limit):
+        wanted = [each for each in mutants if each.name not in known][::every]
+        for mutant, fork in _finished(wanted, source, baseline, jobs):
             if fork.code == NOT_IMPORTED:
                 sys.exit(f"The tests of {module} do not import it: change targets.py.")
             outcome = {0: "survived", None: "timed out"}.get(fork.code, "killed")
@@ -76,23 +79,26 @@ def _run_module(module: str, jobs: int) -> Counter[str]:
 
 
 def _finished(
-    mutants: list[Mutant], source: str, tests: list[str], jobs: int, limit: float
+    mutants: list[Mutant], source: str, baseline: Baseline, jobs: int
 ) -> Iterator[tuple[Mutant, Fork]]:
     waiting = list(reversed(mutants))
-    running: list[tuple[Mutant, Fork]] = []
+    running: list[tuple[Mutant, Fork, float]] = []
     try:
         while waiting or running:
             while waiting and len(running) < jobs:
                 mutant = waiting.pop()
                 log = RESULTS / f"mutant-{mutant.number % (2 * jobs)}.log"
-                running.append((mutant, run_forked(tests, log, mutant.module, mutated(source, mutant))))
+                tests = baseline.tests_of(mutant.lines)
+                fork = run_forked(tests, log, mutant.module, mutated(source, mutant))
+                running.append((mutant, fork, 20 + 4 * sum(baseline.seconds[each] for each in tests)))
             for each in list(running):
-                if each[1].is_over(limit):
+                mutant, fork, limit = each
+                if fork.is_over(limit):
                     running.remove(each)
-                    yield each
+                    yield mutant, fork
             time.sleep(0.02)
     finally:
-        for _, fork in running:
+        for _, fork, _ in running:
             fork.is_over(0)
 
 

@@ -48,27 +48,36 @@ class Mutant:
     """One mistake.
 
     :param name: what it is, the same as long as the code around it is: function, before, after
+    :param lines: of the statement that it is in
     :param number: which one of its module
     """
 
     module: str
     name: str
-    line: int
+    lines: range
     number: int
+
+    @property
+    def line(self) -> int:
+        """Where it is."""
+        return self.lines.start
 
 
 class _Mutations(ast.NodeTransformer):
     """Goes through a module; makes the wanted mistake, or none, and lists all on its way."""
 
     def __init__(self, wanted: int = -1) -> None:
-        self.found: list[tuple[str, int]] = []
+        self.found: list[tuple[str, range]] = []
+        self._statement = range(0)
         self._wanted = wanted
         self._where: list[str] = []
         self._is_message = False
 
     def visit(self, node: ast.AST) -> Any:
+        if isinstance(node, ast.stmt | ast.ExceptHandler):
+            self._statement = _lines(node)
         for new in self._replacements(node):
-            self.found.append((f"{'.'.join(self._where)}: {_show(node)} -> {_show(new)}", node.lineno))  # type: ignore[attr-defined] # only nodes with a place are replaced
+            self.found.append((f"{'.'.join(self._where)}: {_show(node)} -> {_show(new)}", self._statement))
             if len(self.found) - 1 == self._wanted:
                 return ast.copy_location(new, node)
         return super().visit(node)
@@ -190,10 +199,10 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     mutations.visit(ast.parse(source))
     seen: Counter[str] = Counter()
     mutants = []
-    for number, (name, line) in enumerate(mutations.found):
+    for number, (name, lines) in enumerate(mutations.found):
         seen[name] += 1
         again = f" #{seen[name]}" if seen[name] > 1 else ""
-        mutants.append(Mutant(module, name + again, line, number))
+        mutants.append(Mutant(module, name + again, lines, number))
     return mutants
 
 
@@ -201,6 +210,14 @@ def mutated(source: str, mutant: Mutant) -> ast.Module:
     """Return the module with one mistake in it."""
     tree: ast.Module = _Mutations(mutant.number).visit(ast.parse(source))
     return ast.fix_missing_locations(tree)
+
+
+def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
+    """Return the lines of a statement, without those of the block that it may have."""
+    end = node.end_lineno or node.lineno
+    if body := getattr(node, "body", None):
+        end = max(node.lineno, body[0].lineno - 1)
+    return range(node.lineno, end + 1)
 
 
 def _show(node: ast.AST) -> str:

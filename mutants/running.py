@@ -1,7 +1,7 @@
 """Runs the tests against one mutant after the other, each in a fork of a process that has imported the rest.
 
 To start pytest with Airflow takes longer than most tests, so it is done once. The mutant is put into the fork
-by an import hook: no file is changed.
+by an import hook: no file is changed. Only tests that execute the mutated line run, the fastest first.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib.abc
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -22,6 +23,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 NOT_IMPORTED = 99  # the code of a fork whose tests have not imported what was mutated
 OURS = ("airflow_provider", "tests", "mutants", "__main__")
@@ -53,8 +55,8 @@ class Fork:
         return True
 
 
-def run_forked(tests: list[str], log: Path, module: str = "", tree: ast.Module | None = None) -> Fork:
-    """Begin to run tests in a fork, where `module` is made of another syntax tree."""
+def run_forked(tests: list[str], log: Path, module: str, tree: ast.Module | None = None) -> Fork:
+    """Begin to run tests in a fork, where `module` is made of another syntax tree, or traced without one."""
     folder = Path(tempfile.mkdtemp(prefix="mutant-"))
     sys.stdout.flush()
     pid = os.fork()
@@ -90,16 +92,75 @@ def _run_tests(tests: list[str], folder: Path, module: str, tree: ast.Module | N
     options = ["-x", "-q", "-p", "no:cacheprovider", "-m", MARKS, f"--basetemp={folder}/pytest"]
     # Pytest's own import hook, which rewrites assertions, would come before ours.
     options += ["--assert=plain"]
-    code = int(pytest.main([*options, *tests], plugins=[_SameExamples()]))
-    if finder is None:
-        _modules_seen(folder).write_text("\n".join(sys.modules))
-    elif not finder.was_used:
-        return NOT_IMPORTED
+    if finder is not None:
+        code = int(pytest.main([*options, *tests], plugins=[_SameExamples()]))
+        return code if finder.was_used else NOT_IMPORTED
+    trace = _Trace(f"airflow_provider/{module}.py")
+    code = int(pytest.main([*options, *tests], plugins=[_SameExamples(), trace]))
+    trace.save(_baseline_file(folder))
     return code
 
 
-def _modules_seen(folder: Path) -> Path:
-    return folder.with_suffix(".modules")
+def _baseline_file(folder: Path) -> Path:
+    return folder.with_suffix(".json")
+
+
+@dataclass
+class Baseline:
+    """What the tests do without a mutant.
+
+    :param modules: all that they import
+    :param seconds: how long each takes
+    :param lines: the tests that execute each line of the module
+    """
+
+    modules: list[str]
+    seconds: dict[str, float]
+    lines: dict[int, set[str]]
+
+    @classmethod
+    def of(cls, fork: Fork) -> Baseline:
+        """Read what a fork without a mutant has written."""
+        file = _baseline_file(fork.folder)
+        record = json.loads(file.read_text())
+        file.unlink()
+        lines = {int(line): set(tests) for line, tests in record["lines"].items()}
+        return cls(record["modules"], record["seconds"], lines)
+
+    def tests_of(self, lines: range) -> list[str]:
+        """Return the tests that execute some lines, the fastest first; all for lines executed on import."""
+        found = {test for line in lines for test in self.lines.get(line, ())}
+        return sorted(found or self.seconds, key=self.seconds.__getitem__)
+
+
+class _Trace:
+    """Records which test executes which lines of a file, in whatever thread, and how long it takes."""
+
+    def __init__(self, path: str) -> None:
+        import coverage
+
+        self._path = str(Path(path).absolute())
+        self._coverage = coverage.Coverage(data_file=None, include=[self._path], config_file=False)
+        self._seconds: dict[str, float] = {}
+
+    def pytest_sessionstart(self) -> None:
+        self._coverage.start()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self._coverage.switch_context(nodeid)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self._coverage.switch_context("")
+
+    def save(self, file: Path) -> None:
+        self._coverage.stop()
+        found = self._coverage.get_data().contexts_by_lineno(self._path)
+        lines = {line: [test for test in tests if test in self._seconds] for line, tests in found.items()}
+        record = {"modules": list(sys.modules), "seconds": self._seconds, "lines": lines}
+        file.write_text(json.dumps(record))
 
 
 MARKS = "not " + " and not ".join(
@@ -148,14 +209,12 @@ def wait_for(fork: Fork, limit: float) -> Fork:
     return fork
 
 
-def preload(fork: Fork) -> None:
+def preload(names: list[str]) -> None:
     """Import what the tests needed that is not mutated, so that forks find it there."""
-    seen = _modules_seen(fork.folder)
-    for name in _foreign(seen.read_text().split("\n")):
+    for name in _foreign(names):
         with suppress(Exception):
             importlib.import_module(name)
-    seen.unlink()
-    identity = importlib.import_module("airflow_provider.emulator.memory.identity")
+    identity = importlib.import_module("airflow_provider.emulator.state.identity")
     identity.signing_key()  # takes long, too
 
 

@@ -8,12 +8,12 @@ WAITING = "tests/waiting/test_poller.py tests/waiting/test_sensor.py"
 
 TARGETS = {
     "client/responses": f"tests/client/test_exchange.py {CLIENT} tests/client/test_arbitrary_answers.py",
-    "client/endpoints": f"{CLIENT} tests/client/test_content.py tests/contract/test_client_reads.py",
+    "client/endpoints": f"tests/client/test_batch.py {CLIENT} tests/client/test_content.py "
+    "tests/contract/test_client_reads.py",
     "client/exchange": f"tests/client/test_exchange.py {CLIENT} tests/client/test_token_use.py",
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
-    "client/flows": "tests/client/test_batch.py",
     "client/settings": "tests/client/test_settings.py tests/hooks/test_connection.py",
-    "client/http/text": "tests/client/test_content.py",
+    "client/http/bodies": "tests/client/test_content.py tests/client/test_encodings.py",
     "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
     "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
     "client/sharing": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",

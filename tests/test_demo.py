@@ -43,7 +43,7 @@ def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
     assert rows["web pages"] == ["4", "4", "0"]
     assert rows["broken on purpose"] == ["1", "0", "1"]
     assert rows["all"] == ["17", "16", "1"]
-    assert "gave HTTP 404" in said
+    assert "returned HTTP 404" in said
     assert "logins: 1." in said
     assert "All is well: 16 texts are there, each compared with its document." in said
     assert said.rstrip().endswith("make ui")

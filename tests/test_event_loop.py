@@ -74,7 +74,7 @@ def test_cancel_from_another_thread_waits_until_all_is_tidy(tidied: list[str]) -
 
     killer = threading.Thread(target=kill)
     killer.start()
-    with pytest.raises(ComplianceInterruptedError, match="was ended"):
+    with pytest.raises(ComplianceInterruptedError, match="was stopped"):
         loop.run(long_work(tidied, begun))
     killer.join()
     assert seen == [["tidied"]]
@@ -167,7 +167,7 @@ def test_the_first_error_cancels_the_others_and_comes_out_alone() -> None:
 def test_a_thread_that_hangs_holds_up_neither_the_loop_nor_the_process(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(event_loop, "LEFT_BEHIND", 0.1)
+    monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.1)
     release, threads = threading.Event(), []
 
     def hang() -> None:

@@ -131,7 +131,7 @@ def _contents(folder: Location) -> tuple[dict[str, bytes], bool]:
 def remove(folder: Location) -> None:
     """Remove the segments: the manifest has all that was in them. One that is gone is gone."""
     fs = folder.fs
-    with storage_errors(folder, "tidied up"):
+    with storage_errors(folder, "cleaned up"):
         fs.invalidate_cache()
         segments = [path for path in fs.find(folder.path) if path.rpartition("/")[2].startswith(SEGMENT)]
         try:

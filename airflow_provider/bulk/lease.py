@@ -14,7 +14,7 @@ from typing import Any
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceSupersededError
 from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.files import put_now
+from airflow_provider.storage.files import put_sync
 from airflow_provider.storage.locations import Location
 
 LEASE = "lease.json"
@@ -36,7 +36,7 @@ class Lease:
         """Take it, whoever has it; in the task's own thread, before the journal is read."""
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         record = {"token": self._token, "try_number": self._try_number, "at": at}
-        put_now(self._place, json.dumps(record).encode())
+        put_sync(self._place, json.dumps(record).encode())
 
     async def check(self) -> None:
         """Raise if another process has taken it; one that was removed says nothing of another process."""

@@ -1,1 +1,1 @@
-"""A plain Python client of the service; it never imports airflow."""
+"""A Python client of the service; it never imports airflow."""

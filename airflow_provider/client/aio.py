@@ -1,4 +1,4 @@
-"""The client on aiohttp. It has no opinions: `Exchange` decides, this sends and waits."""
+"""The client on aiohttp. `Exchange` makes every decision; this driver only sends and waits."""
 
 from __future__ import annotations
 
@@ -7,24 +7,31 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cache, partial, wraps
-from typing import IO, Any, Concatenate, ParamSpec, TypeGuard, TypeVar, cast
+from functools import cache, wraps
+from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as flows
-from airflow_provider.client.exchange import Answer, Exchange
+from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.files import CHUNK, write_all
-from airflow_provider.client.http.network import ca_file, failure, proxy_for, tls_context
-from airflow_provider.client.http.threads import CLOSE_SECONDS, chunks_of, in_daemon, unreadable
-from airflow_provider.client.http.uploads import Document, FileSource
+from airflow_provider.client.http.network import ca_file, classify_error, proxy_for, tls_context
+from airflow_provider.client.http.uploads import (
+    CHUNK_BYTES,
+    CLOSE_SECONDS,
+    FileSource,
+    MultipartUpload,
+    fits_in_chunk,
+    iter_chunks,
+    read_timeout_error,
+    run_in_daemon_thread,
+    write_all,
+)
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import SharedState, bind_to_process, get_shared_state, leave_to_parent
+from airflow_provider.client.sharing import BaseClient, SharedState, leave_to_parent
 from airflow_provider.client.tokens import AccessToken
 from airflow_provider.client.wire import (
     ERROR_BODY_BYTES,
@@ -45,14 +52,14 @@ _NOT_CONNECTED = (
     aiohttp.ConnectionTimeoutError,
 )
 _TIMED_OUT = (TimeoutError,)
-LONGEST_HEADER = 65536  # bytes, as with requests
+MAX_HEADER_BYTES = 65536  # bytes, as with requests
 _FAILED = (aiohttp.ClientError, OSError, TimeoutError)
 
 
 def _operation(
     endpoint: Callable[P, Call[T]],
 ) -> Callable[Concatenate[AsyncComplianceClient, P], Coroutine[Any, Any, T]]:
-    """Make a method of an endpoint."""
+    """Turn an endpoint into a method."""
 
     @wraps(endpoint)
     async def method(self: AsyncComplianceClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -64,7 +71,7 @@ def _operation(
 def _configured(
     endpoint: Callable[Concatenate[Endpoints, P], Call[T]],
 ) -> Callable[Concatenate[AsyncComplianceClient, P], Coroutine[Any, Any, T]]:
-    """Make a method of an endpoint whose path is a setting."""
+    """Turn an endpoint whose path is a setting into a method."""
 
     @wraps(endpoint)
     async def method(self: AsyncComplianceClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -73,47 +80,25 @@ def _configured(
     return method
 
 
-class AsyncComplianceClient:
-    """Talks to the service with aiohttp; an async context manager, for one event loop of one process.
+class AsyncComplianceClient(BaseClient):
+    """Client of the service on aiohttp; an async context manager, bound to one event loop of one process.
 
-    :param settings: addresses, credentials and habits
-    :param shared: token, pause and batch limit; by default shared by all clients with equal settings
-    :param translate: turns a record of an assessment into one with `id`, `status` and `error`
+    :param settings: URLs, credentials, timeouts and retries
+    :param shared: token, throttle pause and batch limit; by default shared by all clients with equal settings
+    :param translate: maps an assessment record to one with `id`, `status` and `error`
     """
 
     def __init__(
         self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
     ) -> None:
-        self.settings = settings
-        self._shared = shared or get_shared_state(settings)
-        self._translate = translate
         self._session: aiohttp.ClientSession | None = None
-        self._proxy_for = cache(proxy_for)  # looks through the whole environment
-        bind_to_process(self)
+        self._proxy_for = cache(proxy_for)  # scans the whole environment
+        super().__init__(settings, shared=shared, translate=translate)
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child, which has to enter it again, in an event loop of its own."""
+        """Drop the session in a forked child, which must enter the client again in its own event loop."""
         leave_to_parent(self._session)
         self._session = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy has connections of its own, once it is entered.
-        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
-
-    @property
-    def throttlings(self) -> int:
-        """How often the service has asked this process to send less."""
-        return self._shared.throttlings
-
-    @property
-    def has_worked(self) -> bool:
-        """Whether the service has answered an authorized call of this process well, with these settings."""
-        return self._shared.has_worked
-
-    @property
-    def is_logged_in(self) -> bool:
-        """Whether the identity provider has taken these credentials, and has not refused them since."""
-        return self._shared.is_logged_in
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
@@ -129,30 +114,29 @@ class AsyncComplianceClient:
     request = _operation(endpoints.request)
 
     async def submit_assessment(self, payload: Any) -> Assessment:
-        """Submit an assessment; the payload goes through as it is."""
+        """Submit an assessment; the payload is sent unchanged."""
         paths = self.settings.endpoints
         return await self.run(endpoints.submit_assessment(paths, payload, self._translate))
 
     async def get_assessment(self, assessment_id: str | int) -> Assessment:
-        """Ask for the state of an assessment."""
+        """Get the status of an assessment."""
         paths = self.settings.endpoints
         return await self.run(endpoints.get_assessment(paths, assessment_id, self._translate))
 
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
-        """Submit a document, streamed from where it is; it is read in a thread."""
-        seconds = self.settings.answer_seconds
-        opening = in_daemon(Document, file, file_name)
-        document = await _in_time(opening, seconds)
+        """Submit a document; it is streamed, and read in a thread."""
+        opening = run_in_daemon_thread(MultipartUpload, file, file_name)
+        upload = await _wait_for_read(opening, self.settings.response_timeout)
         try:
-            return await self.run(endpoints.submit_file(document))
+            return await self.run(endpoints.submit_file(upload))
         finally:
-            # One that hangs in a read is closed whenever that ends.
-            closing = asyncio.wrap_future(in_daemon(document.close))
+            # Do not wait for a hanging read: it closes the file when it returns.
+            closing = asyncio.wrap_future(run_in_daemon_thread(upload.close))
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
-        """Ask for any number of jobs; one that the service does not know is absent in the result."""
-        return await self.run_flow(flows.get_statuses(uuids, self._shared.batch))
+        """Get the status of any number of jobs; unknown ones are absent from the result."""
+        return await self.run_flow(endpoints.get_statuses(uuids, self._shared.batch))
 
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
@@ -161,7 +145,7 @@ class AsyncComplianceClient:
 
     @asynccontextmanager
     async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Get the extracted text piece by piece, as UTF-8; one that breaks off is an error."""
+        """Stream the extracted text as UTF-8; a truncated one is an error."""
 
         async def utf8() -> AsyncIterator[bytes]:
             async for piece in pieces:
@@ -172,39 +156,39 @@ class AsyncComplianceClient:
             yield utf8()
 
     async def run(self, call: Call[T]) -> T:
-        """Carry out one call."""
+        """Send one call and return its result."""
         async with self._open(call) as (value, _):
             return value
 
-    async def run_flow(self, flow: flows.Flow[T]) -> T:
-        """Carry out an operation of several calls."""
-        step: Callable[[Any], Call[Any]] = flow.send
+    async def run_flow(self, flow: endpoints.Flow[T]) -> T:
+        """Run an operation of several calls."""
+        resume: Callable[[Any], Call[Any]] = flow.send
         result: Any = None
         while True:
             try:
-                call = step(result)
+                call = resume(result)
             except StopIteration as end:
                 return cast("T", end.value)
             try:
-                step, result = flow.send, await self.run(call)
+                resume, result = flow.send, await self.run(call)
             except ComplianceError as error:
-                step, result = flow.throw, error
+                resume, result = flow.throw, error
 
     async def __aenter__(self) -> AsyncComplianceClient:
-        # Reading the trusted authorities takes tens of milliseconds: not on the event loop.
+        # Loading the CA certificates takes tens of milliseconds: keep it off the event loop.
         context = await asyncio.to_thread(_tls_context, self.settings.verify)
         seconds = self.settings.timeout
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
-            read_bufsize=CHUNK,
+            read_bufsize=CHUNK_BYTES,
             auto_decompress=False,
-            max_line_size=LONGEST_HEADER,
-            max_field_size=LONGEST_HEADER,
-            trace_configs=[_watching()],
+            max_line_size=MAX_HEADER_BYTES,
+            max_field_size=MAX_HEADER_BYTES,
+            trace_configs=[_stall_tracing()],
         )
-        self._session._retry_connection = False  # noqa: SLF001 - it repeats behind the back of Exchange
+        self._session._retry_connection = False  # noqa: SLF001 - only Exchange decides about retries
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -213,17 +197,17 @@ class AsyncComplianceClient:
 
     @asynccontextmanager
     async def _open(self, call: Call[T]) -> AsyncIterator[tuple[T, AsyncIterator[bytes]]]:
-        """Send a call until it is answered; give its value and, where streamed, the pieces of its body."""
+        """Send a call, with retries; yield its result and, if streamed, the chunks of its body."""
         exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
         while True:
             await asyncio.sleep(exchange.delay())
             token = await self._token(exchange.refused_token) if call.authorized else None
             async with AsyncExitStack() as stack:
                 outcome, pieces = await self._send(exchange.next_request(token), call, stack)
-                match exchange.judge(outcome):
-                    case Answer(value):
+                match exchange.evaluate(outcome):
+                    case Done(value):
                         self._shared.has_worked |= call.authorized
-                        yield value, _whole(pieces, exchange)
+                        yield value, _map_stream_errors(pieces, exchange)
                         return
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
@@ -234,10 +218,10 @@ class AsyncComplianceClient:
                 return acquired
             if acquired.is_leader:
                 with provider.refreshing(acquired):
-                    return await self.run_flow(provider.cache.renewal())
+                    return await self.run_flow(provider.cache.renew())
             try:
                 if token := await asyncio.wait_for(
-                    asyncio.wrap_future(acquired.future), self._shared.patience
+                    asyncio.wrap_future(acquired.future), self._shared.refresh_timeout
                 ):
                     return token
             except TimeoutError:
@@ -246,123 +230,120 @@ class AsyncComplianceClient:
     async def _send(
         self, request: HttpRequest, call: Call[Any], stack: AsyncExitStack
     ) -> tuple[HttpResponse | Failure, AsyncIterator[bytes]]:
-        """Send one request; give what came of it and, where it is streamed, the body to be read."""
+        """Send one request; return its outcome and, if streamed, the body to read."""
         if self._session is None:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
-        body, seconds = request.body, self.settings.answer_seconds
+        body, seconds = request.body, self.settings.response_timeout
         url = URL(request.url, encoded=True)
         proxy = self._proxy_for(str(url.origin()))
-        watch = _Watch(self.settings.timeout, seconds)
+        stall = _StallTimeout(self.settings.timeout, seconds)
         try:
-            async with watch.limit:
+            async with stall.limit:
                 response = await stack.enter_async_context(
                     self._session.request(
                         request.method,
                         url,
                         headers=request.headers,
-                        data=body if body is None or _is_small(body) else _upload(body, watch),
+                        data=body if body is None or fits_in_chunk(body) else _upload(body, stall),
                         proxy=proxy,
                         allow_redirects=False,
-                        trace_request_ctx=watch,
+                        trace_request_ctx=stall,
                     )
                 )
         except _FAILED as error:
-            return _failure(error, is_sent=watch.is_sent), _nothing()
+            return _failure(error, is_sent=stall.is_sent), _empty()
         headers = {name.lower(): value for name, value in response.headers.items()}
-        good, content = 200 <= response.status < 300, bytearray()
-        pieces = _nothing()
+        is_ok, content = 200 <= response.status < 300, bytearray()
+        pieces = _empty()
         try:
-            decoder = BodyDecoder(headers, call.limit if good else ERROR_BODY_BYTES)
-            if good and call.stream:
-                pieces = _pieces(response, decoder, seconds)
+            decoder = BodyDecoder(headers, call.limit if is_ok else ERROR_BODY_BYTES)
+            if is_ok and call.stream:
+                pieces = _read_body(response, decoder, seconds)
             elif call.method != "HEAD":
                 async with asyncio.timeout(seconds):
-                    async for data in response.content.iter_chunked(CHUNK):
+                    async for data in response.content.iter_chunked(CHUNK_BYTES):
                         for piece in decoder.feed(data):
                             content += piece
                 decoder.finish()
         except (BodyError, *_FAILED) as error:
             response.close()
-            if good:
-                return _failure(error), _nothing()
-        between = (proxy or "").rpartition("@")[2].removeprefix("http://")
-        return HttpResponse(response.status, headers, bytes(content), request.url, between), pieces
+            if is_ok:
+                return _failure(error), _empty()
+        proxy_host = (proxy or "").rpartition("@")[2].removeprefix("http://")
+        return HttpResponse(response.status, headers, bytes(content), request.url, proxy_host), pieces
 
 
-class _Watch:
-    """Ends a request that comes to a standstill; aiohttp has no limit for a body that nobody takes.
+class _StallTimeout:
+    """Ends a stalled request; aiohttp has no timeout for a body that the server does not read.
 
-    :param timeout: seconds for a piece of the body to be taken
-    :param answer_seconds: seconds for a connection to be made, for a piece to be read, and for the answer
+    :param timeout: seconds to send a chunk of the body
+    :param response_timeout: seconds to connect, to read a chunk from its source, and to get the response
     """
 
-    def __init__(self, timeout: float, answer_seconds: float) -> None:
+    def __init__(self, timeout: float, response_timeout: float) -> None:
         self.limit = asyncio.timeout(None)
-        self.timeout, self.answer_seconds = timeout, answer_seconds
+        self.timeout, self.response_timeout = timeout, response_timeout
         self.is_sent = False
 
-    def allow(self, seconds: float | None) -> None:
-        """Go on for that long from now on."""
-        with suppress(RuntimeError):  # answered before the body was sent whole
+    def restart(self, seconds: float | None) -> None:
+        """Restart the clock with this many seconds."""
+        with suppress(RuntimeError):  # the response came before the whole body was sent
             self.limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
 
-def _watching() -> aiohttp.TraceConfig:
-    """Start the clock of a request: not before it has a place among the connections."""
+def _stall_tracing() -> aiohttp.TraceConfig:
+    """Start the clock of a request once it has left the queue of the connection pool."""
 
-    async def connecting(_: Any, context: Any, __: Any) -> None:
-        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+    async def on_connect(_: Any, context: Any, __: Any) -> None:
+        context.trace_request_ctx.restart(context.trace_request_ctx.response_timeout)
 
-    async def sending(_: Any, context: Any, __: Any) -> None:
+    async def on_sent(_: Any, context: Any, __: Any) -> None:
         context.trace_request_ctx.is_sent = True
-        context.trace_request_ctx.allow(context.trace_request_ctx.answer_seconds)
+        context.trace_request_ctx.restart(context.trace_request_ctx.response_timeout)
 
     trace = aiohttp.TraceConfig()
-    trace.on_connection_create_start.append(connecting)
-    trace.on_request_headers_sent.append(sending)
+    trace.on_connection_create_start.append(on_connect)
+    trace.on_request_headers_sent.append(on_sent)
     return trace
 
 
-def _is_small(body: bytes | Body) -> TypeGuard[bytes]:
-    return isinstance(body, bytes) and len(body) <= CHUNK
-
-
-async def _upload(body: bytes | Body, watch: _Watch) -> AsyncIterator[bytes]:
-    """Read a body in threads; each piece has to be read, and to be taken, in time."""
-    chunks = chunks_of(body)
+async def _upload(body: bytes | Body, stall: _StallTimeout) -> AsyncIterator[bytes]:
+    """Read a body in threads, with a timeout to read and to send each chunk."""
+    chunks = iter_chunks(body)
     while True:
-        watch.allow(None)
-        if (piece := await _in_time(in_daemon(next, chunks, None), watch.answer_seconds)) is None:
+        stall.restart(None)
+        reading = run_in_daemon_thread(next, chunks, None)
+        if (chunk := await _wait_for_read(reading, stall.response_timeout)) is None:
             break
-        watch.allow(watch.timeout)
-        yield piece
-    watch.allow(watch.answer_seconds)
+        stall.restart(stall.timeout)
+        yield chunk
+    stall.restart(stall.response_timeout)
 
 
-async def _in_time(future: Future[T], seconds: float) -> T:
+async def _wait_for_read(future: Future[T], seconds: float) -> T:
     waiting = asyncio.wrap_future(future)
     await asyncio.wait([waiting], timeout=seconds)
     if not waiting.done():
-        raise unreadable(seconds)
+        raise read_timeout_error(seconds)
     return waiting.result()
 
 
-async def _nothing() -> AsyncIterator[bytes]:
+async def _empty() -> AsyncIterator[bytes]:
     empty: tuple[bytes, ...] = ()
     for piece in empty:
         yield piece
 
 
-async def _pieces(
+async def _read_body(
     response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float
 ) -> AsyncIterator[bytes]:
-    """Read a body in large pieces, each within that time."""
+    """Read a body in large chunks, with a timeout for each."""
     while True:
         data = bytearray()
         async with asyncio.timeout(seconds):
-            while len(data) < CHUNK and (more := await response.content.read(CHUNK - len(data))):
+            while len(data) < CHUNK_BYTES and (more := await response.content.read(CHUNK_BYTES - len(data))):
                 data += more
         if not data:
             break
@@ -371,20 +352,22 @@ async def _pieces(
     decoder.finish()
 
 
-async def _whole(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
+async def _map_stream_errors(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
     try:
         async for piece in pieces:
             yield piece
     except (BodyError, *_FAILED) as error:
-        raise exchange.broken(_failure(error)) from None
+        raise exchange.stream_error(_failure(error)) from None
 
 
 def _failure(error: BaseException, *, is_sent: bool = True) -> Failure:
     if isinstance(error, BodyError):
         return error.failure
     try:
-        return failure(error, _NOT_CONNECTED if is_sent else (*_NOT_CONNECTED, TimeoutError), _TIMED_OUT)
-    except ComplianceError as own:  # raised by the body; the frames on the way here hold the token
+        return classify_error(
+            error, _NOT_CONNECTED if is_sent else (*_NOT_CONNECTED, TimeoutError), _TIMED_OUT
+        )
+    except ComplianceError as own:  # raised by the body; the frames in between hold the token
         raise own.with_traceback(None) from None
 
 

@@ -1,14 +1,15 @@
-"""Every operation of the contract, each as one function that returns a `Call`."""
+"""Every operation of the contract: a function that returns a `Call`, or a `Flow` of several calls."""
 
 from __future__ import annotations
 
 import json as json_module
 import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
-from airflow_provider.client.http.text import TextStream
+from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -37,6 +38,10 @@ from airflow_provider.exceptions import (
     ComplianceRefusedError,
 )
 
+T = TypeVar("T")
+Flow: TypeAlias = Generator[Call[Any], Any, T]
+"""Yields calls, and receives the result or the error of each."""
+
 CONTENT = "/api/v1/content-processing"
 FRAMEWORKS = "/api/v1/frameworks"
 FEEDBACK = "/api/v1/assessmentFeedback"
@@ -45,10 +50,10 @@ _METHOD = re.compile(r"(?!connect$)[a-z]+", re.ASCII | re.IGNORECASE)
 _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
-# Bytes of good answers at most, unpacked; a single record has the default of `Call`.
-PER_JOB, BATCH_AT_LEAST = 4 * 1024, 1024**2
-LISTS = 64 * 1024**2
-TEXT = 256 * 1024**2
+# Size limits of successful responses, decompressed; a single record has the default of `Call`.
+BYTES_PER_JOB, MIN_BATCH_BYTES = 4 * 1024, 1024**2
+LIST_BYTES = 64 * 1024**2
+TEXT_BYTES = 256 * 1024**2
 
 
 def submit_file(file: Body) -> Call[ContentJob]:
@@ -61,14 +66,14 @@ def submit_url(url: str) -> Call[ContentJob]:
     url = url.strip() if isinstance(url, str) else ""
     if not _URL.match(url) or not url.isprintable():
         raise ComplianceInputError(
-            f"{url[:200]!r} is not a valid URL: it must begin with http:// or https:// and a host, without "
+            f"{url[:200]!r} is not a valid URL: it must start with http:// or https:// and a host, without "
             "control characters."
         )
     return Call("POST", f"{CONTENT}/url", json={"url": url}, parse=read_accepted_job)
 
 
 def get_status(uuid: str) -> Call[ContentJob]:
-    """Ask for one job; the redirect 303 says that it is completed."""
+    """Get the status of one job; a 303 redirect means completed."""
 
     def job(response: HttpResponse) -> ContentJob:
         is_completed = response.status == 303
@@ -82,47 +87,105 @@ def get_status(uuid: str) -> Call[ContentJob]:
 
 
 def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
-    """Ask for many jobs in one request; those that the service does not know may be missing in the answer."""
-    asked = list(uuids)
-    known = {uuid.lower() for uuid in asked}
+    """Get the status of many jobs in one request; unknown ones may be missing in the response."""
+    requested = list(uuids)
+    known = {uuid.lower() for uuid in requested}
 
     def jobs(response: HttpResponse) -> list[ContentJob]:
-        # Only what was asked for becomes a model: a broken service may send any number of records.
+        # Validate only requested records: a broken service may send any number.
         return read_models(response, ContentJob, lambda record: str(record.get("uuid")).lower() in known)
 
     return Call(
         "POST",
         f"{CONTENT}/status/batch",
-        json={"uuids": asked},
+        json={"uuids": requested},
         parse=jobs,
         idempotent=True,
-        limit=max(BATCH_AT_LEAST, PER_JOB * len(asked)),
+        limit=max(MIN_BATCH_BYTES, BYTES_PER_JOB * len(requested)),
     )
 
 
+@dataclass(slots=True)
+class BatchLimit:
+    """How many jobs the service accepts in one batch; learned, and shared by all its clients."""
+
+    size: int
+
+
+def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, ContentJob]]:
+    """Get the status of any number of jobs; unknown ones are absent from the result.
+
+    413 means that a batch is too large. 400 may mean the same, or that one uuid is malformed: the batch is
+    halved until the malformed one is alone, and the limit is lowered only if there is none.
+    """
+    batches = [list(dict.fromkeys([uuids] if isinstance(uuids, str) else uuids))]
+    found: dict[str, ContentJob] = {}
+    refused: ComplianceRefusedError | None = None
+    halved, largest = False, 1
+    while batches:
+        batch = batches.pop()
+        if len(batch) > limit.size:
+            batches += [batch[limit.size :], batch[: limit.size]]
+            continue
+        jobs: list[ContentJob] = []
+        try:
+            if batch:
+                jobs = yield get_batch(batch)
+        except ComplianceRefusedError as error:
+            half = len(batch) // 2
+            if error.status not in (400, 413) or (error.status == 413 and not half):
+                raise
+            if half:
+                if error.status == 413:
+                    limit.size = half
+                else:
+                    halved = True
+                batches += [batch[half:], batch[:half]]
+                continue
+        largest = max(largest, len(batch))
+        by_uuid = {job.uuid.lower(): job for job in jobs}
+        for uuid in batch:
+            if job := by_uuid.get(uuid.lower()):
+                found[uuid] = job.model_copy(update={"uuid": uuid})
+                continue
+            try:
+                found[uuid] = yield get_status(uuid)
+            except ComplianceNotFoundError:
+                continue
+            except ComplianceRefusedError as error:
+                if error.status != 400:
+                    raise
+                refused = error
+    if refused and not found:
+        raise refused
+    if halved and not refused:
+        limit.size = min(limit.size, largest)
+    return found
+
+
 def get_content(uuid: str) -> Call[str]:
-    """Get the extracted text, in memory: up to 256 MB; stream or download a larger one."""
+    """Get the extracted text in memory, up to 256 MB; stream or download larger ones."""
 
     def text(response: HttpResponse) -> str:
-        stream = TextStream.of(response)
+        stream = TextStream.from_response(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT)
+    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT_BYTES)
 
 
 def stream_content(uuid: str) -> Call[TextStream]:
-    """Get the extracted text piece by piece."""
+    """Stream the extracted text."""
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=TextStream.of, idempotent=True, stream=True, limit=None)
+    return Call("GET", path, parse=TextStream.from_response, idempotent=True, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
-    """Cancel a job and delete it."""
+    """Cancel and delete a job."""
     return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", parse=read_nothing, idempotent=True)
 
 
 def refresh(uuid: str) -> Call[ContentJob]:
-    """Process a job again: one that failed, or whose content is stale."""
+    """Process a failed or stale job again."""
 
     def job(response: HttpResponse) -> ContentJob:
         return as_job(read_object(response, strict=False), uuid=uuid)
@@ -136,7 +199,7 @@ def list_frameworks() -> Call[list[Framework]]:
     def frameworks(response: HttpResponse) -> list[Framework]:
         return read_models(response, Framework)
 
-    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LISTS)
+    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LIST_BYTES)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
@@ -146,7 +209,7 @@ def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
         return read_models(response, Criterion)
 
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, parse=criteria, idempotent=True, limit=LISTS)
+    return Call("GET", path, parse=criteria, idempotent=True, limit=LIST_BYTES)
 
 
 def submit_feedback(
@@ -155,7 +218,7 @@ def submit_feedback(
     assessment_response_id: int | None = None,
     category_feedback: str | None = None,
 ) -> Call[None]:
-    """Send an expert's feedback on an assessment; it is checked before it is sent."""
+    """Send an expert's feedback on an assessment; it is validated before it is sent."""
     payload: dict[str, Any] = {}
     for name, value in (("expertId", expert_id), ("rationalFeedback", rational_feedback)):
         if not isinstance(value, str) or not value.strip():
@@ -175,13 +238,13 @@ def submit_feedback(
 
 
 def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
-    """Get the service's information about itself."""
+    """Get the service's application info."""
     hint = _wrong_path("application_info")
     return Call("GET", paths.application_info, parse=read_object, idempotent=True, map_error=hint)
 
 
 def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
-    """Submit an assessment; the payload goes through as it is."""
+    """Submit an assessment; the payload is sent unchanged."""
     try:
         json_module.dumps(payload, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
@@ -197,7 +260,7 @@ def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dic
 def get_assessment(
     paths: Endpoints, assessment_id: str | int, translate: Translate = dict
 ) -> Call[Assessment]:
-    """Ask for the state of an assessment; 303 is completed, as for content."""
+    """Get the status of an assessment; 303 means completed, as for content."""
 
     def assessment(response: HttpResponse) -> Assessment:
         if response.status == 303:
@@ -214,7 +277,7 @@ def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[A
     """Get the results of an assessment, as JSON."""
     path = _assessment_path(paths.assessment_results, assessment_id)
     hint = _wrong_path("assessment_results", assessment_id)
-    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LISTS)
+    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LIST_BYTES)
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
@@ -234,11 +297,11 @@ def request(
     headers: Mapping[str, str] | None = None,
     idempotent: bool | None = None,
 ) -> Call[HttpResponse]:
-    """Make any other call of the service; redirects are returned, error answers raise."""
+    """Make any other call of the service; redirects are returned, error responses raise."""
     if not isinstance(method, str) or not _METHOD.fullmatch(method):
-        raise ComplianceInputError(f"{method!r} is no method of HTTP.")
+        raise ComplianceInputError(f"{method!r} is not an HTTP method.")
     if not isinstance(path, str) or not path.startswith("/") or path.startswith("//"):
-        raise ComplianceInputError(f"{path!r} is no path of the service: it must begin with one '/'.")
+        raise ComplianceInputError(f"{path!r} is not a path of the service: it must start with a single '/'.")
     if not isinstance(data, bytes | None):
         raise ComplianceInputError(f"The data of a request must be bytes, not {type(data).__name__}.")
     try:
@@ -250,11 +313,13 @@ def request(
         raise ComplianceInputError(f"The request can't be sent: {error}.") from None
     for name, value in (headers or {}).items():
         if not isinstance(name, str) or not _HEADER.fullmatch(name):
-            raise ComplianceInputError(f"{name!r} is no name of a header.")
+            raise ComplianceInputError(f"{name!r} is not a valid header name.")
         if name.lower() in ("authorization", "host", "content-length", "transfer-encoding"):
             raise ComplianceInputError(f"The header '{name}' is set by the client.")
         if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise ComplianceInputError(f"The header {name!r} can't be sent: use printable ASCII characters.")
+            raise ComplianceInputError(
+                f"The header {name!r} contains characters not allowed in an HTTP header: use printable ASCII."
+            )
     method = method.upper()
     return Call(
         method,
@@ -265,7 +330,7 @@ def request(
         parse=lambda response: response,
         ok_statuses=frozenset(range(300, 400)),
         allow_html=True,
-        limit=LISTS,
+        limit=LIST_BYTES,
         idempotent=method in ("GET", "HEAD", "OPTIONS", "PUT", "DELETE")
         if idempotent is None
         else idempotent,
@@ -273,14 +338,14 @@ def request(
 
 
 def _segment(value: str | int, what: str = "uuid") -> str:
-    """Quote one path segment; what would leave its place is refused."""
+    """Quote one path segment; refuse one that would change the path."""
     text = str(value).strip() if isinstance(value, str | int) else ""
     if text in ("", ".", ".."):
-        raise ComplianceInputError(f"{value!r} is no {what}.")
+        raise ComplianceInputError(f"{value!r} is not a valid {what}.")
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
-        raise ComplianceInputError(f"{value!r} is no {what}.") from None
+        raise ComplianceInputError(f"{value!r} is not a valid {what}.") from None
 
 
 def _assessment_path(path: str, assessment_id: str | int) -> str:
@@ -290,20 +355,20 @@ def _assessment_path(path: str, assessment_id: str | int) -> str:
 def _wrong_path(
     entry: str, assessment_id: str | int = ""
 ) -> Callable[[HttpResponse], ComplianceError | None]:
-    """Say for a 404 or 405 that the path is a guess of ours, and where to replace it."""
+    """Map a 404 or 405 to an error that says where to configure the path."""
 
     def map_error(response: HttpResponse) -> ComplianceError | None:
         if response.status not in (404, 405):
             return None
         kind = ComplianceNotFoundError if response.status == 404 else ComplianceRefusedError
-        either = (
-            f"The service does not know assessment '{assessment_id}', or"
+        reason = (
+            f"Either the service does not know assessment '{assessment_id}', or the path is wrong"
             if assessment_id
-            else "It seems that"
+            else "The path is probably wrong"
         )
         return kind(
-            f"{response.url} answered {response.status}. {either} this path is not the service's: the "
-            f"contract leaves it open. Set '{entry}' in the connection's extra 'endpoints'.",
+            f"{response.url} returned {response.status}. {reason}: the contract does not define it. "
+            f"Set '{entry}' in the connection's extra 'endpoints'.",
             status=response.status,
         )
 

@@ -1,4 +1,4 @@
-"""One call in progress: the next request, and what to do with what came of it. Every decision lives here."""
+"""One call in flight: the next request, and what its outcome means. Every decision is made here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from urllib.parse import urlencode
 
 from airflow_provider import __version__
-from airflow_provider.client.http.bodies import ACCEPTED
+from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.messages import mask
 from airflow_provider.client.responses import (
     body_excerpt,
@@ -24,7 +24,7 @@ from airflow_provider.client.responses import (
 )
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, plain
+from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConnectionError,
@@ -41,46 +41,46 @@ from airflow_provider.exceptions import (
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-LONGEST_BACKOFF = 30.0
-LONGEST_PAUSE = 3600.0  # seconds; a longer Retry-After is asked about again after that
+MAX_BACKOFF_SECONDS = 30.0
+MAX_PAUSE_SECONDS = 3600.0  # of a Retry-After; the service is asked again after that
 USER_AGENT = f"airflow-provider-compliance/{__version__}"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer(Generic[T]):
-    """The call is done."""
+class Done(Generic[T]):
+    """The call is done; `value` is its result."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The call has to be sent once more, after `Exchange.delay()`."""
+    """The call must be sent again, after `Exchange.delay()`."""
 
 
 @dataclass(slots=True)
 class ThrottlePause:
-    """Until when nothing is sent to the service, because it asked to; shared by all that talk to it."""
+    """Until when the service asked not to be called; shared by all its clients."""
 
     until: float = 0.0
     count: int = 0
 
     def extend(self, until: float) -> None:
-        """Pause until then, or longer if a longer pause is on; and count how often we were asked to."""
+        """Extend the pause, never shorten it, and count the throttling."""
         self.count += 1
         self.until = max(self.until, until)
 
 
 @dataclass(slots=True)
 class Exchange(Generic[T]):
-    """One call in progress.
+    """One call in flight.
 
     :param call: the call
-    :param settings: where it goes, and how patient we are
-    :param pause: the pause shared with other calls to the same server
-    :param has_worked: an authorized call has been answered well before, so these credentials are good
+    :param settings: URLs, timeouts and retry limits
+    :param pause: the throttle pause shared with other calls to the same server
+    :param has_worked: an authorized call has succeeded before, so these credentials are good
     :param clock: monotonic time
-    :param dice: random numbers in [0, 1)
+    :param jitter: random numbers in [0, 1)
     """
 
     call: Call[T]
@@ -91,36 +91,37 @@ class Exchange(Generic[T]):
     jitter: Callable[[], float] = random.random
     refused_token: AccessToken | None = field(default=None, init=False)
     _token: AccessToken | None = field(default=None, init=False)
-    _repeats: int = field(default=0, init=False)
-    _broke: bool = field(default=False, init=False)
+    _retries: int = field(default=0, init=False)
+    _may_have_arrived: bool = field(default=False, init=False)
     _not_before: float = field(default=0.0, init=False)
-    _give_up_at: float = field(init=False)
+    _deadline: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self._give_up_at = self.clock() + self.settings.retry_seconds
+        self._deadline = self.clock() + self.settings.retry_seconds
 
     def delay(self) -> float:
-        """Seconds to wait before the next request: our own back-off, or the pause of all."""
+        """Return the seconds to wait before the next request: our back-off, or the shared pause."""
         now, start = self.clock(), self._not_before
         if (paused := self.pause.until - now) > 0:
-            if self.pause.until > self._give_up_at:
+            if self.pause.until > self._deadline:
                 raise ComplianceThrottledError(
-                    f"{self._name} was not sent: the service asked to wait {paused:.0f} s more. Try later.",
+                    f"{self._name} was not sent: the service asked to wait another {paused:.0f} s. "
+                    "Retry later.",
                     status=HTTPStatus.TOO_MANY_REQUESTS,
                     retry_after=paused,
                 )
-            # A crowd that waits for the same moment should not come back at the same moment.
+            # Spread the waiters, so that they do not all return at the same moment.
             start = max(start, self.pause.until + self.jitter() * min(1.0, paused))
         return max(0.0, start - now)
 
     def next_request(self, token: AccessToken | None) -> HttpRequest:
-        """Build the request; `token` is for a call that is authorized, and None for any other."""
+        """Build the request; `token` is None unless the call is authorized."""
         call, self._token = self.call, token
         headers = {
             "Accept": "application/json, text/plain;q=0.9",
             "User-Agent": USER_AGENT,
             **call.headers,
-            "Accept-Encoding": ACCEPTED,
+            "Accept-Encoding": ACCEPT_ENCODING,
         }
         body = call.body
         if call.json is not None:
@@ -128,7 +129,7 @@ class Exchange(Generic[T]):
             body = json.dumps(call.json).encode()
         elif call.form is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-            body = urlencode({name: plain(value) for name, value in call.form.items()}).encode()
+            body = urlencode({name: reveal(value) for name, value in call.form.items()}).encode()
         elif body is not None and not isinstance(body, bytes):
             headers["Content-Type"] = body.content_type
         if body is not None:
@@ -141,11 +142,11 @@ class Exchange(Generic[T]):
 
     @property
     def url(self) -> str:
-        """Where the call goes."""
+        """The full URL of the call."""
         return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
 
-    def judge(self, outcome: HttpResponse | Failure) -> Answer[T] | Retry:
-        """Say what came of the last request: its value, once more, or an error."""
+    def evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
+        """Turn the outcome of the last request into its result, a retry, or an error."""
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
         if 200 <= outcome.status < 300 or outcome.status in self.call.ok_statuses:
@@ -161,68 +162,70 @@ class Exchange(Generic[T]):
                 return self._after_throttling(response, wait)
             case _ if status >= 500 or status == 408:
                 return self._after_server_error(response)
-            case 404 if self.call.method == "DELETE" and self._broke:
-                # The attempt that broke had arrived after all.
-                return Answer(self.call.parse(outcome))
+            case 404 if self.call.method == "DELETE" and self._may_have_arrived:
+                # An earlier attempt that failed had arrived after all.
+                return Done(self.call.parse(outcome))
             case _ if status < 400:
-                return self._after_odd_answer(self._redirected(response))
+                return self._after_invalid_response(self._redirected(response))
         error = self.call.map_error(response) or self._refused(response)
         if not error.transient:
             raise error
-        return self._repeat(f"{status} {reason_phrase(status)}", error)
+        return self._retry(f"{status} {reason_phrase(status)}", error)
 
-    def broken(self, failure: Failure) -> ComplianceError:
-        """Say that the body of a good answer broke off, when part of it has been passed on already."""
-        return self._failed(failure, "the answer is not whole")
+    def stream_error(self, failure: Failure) -> ComplianceError:
+        """Make the error for a body that broke off after part of it was passed on."""
+        return self._connection_error(failure, "the response is incomplete")
 
     @property
     def _name(self) -> str:
-        # Airflow masks the token URL in its logs, because its name has "token" in it: say what it is.
+        # Airflow masks the token URL in its logs because it contains "token": say what it is.
         return (
             f"{self.call.method} {self.url}" if self.call.authorized else f"The token request to {self.url}"
         )
 
     @property
-    def _address(self) -> str:
+    def _url_setting(self) -> str:
         setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
         return f"{setting} of {self.settings.name}"
 
-    def _after_success(self, response: HttpResponse) -> Answer[T] | Retry:
+    def _after_success(self, response: HttpResponse) -> Done[T] | Retry:
         try:
-            if response.is_page and response.status < 300 and not self.call.allow_html:
+            if response.is_html and response.status < 300 and not self.call.allow_html:
                 raise ComplianceProtocolError(
-                    f"An HTML page came from {response.url}: that is a proxy or a login page, not the "
-                    f"service. Check {self._address}."
+                    f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
+                    f"service. Check {self._url_setting}."
                 )
-            return Answer(self.call.parse(response))
+            return Done(self.call.parse(response))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
-            return self._after_odd_answer(error, may_be_cut=not response.has_marked_end)
+            return self._after_invalid_response(error, may_be_truncated=not response.is_delimited)
 
-    def _after_odd_answer(self, error: ComplianceProtocolError, *, may_be_cut: bool = False) -> Retry:
-        """Go on after what the service would not say: a page, a redirect, a body that makes no sense."""
+    def _after_invalid_response(
+        self, error: ComplianceProtocolError, *, may_be_truncated: bool = False
+    ) -> Retry:
+        """Handle what the service itself would not send: a page, a redirect, a malformed body."""
         if not self.call.idempotent:
             raise self._uncertain(str(error).removeprefix(f"{self._name} ").removesuffix("."))
-        # A token endpoint is all or nothing: what stands before it says nothing about our credentials.
-        if may_be_cut or not self.call.authorized:
-            return self._repeat("an odd answer", error)
+        # A response in place of the token endpoint's says nothing about our credentials.
+        if may_be_truncated or not self.call.authorized:
+            return self._retry("an invalid response", error)
         raise error
 
     def _after_failure(self, failure: Failure) -> Retry:
         if failure.kind is FailureKind.TLS:
             raise ComplianceTlsError(
-                f"{self._name}: {failure}. Check {self._address}, and the extra 'verify' (the "
-                "path of a CA file, where the server's certificate is signed by your own authority)."
+                f"{self._name}: {failure}. Check {self._url_setting}, and the extra 'verify' (the "
+                "path of a CA file, if the server's certificate is signed by your own CA)."
             )
         if failure.kind is not FailureKind.NOT_CONNECTED:
-            self._broke = True
+            self._may_have_arrived = True
             if not self.call.idempotent:
                 raise self._uncertain(str(failure))
-        error = self._failed(failure)
+        error = self._connection_error(failure)
         if failure.kind is FailureKind.TOO_LARGE:
-            raise error  # another one would cost as much again
-        return self._repeat(str(failure), error)
+            raise error  # a retry would only download as much again
+        return self._retry(str(failure), error)
 
     def _after_401(self, response: HttpResponse) -> Retry:
         if self.refused_token is None:
@@ -235,76 +238,76 @@ class Exchange(Generic[T]):
         )
         if not self.has_worked:
             raise error
-        # A gateway with stale keys refuses good tokens for a while; it has passed nothing on.
+        # A gateway with stale keys refuses good tokens for a while; it has forwarded nothing.
         error.transient = True
-        return self._repeat("a fresh token was refused (401)", error)
+        return self._retry("a fresh token was refused (401)", error)
 
     def _after_throttling(self, response: HttpResponse, wait: float | None) -> Retry:
         error = ComplianceThrottledError(
             f"{self._name} was throttled ({response.status}{error_message(response)}): "
-            "send less, or try later.",
+            "reduce the request rate, or retry later.",
             status=response.status,
             body=body_excerpt(response),
             retry_after=wait,
         )
-        self._plan(wait)
-        # For all, also where this call gives up: the next one must not ask before its time.
-        self.pause.extend(min(self._not_before, self.clock() + LONGEST_PAUSE))
-        return self._again(f"throttled ({response.status})", error)
+        self._schedule(wait)
+        # Even if this call fails now: other calls must not be sent before the pause ends.
+        self.pause.extend(min(self._not_before, self.clock() + MAX_PAUSE_SECONDS))
+        return self._retry_or_raise(f"throttled ({response.status})", error)
 
     def _after_server_error(self, response: HttpResponse) -> Retry:
         why = f"{response.status} {reason_phrase(response.status)}{error_message(response)}"
         if not self.call.idempotent:
             raise self._uncertain(why)
-        self._broke = True
+        self._may_have_arrived = True
         error = ComplianceServerError(
             f"{self._name} failed: {why}.", status=response.status, body=body_excerpt(response)
         )
-        return self._repeat(why, error, retry_after(response))
+        return self._retry(why, error, retry_after(response))
 
-    def _repeat(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
-        self._plan(wait)
-        return self._again(why, error)
+    def _retry(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
+        self._schedule(wait)
+        return self._retry_or_raise(why, error)
 
-    def _plan(self, wait: float | None) -> None:
-        """Set when the next request may be sent: after what the service asks for, or our own back-off."""
-        back_off = min(LONGEST_BACKOFF, self.settings.backoff * 2 ** min(self._repeats, 10)) * (
-            0.5 + self.jitter() / 2
-        )
-        self._not_before = self.clock() + (back_off if wait is None else wait)
+    def _schedule(self, wait: float | None) -> None:
+        """Set when the next request may be sent: after Retry-After, or our back-off."""
+        if wait is None:
+            backoff = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._retries, 10))
+            wait = backoff * (0.5 + self.jitter() / 2)
+        self._not_before = self.clock() + wait
 
-    def _again(self, why: str, error: ComplianceError) -> Retry:
-        """Send the request once more as planned, or raise `error` when the number or the time is used up."""
-        if self._repeats >= self.settings.max_retries or self._not_before > self._give_up_at:
+    def _retry_or_raise(self, why: str, error: ComplianceError) -> Retry:
+        """Retry as scheduled, or raise `error` when retries or time are exhausted."""
+        if self._retries >= self.settings.max_retries or self._not_before > self._deadline:
             raise error
-        self._repeats += 1
+        self._retries += 1
         log.info(
-            "%s: %s; trying again in %.1f s (%s of %s).",
-            self._name, why, self._not_before - self.clock(), self._repeats, self.settings.max_retries,
+            "%s: %s; retrying in %.1f s (%s of %s).",
+            self._name, why, self._not_before - self.clock(), self._retries, self.settings.max_retries,
         )  # fmt: skip
         return Retry()
 
-    def _failed(self, failure: Failure, more: str = "") -> ComplianceError:
-        is_odd = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
-        kind = ComplianceProtocolError if is_odd else ComplianceConnectionError
+    def _connection_error(self, failure: Failure, detail: str = "") -> ComplianceError:
+        is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
+        kind = ComplianceProtocolError if is_invalid else ComplianceConnectionError
         return kind(
-            f"{self._name}: {failure}{', ' * bool(more)}{more}. Check that {self._address} "
-            "is right and can be reached from here."
+            f"{self._name}: {failure}{', ' * bool(detail)}{detail}. Check that {self._url_setting} "
+            "is correct and reachable from here."
         )
 
     def _uncertain(self, why: str) -> ComplianceUncertainError:
         return ComplianceUncertainError(
-            f"{self._name}: {why}. The service may have taken it or not, so it was not sent again: look "
-            "there before you submit it once more."
+            f"{self._name}: {why}. The service may or may not have accepted it, so it was not retried: "
+            "check there before you submit it again."
         )
 
     def _redirected(self, response: HttpResponse) -> ComplianceProtocolError:
         if response.status < 200:
-            return ComplianceProtocolError(f"{self._name} got an interim answer only ({response.status}).")
+            return ComplianceProtocolError(f"{self._name} got only an interim response ({response.status}).")
         target = response.headers.get("location", "")[:200]
         return ComplianceProtocolError(
             f"{self._name} was redirected ({response.status}) to {target!r}. "
-            f"Redirects are never followed: check {self._address}."
+            f"Redirects are never followed: check {self._url_setting}."
         )
 
     def _refused(self, response: HttpResponse) -> ComplianceError:
@@ -321,10 +324,10 @@ class Exchange(Generic[T]):
         )
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
-        """Blank out our own secrets, which a gateway's error page may repeat."""
-        secrets = [*self.settings.secrets, *map(plain, [(self.call.form or {}).get("refresh_token", "")])]
+        """Mask our secrets, which a gateway's error page may echo."""
+        secrets = [*self.settings.secrets, *map(reveal, [(self.call.form or {}).get("refresh_token", "")])]
         if self._token:
-            secrets.append(plain(self._token.secret))
+            secrets.append(reveal(self._token.secret))
         text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)
         headers = {name: mask(value, secrets) for name, value in response.headers.items()}
         return replace(response, headers=headers, body=text.encode("utf-8", "surrogateescape"))

@@ -1,4 +1,4 @@
-"""What the service says, as frozen models. No field is required; what is odd is left out, never an error."""
+"""Records of the service as frozen models. No field is required; invalid values are ignored."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ class JobStatus(enum.StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """The job will not change by itself any more."""
+        """Whether the job has finished."""
         return self in (JobStatus.COMPLETED, JobStatus.FAILED, JobStatus.CANCELLED)
 
     @classmethod
     def _missing_(cls, value: object) -> JobStatus:
-        """Take a status that we do not know for still running, and say so once."""
+        """Treat an unknown status as still running, and log it once."""
         if isinstance(value, str) and value.upper() in cls.__members__:
             return cls[value.upper()]
         if (text := str(value)[:50]) not in _unknown_statuses and len(_unknown_statuses) < 100:
             _unknown_statuses.add(text)
-            log.warning("The service speaks of an unknown job status %r: taken for still running.", text)
+            log.warning("Unknown job status %r: treated as still running.", text)
         return cls.RUNNING
 
 
@@ -53,7 +53,7 @@ _unknown_statuses: set[str] = set()
 
 
 class WireModel(BaseModel):
-    """Camel case on the wire, snake case in Python; unknown fields are ignored, odd ones left out."""
+    """Camel case on the wire, snake case in Python; unknown fields and invalid values are ignored."""
 
     model_config = ConfigDict(
         alias_generator=to_camel,
@@ -67,27 +67,27 @@ class WireModel(BaseModel):
 
     @field_validator("*", mode="wrap")
     @classmethod
-    def _odd_is_absent(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
+    def _ignore_invalid(cls, value: Any, handler: ValidatorFunctionWrapHandler, info: ValidationInfo) -> Any:
         try:
             return handler(value)
         except ValidationError:
-            log.debug("%s.%s has an odd value: left out.", cls.__name__, info.field_name)
+            log.debug("%s.%s has an invalid value: ignored.", cls.__name__, info.field_name)
             return cls.model_fields[str(info.field_name)].get_default(call_default_factory=True)
 
 
-def _in_utc(moment: datetime) -> datetime:
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+def _default_to_utc(value: datetime) -> datetime:
+    return value if value.tzinfo else value.replace(tzinfo=UTC)
 
 
 def _check_id(value: str) -> str:
     if not value.isprintable():
-        raise ValueError("An id has no line breaks and nothing hidden in it.")
+        raise ValueError("An id must be printable.")
     return value
 
 
 Id = Annotated[str, AfterValidator(_check_id)]
-Moment = Annotated[datetime, AfterValidator(_in_utc)]  # without a zone it is UTC
-Words = Annotated[str, AfterValidator(one_line)]  # goes into logs
+UtcDatetime = Annotated[datetime, AfterValidator(_default_to_utc)]
+SingleLine = Annotated[str, AfterValidator(one_line)]  # safe to log
 
 
 class ContentJob(WireModel):
@@ -98,10 +98,10 @@ class ContentJob(WireModel):
     source_url: str | None = None
     file_name: str | None = None
     status: JobStatus = JobStatus.RUNNING
-    error: Words | None = None
-    created_at: Moment | None = None
-    completed_at: Moment | None = None
-    fetched_at: Moment | None = None
+    error: SingleLine | None = None
+    created_at: UtcDatetime | None = None
+    completed_at: UtcDatetime | None = None
+    fetched_at: UtcDatetime | None = None
 
 
 class Criterion(WireModel):
@@ -128,16 +128,16 @@ class Framework(WireModel):
 
 
 class Assessment(WireModel):
-    """An assessment; `raw` is the whole answer, for its fields are not in the contract."""
+    """An assessment; `raw` is the whole response, because the contract does not define its fields."""
 
     id: Id = ""
     status: JobStatus = JobStatus.RUNNING
-    error: Words | None = None
+    error: SingleLine | None = None
     raw: dict[str, Any] = Field(default_factory=dict, repr=False)
 
 
 class FeedbackCategory(enum.StrEnum):
-    """A category as corrected by an expert."""
+    """A category corrected by an expert."""
 
     SUFFICIENTLY_REGULATED = "SUFFICIENTLY_REGULATED"
     NOT_SUFFICIENTLY_REGULATED = "NOT_SUFFICIENTLY_REGULATED"

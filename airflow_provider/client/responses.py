@@ -1,4 +1,4 @@
-"""How to read an answer, good or bad, without I/O."""
+"""Parse responses, successful or not, without I/O."""
 
 from __future__ import annotations
 
@@ -16,51 +16,49 @@ from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 Model = TypeVar("Model", bound=WireModel)
-BODY_SHOWN = 500
+BODY_EXCERPT_CHARS = 500
 
 
 def read_nothing(response: HttpResponse) -> None:
-    """Take any good answer for done; the contract gives it no body."""
+    """Accept any successful response; the contract defines no body."""
 
 
 def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any]:
-    """Read a JSON object; where its content is not needed, anything else counts as an empty one."""
+    """Read a JSON object; unless `strict`, anything else counts as an empty one."""
     try:
         value = response.json()
+        if isinstance(value, dict):
+            return value
+        raise ComplianceProtocolError(f"The response from {response.url} is not a JSON object.")
     except ComplianceProtocolError:
         if strict:
             raise
         return {}
-    if isinstance(value, dict):
-        return value
-    if strict:
-        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON object.")
-    return {}
 
 
 def read_models(
     response: HttpResponse, model: type[Model], wanted: Callable[[dict[str, Any]], bool] = lambda _: True
 ) -> list[Model]:
-    """Read a JSON array of objects; what is no object in it, or not wanted, is left out."""
+    """Read a JSON array of objects; other values, and unwanted objects, are ignored."""
     value = response.json()
     if not isinstance(value, list):
-        raise ComplianceProtocolError(f"The answer from {response.url} is not a JSON array.")
+        raise ComplianceProtocolError(f"The response from {response.url} is not a JSON array.")
     return [model.model_validate(item) for item in value if isinstance(item, dict) and wanted(item)]
 
 
 def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:
-    """Make a job of a record that is known to be of this uuid, and maybe of this status."""
+    """Parse the record of a job whose uuid, and maybe status, is known."""
     job = ContentJob.model_validate(record)
     return job.model_copy(update={"uuid": uuid, **({"status": status} if status else {})})
 
 
 def check_same_job(record: dict[str, Any], uuid: str, response: HttpResponse) -> None:
-    """Refuse the record of another job, as a cache before the service may give it."""
+    """Refuse the record of another job, which a cache in front of the service may return."""
     found = ContentJob.model_validate(record).uuid
     if found and _normalized(found) != _normalized(uuid):
         raise ComplianceProtocolError(
-            f"The answer from {response.url} is about another job, '{one_line(found)[:100]}': check what "
-            "caches answers before the service."
+            f"The response from {response.url} is about another job, '{one_line(found)[:100]}': check for a "
+            "cache in front of the service."
         )
 
 
@@ -69,30 +67,30 @@ def _normalized(uuid: str) -> str:
 
 
 def read_accepted_job(response: HttpResponse) -> ContentJob:
-    """Read the answer to a submit: the record, or at least where to look for it."""
+    """Read the response to a submit: the record, or at least its id from the Location."""
     job = ContentJob.model_validate(_accepted_record(response))
     return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
 
 
 Translate = Callable[[dict[str, Any]], dict[str, Any]]
-"""Turns a record of an assessment into one with the fields `id`, `status` and `error`."""
+"""Maps an assessment record to one with the fields `id`, `status` and `error`."""
 
 
 def read_accepted_assessment(response: HttpResponse, translate: Translate) -> Assessment:
-    """Read the answer to a submit: the record, or at least where to look for it."""
+    """Read the response to a submit: the record, or at least its id from the Location."""
     assessment = as_assessment(_accepted_record(response), "", translate)
     return assessment if assessment.id else assessment.model_copy(update={"id": _accepted_id(response)})
 
 
 def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -> Assessment:
-    """Make an assessment of a record, whose fields the contract does not name."""
+    """Parse an assessment record, whose fields the contract does not define."""
     try:
-        told = translate(record)
-        ids = [told.get(key) for key in ("uuid", "id", "assessmentId")]
-        error, status = told.get("error"), told.get("status", JobStatus.RUNNING)
+        fields = translate(record)
+        ids = [fields.get(key) for key in ("uuid", "id", "assessmentId")]
+        error, status = fields.get("error"), fields.get("status", JobStatus.RUNNING)
     except Exception as problem:
-        raise _for_good(
-            f"The record of an assessment could not be translated: {problem!r}. Correct translate_assessment "
+        raise _non_retryable(
+            f"The record of an assessment could not be translated: {problem!r}. Fix translate_assessment "
             "of the hook."
         ) from None
     known = next((str(value) for value in ids if isinstance(value, str | int) and str(value)), fallback)
@@ -102,7 +100,7 @@ def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -
 
 
 def _accepted_record(response: HttpResponse) -> dict[str, Any]:
-    """Read the record of a submit; without a body, or with a Location, it may be missing."""
+    """Read the record of a submit; it may be missing if the body is empty or there is a Location."""
     try:
         record = response.json()
     except ComplianceProtocolError:
@@ -113,47 +111,48 @@ def _accepted_record(response: HttpResponse) -> dict[str, Any]:
 
 
 def _accepted_id(response: HttpResponse) -> str:
-    """Find the id in the Location of an answer whose body has none."""
+    """Find the id in the Location, if the body has none."""
     for part in reversed((response.location or "").split("/")):
         if part and part not in ("status", "content", "results"):
             if (found := unquote(part)).isprintable():
                 return found
             break
-    raise _for_good(
-        f"The service took the submit ({response.status}), but its answer has neither an id nor a usable "
-        "Location, so the job can't be followed. Do not repeat it blindly: it may be running."
+    raise _non_retryable(
+        f"The service accepted the submit ({response.status}), but its response has neither an id nor a "
+        "usable Location, so the job can't be tracked. Check the service before you submit it again: it may "
+        "be running."
     )
 
 
-def _for_good(message: str) -> ComplianceProtocolError:
-    """Make an error that ends a task: a retry would only submit again."""
+def _non_retryable(message: str) -> ComplianceProtocolError:
+    """Make a non-retryable error: a retry would only submit again."""
     error = ComplianceProtocolError(message)
     error.transient = False
     return error
 
 
 def proxy_hint(response: HttpResponse) -> str:
-    """Say what to do about a proxy that asks for a login (407)."""
+    """Say what to do about a proxy that requires authentication (407)."""
     proxy = f"The proxy {response.proxy}" if response.proxy else "A proxy"
-    return f"{proxy} asks for a login (407): check HTTP_PROXY, HTTPS_PROXY and NO_PROXY of the environment."
+    return f"{proxy} requires authentication (407): check the variables HTTP_PROXY, HTTPS_PROXY and NO_PROXY."
 
 
 def retry_after(response: HttpResponse) -> float | None:
-    """Read Retry-After, in seconds or as a date."""
+    """Parse Retry-After, in seconds or as a date."""
     value = response.headers.get("retry-after", "").strip()
     try:
         seconds = float(value)
     except ValueError:
         try:
-            moment = parsedate_to_datetime(value)
-            seconds = (moment.replace(tzinfo=moment.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
+            date = parsedate_to_datetime(value)
+            seconds = (date.replace(tzinfo=date.tzinfo or UTC) - datetime.now(UTC)).total_seconds()
         except (ValueError, TypeError, OverflowError):
             return None
     return max(0.0, seconds) if math.isfinite(seconds) else None
 
 
 def reason_phrase(status: int) -> str:
-    """Return the usual words for a status."""
+    """Return the standard reason phrase of a status."""
     try:
         return HTTPStatus(status).phrase
     except ValueError:
@@ -162,17 +161,17 @@ def reason_phrase(status: int) -> str:
 
 def body_excerpt(response: HttpResponse) -> str:
     """Return the beginning of a body, as text on one line."""
-    return one_line(response.body[: BODY_SHOWN * 4].decode(errors="replace")[:BODY_SHOWN])
+    return one_line(response.body[: BODY_EXCERPT_CHARS * 4].decode(errors="replace")[:BODY_EXCERPT_CHARS])
 
 
 def error_message(response: HttpResponse) -> str:
-    """Return the service's own words, from the usual fields of an error body."""
+    """Return the service's own message, from the usual fields of an error body."""
     try:
         record: Any = response.json()
     except ComplianceProtocolError:
         return ""
     if isinstance(record, dict):
         for key in ("message", "error_description", "detail", "error", "title"):
-            if isinstance(words := record.get(key), str) and words.strip():
-                return f", {words.strip()[:BODY_SHOWN]!r}"
+            if isinstance(text := record.get(key), str) and text.strip():
+                return f", {text.strip()[:BODY_EXCERPT_CHARS]!r}"
     return ""

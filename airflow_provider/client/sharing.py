@@ -1,6 +1,6 @@
-"""What all clients of one connection share in a process: the token, a pause, the batch limit.
+"""State that all clients of one connection share in a process: token, throttle pause, batch limit.
 
-Threads and event loops meet here, so one lock and `concurrent.futures.Future`, which both can wait for.
+Both threads and event loops use it: hence one lock, and `concurrent.futures.Future`, which both can await.
 """
 
 from __future__ import annotations
@@ -8,15 +8,18 @@ from __future__ import annotations
 import copy
 import os
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from airflow_provider.client.endpoints import BatchLimit
 from airflow_provider.client.exchange import ThrottlePause
-from airflow_provider.client.flows import BatchLimit
+from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from airflow_provider.client.wire import Call
@@ -25,7 +28,7 @@ from airflow_provider.exceptions import ComplianceError
 
 @dataclass(frozen=True, eq=False, slots=True)
 class PendingRefresh:
-    """One renewal of the token: who `leads` carries it out in its `thread`, all others wait for `landed`."""
+    """A token refresh in flight: the leader runs it in its `thread`, all others wait for `future`."""
 
     future: Future[AccessToken | None]
     is_leader: bool
@@ -33,7 +36,7 @@ class PendingRefresh:
 
 
 class TokenProvider:
-    """Hands out the access token of one login; whoever has to renew it does so alone."""
+    """Provides the access token of one login, with at most one refresh in flight."""
 
     def __init__(self, cache: TokenCache) -> None:
         self.cache = cache
@@ -41,38 +44,38 @@ class TokenProvider:
         self._pending: PendingRefresh | None = None
 
     def acquire(self, refused: AccessToken | None) -> AccessToken | PendingRefresh:
-        """Return the token; or a renewal, which the caller has to lead or to wait for.
+        """Return the token, or a refresh that the caller has to lead or to wait for.
 
-        :param refused: the token that the service has just refused
+        :param refused: the token that the service has just rejected
         """
         with self._lock:
             if self._pending:
                 return replace(self._pending, is_leader=False)
-            if token := self.cache.usable(refused):
+            if token := self.cache.get_usable(refused):
                 return token
             self._pending = PendingRefresh(Future(), is_leader=True)
-            # A running future can't be cancelled by one of those who wait for it.
+            # A running future can't be cancelled by a waiter.
             self._pending.future.set_running_or_notify_cancel()
             return self._pending
 
     @contextmanager
     def refreshing(self, pending: PendingRefresh) -> Iterator[None]:
-        """Renew inside of this block: its end, good or bad, is the end for all who wait."""
+        """Run the refresh inside this block; all waiters get its result or its error."""
         try:
             yield
         except ComplianceError as error:
-            self._land(pending, copy.copy(error))
+            self._resolve(pending, copy.copy(error))
             raise
         except BaseException:
             self.abandon(pending)
             raise
-        self._land(pending, self.cache.latest)
+        self._resolve(pending, self.cache.latest)
 
     def abandon(self, pending: PendingRefresh) -> None:
-        """End a renewal without a result, so that one of those who wait leads the next."""
-        self._land(pending, None)
+        """End a refresh without a result, so that one of the waiters leads the next."""
+        self._resolve(pending, None)
 
-    def _land(self, pending: PendingRefresh, result: AccessToken | ComplianceError | None) -> None:
+    def _resolve(self, pending: PendingRefresh, result: AccessToken | ComplianceError | None) -> None:
         with self._lock:
             if self._pending and self._pending.future is pending.future:
                 self._pending = None
@@ -85,38 +88,39 @@ class TokenProvider:
 
 
 class SharedState:
-    """What all clients with equal settings share."""
+    """State shared by all clients with equal settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.tokens = TokenProvider(TokenCache(settings))
-        # Longer than any renewal takes: after that its leader is taken for dead.
-        self.patience = 2 * (settings.retry_seconds + 2 * settings.timeout + 2 * settings.answer_seconds)
+        # Longer than any refresh takes: after that, its leader is presumed dead.
+        longest_refresh = settings.retry_seconds + 2 * settings.timeout + 2 * settings.response_timeout
+        self.refresh_timeout = 2 * longest_refresh
         self.batch = BatchLimit(settings.batch_size)
         self._service_pause, self._token_pause = ThrottlePause(), ThrottlePause()
-        # An authorized call has been answered well in this process: what fails now may pass.
+        # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
         self.has_worked = False
-        bind_to_process(self)
+        _process_bound.add(self)
 
     def after_fork(self) -> None:
-        """Begin anew: a refresh token that two processes use is refused to one of them."""
+        """Reset: a rotating refresh token can't be shared by two processes."""
         SharedState.__init__(self, self.settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return get_shared_state, (self.settings,)  # in another process, what is shared there
+        return get_shared_state, (self.settings,)  # a copy uses the state of its own process
 
     @property
     def is_logged_in(self) -> bool:
-        """The identity provider has taken these credentials, and has not refused them since."""
+        """Whether the identity provider has accepted these credentials, and not rejected them since."""
         return self.tokens.cache.latest is not None
 
     @property
     def throttlings(self) -> int:
-        """How often the service has asked to send less."""
+        """How often the service has throttled this process."""
         return self._service_pause.count
 
     def throttle_pause(self, call: Call[Any]) -> ThrottlePause:
-        """Return the pause of the server that the call goes to."""
+        """Return the throttle pause of the server that the call goes to."""
         return self._service_pause if call.authorized else self._token_pause
 
 
@@ -125,7 +129,7 @@ _registry_lock = threading.Lock()
 
 
 def get_shared_state(settings: Settings) -> SharedState:
-    """Return what the clients with these settings share in this process."""
+    """Return the state of all clients with these settings in this process."""
     with _registry_lock:
         if settings not in _registry:
             _registry[settings] = SharedState(settings)
@@ -133,34 +137,62 @@ def get_shared_state(settings: Settings) -> SharedState:
 
 
 def reset_shared_state() -> None:
-    """Begin anew, as each test must."""
+    """Drop all shared state; for tests."""
     _registry.clear()
 
 
 class ProcessBound(Protocol):
-    """What has sockets, locks or tokens, which belong to one process."""
+    """Owns sockets, locks or tokens, which must not be shared with a forked child."""
 
     def after_fork(self) -> None:
-        """Begin anew in a forked child."""
+        """Reset in a forked child."""
         ...
 
 
-_process_bound: WeakSet[ProcessBound] = WeakSet()
+_process_bound: WeakSet[ProcessBound] = WeakSet()  # reset in every forked child
 _left_to_parent: list[object] = []
 
 
-def bind_to_process(owner: ProcessBound) -> None:
-    """Have `owner.after_fork` called in every child that is forked while it lives."""
-    _process_bound.add(owner)
+class BaseClient(ABC):
+    """The common part of both clients: settings and shared state; reset by a fork."""
+
+    def __init__(self, settings: Settings, *, shared: SharedState | None, translate: Translate) -> None:
+        self.settings = settings
+        self._shared = shared or get_shared_state(settings)
+        self._translate = translate
+        _process_bound.add(self)
+
+    @abstractmethod
+    def after_fork(self) -> None:
+        """Replace the session in a forked child."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A copy opens its own connections.
+        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
+
+    @property
+    def throttlings(self) -> int:
+        """How often the service has throttled this process."""
+        return self._shared.throttlings
+
+    @property
+    def has_worked(self) -> bool:
+        """Whether an authorized call with these settings has succeeded in this process."""
+        return self._shared.has_worked
+
+    @property
+    def is_logged_in(self) -> bool:
+        """Whether the identity provider has accepted these credentials, and not rejected them since."""
+        return self._shared.is_logged_in
 
 
 def leave_to_parent(session: object) -> None:
-    """Keep an inherited session: closing it could disturb the parent, or wait for a lock of its threads."""
+    """Keep an inherited session open: closing it could disturb the parent, or block on its locks."""
     _left_to_parent.append(session)
 
 
 def _after_fork() -> None:
-    """Begin anew in a child: a lock may have been held and a renewal under way in the parent's threads."""
+    """Reset in a child: the parent's threads may hold locks or run a refresh."""
     global _registry_lock
     _registry_lock = threading.Lock()
     for owner in list(_process_bound):

@@ -1,4 +1,4 @@
-"""Access tokens: which one to use, when to renew it, and how. One state machine, without I/O."""
+"""Access tokens: which one to use, when to renew it, and how, without I/O."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
 )
 
-RENEW_BEFORE = 30.0  # seconds before a token's end; a fifth of its life where that is less
-DEFAULT_LIFE = 60.0  # seconds, where the identity provider does not say
-ANSWER_LIMIT = 1024**2  # bytes
-# The codes of RFC 6749; anything may answer with a field of that name, such as "Not Found".
+RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that is less
+DEFAULT_LIFETIME_SECONDS = 60.0  # if the identity provider does not say
+TOKEN_RESPONSE_BYTES = 1024**2
+# The codes of RFC 6749: other servers use a field of that name, too, as in "Not Found".
 OAUTH_ERRORS = frozenset(
     {
         "access_denied",
@@ -38,12 +38,12 @@ OAUTH_ERRORS = frozenset(
         "unsupported_grant_type",
     }
 )
-REFUSAL_MEMORY = 300.0  # seconds in which a refused password is not tried again: accounts get locked
+REJECTION_CACHE_SECONDS = 300.0  # a rejected password is not tried again: accounts get locked
 
 
 @dataclass(frozen=True, slots=True)
 class AccessToken:
-    """A bearer token; it can't be printed."""
+    """A bearer token; its repr is masked."""
 
     secret: SecretStr
     renew_at: float = field(default=0.0, compare=False)
@@ -56,15 +56,15 @@ class AccessToken:
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
-    """An access token and the refresh token that came with it."""
+    """An access token and its refresh token."""
 
     access: AccessToken
     refresh: SecretStr | None
     refresh_until: float
 
 
-class TokenAnswer(WireModel):
-    """What the token endpoint answers; its names are in snake case on the wire."""
+class TokenResponse(WireModel):
+    """Response of the token endpoint; its fields are snake case on the wire."""
 
     access_token: SecretStr = SecretStr("")
     refresh_token: SecretStr = SecretStr("")
@@ -87,53 +87,55 @@ class TokenCache:
         """The newest token, usable or not."""
         return self._tokens.access if self._tokens else None
 
-    def usable(self, refused: AccessToken | None = None) -> AccessToken | None:
-        """Return the token to use now; None says that it has to be renewed.
+    def get_usable(self, refused: AccessToken | None = None) -> AccessToken | None:
+        """Return the token to use now, or None if it has to be renewed.
 
-        :param refused: the token that the service has just refused
+        :param refused: the token that the service has just rejected
         """
         if self._refusal and self._clock() < self._refusal[1]:
-            # An error that is raised again and again would gather the frames of all who met it.
+            # A copy: an error that is raised repeatedly would collect the frames of all callers.
             raise copy.copy(self._refusal[0])
         tokens = self._tokens
-        # Not ==: a renewal may bring the same token again, and that must not cost a crowd one renewal each.
+        # Not ==: a renewal may return the same token, which must not make every caller renew it again.
         if tokens is None or tokens.access is refused or self._clock() >= tokens.access.renew_at:
             return None
         return tokens.access
 
-    def renewal(self) -> Generator[Call[TokenAnswer], TokenAnswer, AccessToken]:
-        """Renew with the refresh token, or log in with the password when that is gone or refused."""
-        tokens, asked_at = self._tokens, self._clock()
-        if tokens and tokens.refresh and asked_at < tokens.refresh_until:
+    def renew(self) -> Generator[Call[TokenResponse], TokenResponse, AccessToken]:
+        """Renew with the refresh token, or log in with the password if it is missing or rejected."""
+        tokens, requested_at = self._tokens, self._clock()
+        if tokens and tokens.refresh and requested_at < tokens.refresh_until:
             try:
                 grant = self._grant("refresh_token", refresh_token=tokens.refresh)
-                return self._keep((yield grant), asked_at, tokens.refresh)
+                return self._store((yield grant), requested_at, tokens.refresh)
             except ComplianceAuthError:
                 self._tokens = None
-        asked_at = self._clock()
+        requested_at = self._clock()
         try:
             grant = self._grant(
                 "password", username=self._settings.username, password=self._settings.password
             )
-            return self._keep((yield grant), asked_at)
+            return self._store((yield grant), requested_at)
         except ComplianceAuthError as error:
-            self._refusal = (copy.copy(error), self._clock() + REFUSAL_MEMORY)
+            self._refusal = (copy.copy(error), self._clock() + REJECTION_CACHE_SECONDS)
             raise
 
-    def _keep(
-        self, answer: TokenAnswer, asked_at: float, refresh_used: SecretStr | None = None
+    def _store(
+        self, response: TokenResponse, requested_at: float, refresh_used: SecretStr | None = None
     ) -> AccessToken:
-        life = DEFAULT_LIFE if answer.expires_in is None else max(answer.expires_in, 0.0)
-        access = AccessToken(answer.access_token, asked_at + life - min(RENEW_BEFORE, life / 5))
-        # Without a new refresh token the old one stays: not every identity provider rotates them.
-        refresh = answer.refresh_token if answer.refresh_token.get_secret_value() else refresh_used
-        # 0 says that a refresh token does not end by itself.
-        until = asked_at + answer.refresh_expires_in if answer.refresh_expires_in else float("inf")
+        lifetime = DEFAULT_LIFETIME_SECONDS if response.expires_in is None else max(response.expires_in, 0.0)
+        access = AccessToken(
+            response.access_token, requested_at + lifetime - min(RENEW_BEFORE_SECONDS, lifetime / 5)
+        )
+        # Without a new refresh token, keep the old one: not every identity provider rotates them.
+        refresh = response.refresh_token if response.refresh_token.get_secret_value() else refresh_used
+        # 0 means that a refresh token does not expire.
+        until = requested_at + response.refresh_expires_in if response.refresh_expires_in else float("inf")
         self._tokens = TokenSet(access, refresh, until)
         self._refusal = None
         return access
 
-    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenAnswer]:
+    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenResponse]:
         settings = self._settings
         form |= {"client_id": settings.client_id, "client_secret": settings.client_secret}
         return Call(
@@ -144,60 +146,67 @@ class TokenCache:
             map_error=self._explain,
             idempotent=True,
             authorized=False,
-            limit=ANSWER_LIMIT,
+            limit=TOKEN_RESPONSE_BYTES,
         )
 
-    def _parse(self, response: HttpResponse) -> TokenAnswer:
+    def _parse(self, response: HttpResponse) -> TokenResponse:
         record = response.json()
-        answer = TokenAnswer.model_validate(
+        parsed = TokenResponse.model_validate(
             record if isinstance(record, dict) else {}, by_name=True, by_alias=False
         )
-        token = answer.access_token.get_secret_value()
+        token = parsed.access_token.get_secret_value()
         if not token:
             raise ComplianceProtocolError(
-                f"The answer from {response.url} has no access_token: check the extra 'token_url' of "
+                f"The response from {response.url} has no access_token: check the extra 'token_url' of "
                 f"{self._settings.name}."
             )
         if not token.isascii() or not token.isprintable() or " " in token:
-            raise ComplianceProtocolError(f"The access_token from {response.url} can't stand in a header.")
-        if answer.token_type.lower() != "bearer":
-            raise ComplianceProtocolError(f"The token from {response.url} is not a bearer token.")
-        return answer
+            raise ComplianceProtocolError(
+                f"The access_token from {response.url} contains characters not allowed in an HTTP header: "
+                f"check the extra 'token_url' of {self._settings.name}."
+            )
+        if parsed.token_type.lower() != "bearer":
+            raise ComplianceProtocolError(
+                f"The token from {response.url} is not a bearer token: check the extra 'token_url' of "
+                f"{self._settings.name}."
+            )
+        return parsed
 
     def _explain(self, response: HttpResponse) -> ComplianceError:
-        """Say whom the identity provider refused; only the fields of RFC 6749 are shown."""
+        """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
         where = self._settings.name
         code, description = oauth_error(response)
         if code not in OAUTH_ERRORS and response.status not in (400, 401):
-            return self._no_verdict(response)
-        said = f"{code}: {description}" if description else code or f"status {response.status}"
+            return self._not_a_token_endpoint(response)
+        reason = f"{code}: {description}" if description else code or f"status {response.status}"
         if code in ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"):
             return ComplianceAuthError(
-                f"The identity provider refused client '{self._settings.client_id}' ({said}): check the "
+                f"The identity provider refused client '{self._settings.client_id}' ({reason}): check the "
                 f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
             )
         also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
         return ComplianceAuthError(
-            f"The identity provider refused user '{self._settings.username}' ({said}): check login and "
+            f"The identity provider refused user '{self._settings.username}' ({reason}): check login and "
             f"password{also} of {where}."
         )
 
-    def _no_verdict(self, response: HttpResponse) -> ComplianceError:
-        """Say that something else than a token endpoint answered; it may pass, and blames no credentials."""
+    def _not_a_token_endpoint(self, response: HttpResponse) -> ComplianceError:
+        """Make a transient error for a response that says nothing about the credentials."""
         if response.status == 407:
             return ComplianceConnectionError(
                 f"The token request of {self._settings.name} did not get through. {proxy_hint(response)}"
             )
         error = ComplianceConfigError(
-            f"{response.url} answered {response.status} without an error of OAuth: it is no token endpoint, "
-            f"or something before it refuses us. Check the extra 'token_url' of {self._settings.name}."
+            f"{response.url} returned {response.status} without an OAuth error: it is not a token "
+            f"endpoint, or something in front of it blocks the request. Check the extra 'token_url' "
+            f"of {self._settings.name}."
         )
         error.transient = True
         return error
 
 
 def oauth_error(response: HttpResponse) -> tuple[str, str]:
-    """Read `error` and `error_description` of RFC 6749, cut short and on one line."""
+    """Read `error` and `error_description` of RFC 6749, truncated and on one line."""
     try:
         record: Any = response.json()
     except ComplianceProtocolError:

@@ -1,4 +1,4 @@
-"""What goes over the wire, without sending it: a call of the service, a request, and what came of it."""
+"""Calls, requests, responses and failures as data, without I/O."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from airflow_provider.client.http.messages import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")
-ERROR_BODY_BYTES = 64 * 1024  # bytes of an error answer that are read at most
-RECORD_BYTES = 8 * 1024**2  # bytes of a good answer with one record, unpacked
+ERROR_BODY_BYTES = 64 * 1024  # most bytes read of an error response
+RECORD_BYTES = 8 * 1024**2  # most bytes of a response with one record, decompressed
 
 
-def plain(value: str | SecretStr) -> str:
-    """Return a value as it has to be sent; only where it is sent, for tools show the locals of frames."""
+def reveal(value: str | SecretStr) -> str:
+    """Unmask a secret; only where it is sent, because error tools show local variables."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
 
 
 class Body(Protocol):
-    """A request body of known length that can be read again from its start."""
+    """A request body of known length that can be read again."""
 
     content_type: str
     length: int
@@ -48,7 +48,7 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One answer; the keys of `headers` are in lower case, `proxy` is host and port of what stood between."""
+    """One response; header names are lower case, `proxy` is the host and port of the proxy, if any."""
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
@@ -62,52 +62,56 @@ class HttpResponse:
         return self.headers.get("content-type", "").partition(";")[0].strip().lower()
 
     @property
-    def is_page(self) -> bool:
-        """Whether this is a page for people: the service has none."""
+    def is_html(self) -> bool:
+        """Whether this is an HTML page; the service itself sends none."""
         return self.content_type in ("text/html", "application/xhtml+xml")
 
     @property
-    def has_marked_end(self) -> bool:
-        """Whether a cut-off body would have been noticed: without a length and chunks, its end is any end."""
+    def is_delimited(self) -> bool:
+        """Whether a truncated body would be detected: only with a length, or in chunks."""
         return (
             "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
         )
 
     @property
     def location(self) -> str | None:
-        """The path of the Location header, if there is one and it stays on the origin of the request."""
+        """The path of the Location header, if it is on the origin of the request."""
         if not (location := self.headers.get("location")):
             return None
         try:
             here, there = urlsplit(self.url), urlsplit(urljoin(self.url, location))
-            same = (here.scheme, here.hostname, here.port) == (there.scheme, there.hostname, there.port)
+            is_same_origin = (here.scheme, here.hostname, here.port) == (
+                there.scheme,
+                there.hostname,
+                there.port,
+            )
         except ValueError:
             return None
-        return there.path if same else None
+        return there.path if is_same_origin else None
 
     def json(self) -> Any:
         """Parse the body as JSON."""
         with suppress(ValueError, RecursionError):
             return json.loads(self.body)
-        # Not inside of an except block: a JSONDecodeError holds the whole body, which may echo a secret.
+        # Outside the except block: a JSONDecodeError holds the whole body, which may echo a secret.
         kind = one_line(self.content_type) or "no content type"
-        raise ComplianceProtocolError(f"The answer from {self.url} is not JSON ({kind}).")
+        raise ComplianceProtocolError(f"The response from {self.url} is not JSON ({kind}).")
 
 
 class FailureKind(enum.Enum):
-    """How far a request came that got no whole answer."""
+    """How a request without a complete response failed."""
 
     NOT_CONNECTED = "could not connect"
     TLS = "TLS failed"
-    TIMED_OUT = "no answer in time"
+    TIMED_OUT = "timed out waiting for a response"
     BROKEN = "the connection broke"
-    UNREADABLE = "the answer can't be decoded"
-    TOO_LARGE = "the answer is too large"
+    UNREADABLE = "the response can't be decoded"
+    TOO_LARGE = "the response is too large"
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request that got no whole answer; `reason` is the transport's word, without headers or bodies."""
+    """A request without a complete response; `reason` never contains headers or bodies."""
 
     kind: FailureKind
     reason: str = ""
@@ -122,18 +126,18 @@ class Call(Generic[T]):
 
     :param method: HTTP method
     :param path: path below the base URL, quoted; or the whole URL of a call that is not authorized
-    :param returns: turns a good answer into the result
+    :param parse: turns a successful response into the result
     :param json: JSON body
     :param form: form fields, sent URL-encoded
     :param body: any other body
-    :param headers: more headers
-    :param repeatable: doing it twice is the same as once, so a broken one may be sent again
+    :param headers: additional headers
+    :param idempotent: may be retried after any failure
     :param authorized: send the access token
-    :param streamed: the body of a good answer is left to the caller
-    :param limit: most bytes of a good answer, unpacked; None for any number
-    :param returned: statuses besides 2xx that are a good answer
-    :param takes_pages: an HTML page may be a good answer
-    :param refusal: turns a 4xx answer into a more telling error, if it has one
+    :param stream: leave the body of a successful response to the caller
+    :param limit: maximum bytes of a successful response, decompressed; None for no limit
+    :param ok_statuses: statuses besides 2xx that count as success
+    :param allow_html: accept an HTML page
+    :param map_error: turns a 4xx response into a more specific error, or None
     """
 
     method: str

@@ -1,7 +1,7 @@
 """A stand-in for the document-compliance service, for demos and for tests of DAGs.
 
 `with Emulator(jobs="polls:2") as service:` runs one in a thread, `python -m airflow_provider.emulator`
-runs one alone, the pytest fixture `compliance_service` gives one to a test. It listens on 127.0.0.1 only.
+runs one as a process, the pytest fixture `compliance_service` runs one per test. Loopback only.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EXTRA = "airflow-provider-compliance[emulator]"
 
 
 def __getattr__(name: str) -> Any:
-    # Late, because every pytest run on a machine with this package imports the plugin beside this file.
+    # Lazy: every pytest run imports the plugin of this package.
     if name != "Emulator":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:

@@ -22,21 +22,23 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="compliance-emulator",
         description="A stand-in for the document-compliance service, on 127.0.0.1 only. "
-        "It fetches the web pages that it is asked to read.",
+        "It fetches the web pages that are submitted.",
     )
     add = parser.add_argument
-    add("--port", type=int, default=8085, help="0 chooses a free one (default: 8085)")
+    add("--port", type=int, default=8085, help="0 for a free one (default: 8085)")
     add(
         "--jobs",
         default="seconds:3",
         metavar="HOW",
-        help="how jobs advance: instant, polls:N (done after N looks), seconds:N, manual (default seconds:3)",
+        help="how jobs progress: instant, polls:N, seconds:N or manual (default: seconds:3)",
     )
-    add("--seed", type=int, default=0, help="decides which odd but legal forms answers take (default: 0)")
-    add("--tame", action="store_true", help="no odd forms: no unknown fields, no relative Locations")
-    add("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every answer")
-    add("--concurrency", type=int, metavar="N", help="answer 429 to more than N requests at a time")
-    add("--max-batch", type=int, metavar="N", help="answer 413 to batch status requests of more than N uuids")
+    add("--seed", type=int, default=0, help="selects which quirks appear (default: 0)")
+    add("--no-quirks", dest="quirks", action="store_false", help="no unknown fields, no relative Locations")
+    add("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every response")
+    add("--concurrency", type=int, metavar="N", help="return 429 for more than N requests in flight")
+    add(
+        "--max-batch", type=int, metavar="N", help="return 413 for batch status requests of more than N uuids"
+    )
     add(
         "--access-lifetime",
         type=float,
@@ -52,13 +54,13 @@ def make_parser() -> argparse.ArgumentParser:
         help="of refresh tokens (default: 1800)",
     )
     add("--frameworks", metavar="FILE", help="a JSON file with the catalogue of frameworks")
-    add("--base-path", default="", metavar="/PREFIX", help="a path in front of the service's own")
+    add("--base-path", default="", metavar="/PREFIX", help="a path prefix of the service")
     add(
         "--endpoints",
         type=json.loads,
         default={},
         metavar="JSON",
-        help="other paths for application info and assessments, as in the connection's extra 'endpoints'",
+        help="paths of application info and assessments, as in the connection's extra 'endpoints'",
     )
     return parser
 
@@ -66,7 +68,6 @@ def make_parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the emulator until Ctrl-C or SIGTERM."""
     options = vars(make_parser().parse_args(argv))
-    options["quirks"] = not options.pop("tame")
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     stopping = threading.Event()
 
@@ -80,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             with emulator:
-                say_hello(emulator)
+                print_banner(emulator)
                 stopping.wait()
         finally:
             for number, handler in previous.items():
@@ -92,8 +93,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def say_hello(emulator: Emulator) -> None:
-    """Print where the emulator is and how Airflow gets there."""
+def print_banner(emulator: Emulator) -> None:
+    """Print the address and the Airflow connection."""
     lines = (
         f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}); its page is at",
         f"  http://127.0.0.1:{emulator.port}/",
@@ -103,7 +104,7 @@ def say_hello(emulator: Emulator) -> None:
         "or as a URI:",
         f"  export AIRFLOW_CONN_COMPLIANCE_DEFAULT='{emulator.connection_uri}'",
         "",
-        "Ctrl-C ends it.",
+        "Press Ctrl-C to stop.",
     )
     print("\n".join(lines), flush=True)  # noqa: T201 this is a command
 

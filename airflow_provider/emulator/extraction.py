@@ -1,4 +1,4 @@
-"""Text out of PDF, DOCX and HTML, with light libraries."""
+"""Extract text from PDF, DOCX and HTML."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from selectolax.lexbor import LexborHTMLParser, LexborNode
 DOCUMENT = "word/document.xml"
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-# A small file can unpack to gigabytes, and keep a parser busy for hours; no honest document has that much.
-MAX_XML = 64 * 2**20
-MAX_TEXT = 64 * 2**20  # characters of a PDF, whose pages may all be the same one
+# A small file can unpack to gigabytes or keep a parser busy for hours.
+MAX_XML_BYTES = 64 * 2**20
+MAX_TEXT_CHARS = 64 * 2**20  # of a PDF, whose pages may all be the same object
 MAX_ELEMENTS = 2_000_000
-MAX_DIRECTORY = 2**20  # bytes that name the members of an archive
-MAX_DEPTH = 5_000  # of HTML: the parser goes through all open elements again and again
+MAX_DIRECTORY_BYTES = 2**20  # of the central directory of an archive
+MAX_DEPTH = 5_000  # of HTML: the parser scans all open elements repeatedly
 MAX_ATTRIBUTES = 5_000
-XML_PIECE = 4 * 2**20  # expat before 2.6 reads a long token anew with each piece
+XML_CHUNK_BYTES = 4 * 2**20  # expat before 2.6 parses a long token again with each chunk
 INVISIBLE = "script, style, noscript, template, head, svg, iframe, object"
-# No end tag, or none that a page must have: they do not make a page deep.
+# Elements with no end tag, or an optional one: they do not nest.
 FLAT = frozenset(
     b"area base br col embed hr img input link meta param source track wbr p li dt dd tr td th tbody thead "
     b"tfoot option optgroup colgroup html head body".split()
@@ -43,11 +43,11 @@ _pdfium = threading.Lock()
 
 
 class ExtractionError(Exception):
-    """The document cannot be read; the message goes into the field `error` of the job."""
+    """The document can't be read; the message becomes the `error` of the job."""
 
 
-def kind_of(start: bytes, name: str = "", content_type: str = "") -> str | None:
-    """Tell `pdf` or `docx` by the first bytes, else by the name or the declared type; None is neither."""
+def detect_kind(start: bytes, name: str = "", content_type: str = "") -> str | None:
+    """Return `pdf` or `docx` by the first bytes, else by name or content type; None if neither."""
     if b"%PDF-" in start[:1024]:
         return "pdf"
     if start.startswith(b"PK\x03\x04"):
@@ -61,7 +61,7 @@ def kind_of(start: bytes, name: str = "", content_type: str = "") -> str | None:
 
 def extract_pdf(source: IO[bytes]) -> str:
     """Return the text of all pages, with an empty line between two pages."""
-    # PDFium is not safe for threads, and several emulators may run in one process.
+    # PDFium is not thread-safe, and several emulators may run in one process.
     with _pdfium:
         try:
             document = pypdfium2.PdfDocument(source)
@@ -79,12 +79,12 @@ def extract_pdf(source: IO[bytes]) -> str:
 
 
 def _page_texts(document: pypdfium2.PdfDocument) -> Iterator[str]:
-    left = MAX_TEXT
+    left = MAX_TEXT_CHARS
     for number in range(len(document)):
         text = _page_text(document, number)
         left -= len(text)
         if left < 0:
-            raise ExtractionError(f"The PDF document has more than {MAX_TEXT:,} characters.")
+            raise ExtractionError(f"The PDF document has more than {MAX_TEXT_CHARS:,} characters.")
         yield text
 
 
@@ -96,12 +96,12 @@ def _page_text(document: pypdfium2.PdfDocument, number: int) -> str:
     finally:
         textpage.close()
         page.close()
-    return tidy_page(text)
+    return strip_line_ends(text)
 
 
-def tidy_page(text: str) -> str:
-    """Return the text of a page without blanks at the ends of lines."""
-    # Not by a regular expression: one that looks for blanks before something begins anew at each blank.
+def strip_line_ends(text: str) -> str:
+    """Strip spaces at the ends of lines."""
+    # Not with a regular expression: it would backtrack at each space, which is quadratic.
     return "\n".join(line.rstrip(" \t") for line in re.split("\r\n|\r|\n", text)).strip()
 
 
@@ -111,18 +111,18 @@ def extract_docx(source: IO[bytes]) -> str:
     try:
         with zipfile.ZipFile(source) as archive:
             if archive.getinfo(DOCUMENT).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-                raise zipfile.BadZipFile(f"{DOCUMENT} is packed in an unknown way")
+                raise zipfile.BadZipFile(f"{DOCUMENT} uses an unsupported compression")
             with archive.open(DOCUMENT) as xml:
                 return _docx_text(_Limited(xml))
     except KeyError:
         raise ExtractionError("The file is a ZIP archive, but not a DOCX document.") from None
     except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError, RuntimeError) as error:
-        # RuntimeError is how zipfile speaks of encrypted members.
+        # zipfile raises RuntimeError for encrypted members.
         raise ExtractionError(f"The DOCX document is damaged: {error}") from None
 
 
 def _check_directory(source: IO[bytes]) -> None:
-    """Refuse an archive whose members alone would fill the memory; zipfile reads the names of all of them."""
+    """Refuse an archive with a huge central directory, which zipfile would read into memory."""
     size = source.seek(0, 2)
     source.seek(max(0, size - 2**16 - 64))
     tail = source.read()
@@ -130,32 +130,32 @@ def _check_directory(source: IO[bytes]) -> None:
     for found in re.finditer(rb"PK\x05\x06", tail):
         record = tail[found.start() : found.start() + 22]
         if tail[max(0, found.start() - 20) :].startswith(b"PK\x06\x07"):
-            raise ExtractionError("The file is a ZIP64 archive, which no DOCX document needs to be.")
-        if len(record) == 22 and struct.unpack_from("<L", record, 12)[0] > MAX_DIRECTORY:
-            raise ExtractionError(f"The directory of the ZIP archive is larger than {MAX_DIRECTORY:,} bytes.")
+            raise ExtractionError("The file is a ZIP64 archive, not a DOCX document.")
+        if len(record) == 22 and struct.unpack_from("<L", record, 12)[0] > MAX_DIRECTORY_BYTES:
+            raise ExtractionError(f"The ZIP directory is larger than {MAX_DIRECTORY_BYTES:,} bytes.")
 
 
 class _Limited:
-    """A stream that ends in an error when it turns out to be too long."""
+    """A stream that raises an error beyond a limit."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
-        self._left = MAX_XML
+        self._left = MAX_XML_BYTES
 
     def read(self, size: int = -1) -> bytes:
         data = self._stream.read(size)
         self._left -= len(data)
         if self._left < 0:
-            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML // 2**20} MiB.")
+            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
         return data
 
 
 class _DocxReader:
-    """Takes the events of the XML parser; no tree is made, which would be many times the file."""
+    """Handles the events of the XML parser; a tree would take many times the file's size."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []
-        self._text: list[str] | None = None  # what is being read of a w:t
+        self._text: list[str] | None = None  # of the current w:t
         self._elements = self._cells = self._skipped = 0
 
     def start(self, name: str, attributes: dict[str, str]) -> None:
@@ -163,7 +163,7 @@ class _DocxReader:
         if self._elements > MAX_ELEMENTS:
             raise ExtractionError(f"The DOCX document has more than {MAX_ELEMENTS:,} elements.")
         tag = name.removeprefix(W)
-        # The same text again, for programs that do not know the newer form.
+        # Fallback repeats the text for older programs.
         self._skipped += tag == FALLBACK
         self._cells += tag == "tc"
         self._text = [] if tag == "t" else None
@@ -187,11 +187,11 @@ class _DocxReader:
 
 def _docx_text(xml: _Limited) -> str:
     reader = _DocxReader()
-    # Entity bombs are stopped by expat itself, the size by _Limited.
+    # expat stops entity bombs, _Limited the size.
     parser = expat.ParserCreate(namespace_separator="}")
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
-    while piece := xml.read(XML_PIECE):
+    while piece := xml.read(XML_CHUNK_BYTES):
         parser.Parse(piece, False)
     parser.Parse(b"", True)
     lines = (_tidy_cells(line) for line in "".join(reader.parts).split("\n"))
@@ -231,7 +231,7 @@ def extract_html(data: bytes, charset: str | None = None) -> str:
 
 
 def _check_page(data: bytes) -> None:
-    """Refuse a page that the parser would need hours for: some of its work is quadratic."""
+    """Refuse a page that would keep the parser busy for hours: some of its work is quadratic."""
     open_: Counter[bytes] = Counter()
     depth = 0
     for number, tag in enumerate(TAG.finditer(data), 1):
@@ -250,7 +250,7 @@ def _check_page(data: bytes) -> None:
 
 def _html_text(root: LexborNode | None) -> str:
     parts: list[str] = []
-    # A stack instead of recursion: hostile pages are nested deeper than Python allows.
+    # A stack instead of recursion: hostile pages nest deeper than Python's recursion limit.
     stack: list[Iterator[LexborNode | str]] = [iter([root] if root is not None else [])]
     while stack:
         item = next(stack[-1], None)

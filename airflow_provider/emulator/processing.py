@@ -1,4 +1,4 @@
-"""Carries jobs out: reads uploaded files, fetches pages, works out assessments."""
+"""Process jobs: read uploaded files and fetch pages."""
 
 from __future__ import annotations
 
@@ -13,37 +13,36 @@ import aiohttp
 from airflow_provider.emulator.extraction import (
     ExtractionError,
     decode,
+    detect_kind,
     extract_docx,
     extract_html,
     extract_pdf,
-    kind_of,
 )
-from airflow_provider.emulator.memory.jobs import Outcome
+from airflow_provider.emulator.state.jobs import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from airflow_provider.emulator.memory.jobs import Job
-    from airflow_provider.emulator.memory.state import State
+    from airflow_provider.emulator.state import State
+    from airflow_provider.emulator.state.jobs import Job
 
 log = logging.getLogger(__name__)
 
-# How long a look waits for a text that is due, so that `instant` means instant on a slow machine too.
-PATIENCE = 5.0
+EXTRACTION_WAIT_SECONDS = 5.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
 
 
 class Processor:
-    """Runs extraction beside the event loop, one document after the other."""
+    """Extracts texts in a thread, one document at a time."""
 
     def __init__(self, state: State) -> None:
         self._state = state
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compliance-emulator-extract")
         self._session: aiohttp.ClientSession | None = None
-        state.jobs.on_forget = self.drop
+        state.jobs.on_evict = self.drop
 
     async def close(self) -> None:
-        """Stop to fetch pages, and read the files to their end: nobody sends them again."""
+        """Cancel fetches, and finish reading files, which can't be fetched again."""
         tasks = dict(self._tasks)
         for uuid, task in tasks.items():
             job = self._state.jobs.get(uuid)
@@ -55,22 +54,22 @@ class Processor:
         self._threads.shutdown(cancel_futures=True)
 
     def resume(self) -> None:
-        """Begin again with the pages that were under way when the emulator was stopped."""
+        """Restart the fetches that were in flight when the emulator was stopped."""
         for job in self._state.jobs:
             if job.source_type == "URL" and job.outcome is None:
                 self.read_url(job)
 
     def read_file(self, job: Job, source: IO[bytes]) -> None:
-        """Begin to extract the text of an upload; closes the file."""
+        """Start extracting the text of an upload; closes the file."""
         reading = asyncio.get_running_loop().run_in_executor(
-            self._threads, _text_of_file, source, job.file_name or ""
+            self._threads, _extract_file, source, job.file_name or ""
         )
         reading.add_done_callback(lambda done: source.close())
-        # Shielded, because a file must not be closed under the hands of the thread that reads it.
+        # Shielded: the file must not be closed while the thread reads it.
         self._spawn(job, lambda: asyncio.shield(reading))
 
     def read_url(self, job: Job) -> None:
-        """Begin to fetch the page of a job, in place of an earlier fetch."""
+        """Start fetching the page of a job, instead of an earlier fetch."""
         self.drop(job)
         self._spawn(job, lambda: self._fetch(job))
 
@@ -80,13 +79,13 @@ class Processor:
         if task is not None:
             task.cancel()
 
-    async def settle(self, jobs: list[Job]) -> None:
-        """Wait for the texts of jobs that are due, for a short while."""
+    async def wait_for_due(self, jobs: list[Job]) -> None:
+        """Wait briefly for the texts of jobs that are due."""
         state = self._state
         progress, now = state.settings.progress, state.clock.now()
         due = [self._tasks[job.uuid] for job in jobs if job.uuid in self._tasks and job.is_due(progress, now)]
         if due:
-            await asyncio.wait(due, timeout=PATIENCE)
+            await asyncio.wait(due, timeout=EXTRACTION_WAIT_SECONDS)
 
     def _spawn(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
         task = asyncio.get_running_loop().create_task(self._process(job, work))
@@ -99,18 +98,18 @@ class Processor:
         except ExtractionError as error:
             outcome = Outcome(error=str(error))
         except Exception as error:
-            log.exception("Processing of job %s broke", job.uuid)
+            log.exception("Processing job %s failed", job.uuid)
             outcome = Outcome(error=f"Internal error: {type(error).__name__}")
-        # A test may have decided the outcome in the meantime.
+        # A test may have set the outcome in the meantime.
         if job.outcome is None:
-            self._state.settle_job(job, outcome)
+            self._state.set_outcome(job, outcome)
 
     async def _fetch(self, job: Job) -> str:
         url = job.source_url or ""
         settings = self._state.settings
         if self._session is None:
             self._session = aiohttp.ClientSession(
-                # A zero limit and no kept connections: fetches never wait for each other.
+                # No limit and no keep-alive: fetches never wait for each other.
                 connector=aiohttp.TCPConnector(limit=0, force_close=True),
                 cookie_jar=aiohttp.DummyCookieJar(),
             )
@@ -119,7 +118,9 @@ class Processor:
             async with self._session.get(url, timeout=timeout, max_redirects=5) as response:
                 job.fetched = self._state.clock.now()
                 if response.status != 200:
-                    raise ExtractionError(f"Fetching {url} gave HTTP {response.status} {response.reason}.")
+                    raise ExtractionError(
+                        f"Fetching {url} returned HTTP {response.status} {response.reason}."
+                    )
                 data = await _read_at_most(response, settings.fetch_limit)
                 kind, charset = response.content_type, response.charset
         except TimeoutError:
@@ -127,7 +128,7 @@ class Processor:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExtractionError(f"Fetching {url} failed: {error or type(error).__name__}") from None
         return await asyncio.get_running_loop().run_in_executor(
-            self._threads, _text_of_page, data, kind, charset, url
+            self._threads, _extract_page, data, kind, charset, url
         )
 
 
@@ -140,20 +141,20 @@ async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
     return bytes(data)
 
 
-def _text_of_file(source: IO[bytes], name: str) -> str:
+def _extract_file(source: IO[bytes], name: str) -> str:
     start = source.read(1024)
     source.seek(0)
-    return extract_docx(source) if kind_of(start, name) == "docx" else extract_pdf(source)
+    return extract_docx(source) if detect_kind(start, name) == "docx" else extract_pdf(source)
 
 
-def _text_of_page(data: bytes, kind: str, charset: str | None, url: str) -> str:
+def _extract_page(data: bytes, kind: str, charset: str | None, url: str) -> str:
     if kind in ("text/html", "application/xhtml+xml"):
         return extract_html(data, charset)
-    match kind_of(data[:1024], url, kind):
+    match detect_kind(data[:1024], url, kind):
         case "pdf":
             return extract_pdf(BytesIO(data))
         case "docx":
             return extract_docx(BytesIO(data))
     if kind.startswith("text/"):
         return decode(data, charset)
-    raise ExtractionError(f"Pages of type {kind} cannot be read.")
+    raise ExtractionError(f"Pages of type {kind} are not supported.")

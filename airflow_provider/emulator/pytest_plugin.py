@@ -24,13 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def compliance_service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
-    """Run the emulator; the Airflow connection `compliance_default` leads to it."""
-    # Here, not above: every pytest run on this machine imports this file, and most need no emulator.
+    """Run the emulator; the Airflow connection `compliance_default` points to it."""
+    # Lazy: every pytest run imports this file, and most need no emulator.
     from airflow_provider.emulator import Emulator
 
     settings: dict[str, object] = {}
     for marker in request.node.iter_markers(MARKER):
         settings = {**marker.kwargs, **settings}
-    with Emulator(**settings) as service:  # type: ignore[arg-type]  # checked by the settings themselves
+    with Emulator(**settings) as service:  # type: ignore[arg-type]  # the settings validate themselves
         monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
         yield service

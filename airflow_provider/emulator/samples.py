@@ -1,33 +1,117 @@
-"""Real documents to try things out with: `python -m airflow_provider.emulator.samples FOLDER`."""
+"""Sample documents in PDF, DOCX and HTML: `python -m airflow_provider.emulator.samples FOLDER`."""
 
 from __future__ import annotations
 
 import argparse
+import html
+import io
 import sys
 import textwrap
+import zipfile
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
-
-from airflow_provider.emulator.documents import make_docx, make_page, make_pdf
-from airflow_provider.emulator.sample_texts import make_words
+from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from os import PathLike
 
-    from airflow_provider.emulator.sample_texts import Words
-
+W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
+XML = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+PACKAGE = "http://schemas.openxmlformats.org/package/2006"
+WORD = "application/vnd.openxmlformats-officedocument.wordprocessingml"
+CONTENT_TYPES = (
+    f'{XML}<Types xmlns="{PACKAGE}/content-types">'
+    '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    '<Default Extension="xml" ContentType="application/xml"/>'
+    f'<Override PartName="/word/document.xml" ContentType="{WORD}.document.main+xml"/>'
+    f'<Override PartName="/word/styles.xml" ContentType="{WORD}.styles+xml"/></Types>'
+)
+OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+RELATIONS = (
+    f'{XML}<Relationships xmlns="{PACKAGE}/relationships">'
+    f'<Relationship Id="rId1" Type="{OFFICE}/%s"/></Relationships>'
+)
+STYLES = (
+    f'{XML}<w:styles {W}><w:style w:type="paragraph" w:default="1" w:styleId="Normal">'
+    '<w:name w:val="Normal"/><w:pPr><w:spacing w:after="120"/></w:pPr></w:style>'
+    '<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:basedOn w:val="Normal"/>'
+    '<w:pPr><w:spacing w:before="240"/></w:pPr><w:rPr><w:b/><w:sz w:val="28"/></w:rPr></w:style></w:styles>'
+)
 LINES_PER_PAGE = 44
 COLUMNS = 84
 BROKEN = ("truncated.docx", "not-a-pdf.pdf", "empty.pdf")
 
+PROVIDERS = ("Alder Cloud", "Brightwater Hosting", "Cormorant Data", "Dunlin Payments", "Elmfield Software")
+CUSTOMERS = ("Harbour Bank", "Meadow Insurance", "Northgate Leasing", "Old Mill Savings", "Quayside Pensions")
+SERVICES = ("payment processing", "document archiving", "customer support", "data hosting", "card issuing")
+
+
+def _read(name: str) -> dict[str, tuple[str, ...]]:
+    text = files(__package__).joinpath("data", name).read_text(encoding="utf-8")
+    blocks = (block.splitlines() for block in text.strip().split("\n\n"))
+    return {name: tuple(sentences) for name, *sentences in blocks}
+
+
+CLAUSES = _read("sample_clauses.txt")  # sentences by topic
+KINDS = _read("sample_kinds.txt")  # the opening sentence of each kind of document
+
+
+@dataclass(frozen=True)
+class SampleText:
+    """Title and paragraphs of a document; some paragraphs are headings."""
+
+    kind: str
+    title: str
+    paragraphs: tuple[str, ...]
+    headings: frozenset[str]
+
+
+def make_text(random: Random, clauses: int) -> SampleText:
+    """Return a text with so many clauses; the same state of `random` gives the same text."""
+    names = {
+        "provider": random.choice(PROVIDERS),
+        "customer": random.choice(CUSTOMERS),
+        "service": random.choice(SERVICES),
+    }
+    kind = random.choice(list(KINDS))
+    title = f"{kind}: {names['provider']} for {names['customer']}"
+    paragraphs, headings = [title, KINDS[kind][0].format(**names)], [title]
+    topics: list[str] = []
+    while len(topics) < clauses:
+        topics += random.sample(list(CLAUSES), len(CLAUSES))
+    for number, topic in enumerate(topics[:clauses], 1):
+        headings.append(f"{number}. {topic}")
+        sentences = random.sample(CLAUSES[topic], random.randint(2, len(CLAUSES[topic])))
+        filled = (_capitalize(sentence.format(**names, **_random_numbers(random))) for sentence in sentences)
+        paragraphs += [headings[-1], " ".join(filled)]
+    return SampleText(kind, title, tuple(paragraphs), frozenset(headings))
+
+
+def _random_numbers(random: Random) -> dict[str, object]:
+    return {
+        "kilometres": random.randrange(20, 400, 10),
+        "months": random.choice((3, 6, 12, 18, 24)),
+        "days": random.choice((5, 10, 14, 20, 30, 60, 90)),
+        "hours": random.choice((2, 4, 8, 24, 48, 72)),
+        "minutes": random.choice((5, 15, 30, 60)),
+        "percent": random.choice(("99.5", "99.8", "99.9", "99.95")),
+        "percent_small": random.choice((2, 3, 5)),
+        "years": random.choice((5, 7, 10)),
+    }
+
+
+def _capitalize(sentence: str) -> str:
+    return sentence[:1].upper() + sentence[1:]
+
 
 @dataclass(frozen=True)
 class Sample:
-    """One document that was written: `kind` is pdf, docx, page or broken; `text` is what is in it to read."""
+    """A written document: `kind` is pdf, docx, page or broken; `text` is its content."""
 
     path: Path
     kind: str
@@ -46,7 +130,7 @@ def write_samples(
 ) -> list[Sample]:
     """Write documents about outsourcing into a folder; the same seed gives the same bytes.
 
-    `broken` ones cannot be read: in turn a truncated DOCX, a text file named .pdf, and an empty file.
+    `broken` ones can't be read: in turn a truncated DOCX, a text file named .pdf, and an empty file.
     """
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
@@ -57,57 +141,142 @@ def write_samples(
         samples.append(Sample(target / name, kind, text, count))
 
     for number in range(1, pdfs + 1):
-        words = _words(seed, "pdf", number)
-        sheets = paginate(words)
-        write(_name(words, number, "pdf"), make_pdf(*sheets), "pdf", "\n\n".join(sheets), len(sheets))
+        text = _make_text(seed, "pdf", number)
+        sheets = paginate(text)
+        write(_name(text, number, "pdf"), make_pdf(*sheets), "pdf", "\n\n".join(sheets), len(sheets))
     for number in range(1, docx + 1):
-        words = _words(seed, "docx", number)
-        data = make_docx(*words.paragraphs, headings=words.headings)
-        write(_name(words, number, "docx"), data, "docx", "\n".join(words.paragraphs))
+        text = _make_text(seed, "docx", number)
+        data = make_docx(*text.paragraphs, headings=text.headings)
+        write(_name(text, number, "docx"), data, "docx", "\n".join(text.paragraphs))
     for number in range(1, pages + 1):
-        words = _words(seed, "page", number)
-        data = make_page(words.title, *words.paragraphs, headings=words.headings)
-        write(_name(words, number, "html"), data, "page", "\n".join((words.title, *words.paragraphs)))
+        text = _make_text(seed, "page", number)
+        data = make_page(text.title, *text.paragraphs, headings=text.headings)
+        write(_name(text, number, "html"), data, "page", "\n".join((text.title, *text.paragraphs)))
     for number in range(1, broken + 1):
         name = BROKEN[(number - 1) % len(BROKEN)]
-        write(f"broken-{number:03d}-{name}", _broken(name, _words(seed, "broken", number)), "broken")
+        write(f"broken-{number:03d}-{name}", _make_broken(name, _make_text(seed, "broken", number)), "broken")
     return samples
 
 
-def _words(seed: int, kind: str, number: int) -> Words:
-    # Of its own, so that a document is the same however many there are of other kinds.
-    random = Random(f"{seed} {kind} {number}")  # noqa: S311 no secret is made of it
-    return make_words(random, random.choice((1, 3, 5, 8, 12, 20, 30)))
+def _make_text(seed: int, kind: str, number: int) -> SampleText:
+    # Seeded per document, so that it does not depend on the number of others.
+    random = Random(f"{seed} {kind} {number}")  # noqa: S311 not for secrets
+    return make_text(random, random.choice((1, 3, 5, 8, 12, 20, 30)))
 
 
-def _name(words: Words, number: int, suffix: str) -> str:
-    return f"{words.kind.lower().replace(' ', '-')}-{number:03d}.{suffix}"
+def _name(text: SampleText, number: int, suffix: str) -> str:
+    return f"{text.kind.lower().replace(' ', '-')}-{number:03d}.{suffix}"
 
 
-def paginate(words: Words) -> list[str]:
-    """Return the pages of a document as they are printed: broken into lines, with numbers at the foot."""
+def paginate(text: SampleText) -> list[str]:
+    """Return the pages of a document: wrapped lines, with page numbers at the bottom."""
     lines: list[str] = []
-    for paragraph in words.paragraphs:
-        # Readers of PDF take a hyphen at the end of a line for one that joins a word.
+    for paragraph in text.paragraphs:
+        # PDF readers remove a hyphen at the end of a line.
         lines += textwrap.wrap(paragraph, COLUMNS, break_on_hyphens=False)
     sheets = [lines[start : start + LINES_PER_PAGE] for start in range(0, len(lines), LINES_PER_PAGE)]
     return ["\n".join((*sheet, f"Page {number} of {len(sheets)}")) for number, sheet in enumerate(sheets, 1)]
 
 
-def _broken(name: str, words: Words) -> bytes:
+def _make_broken(name: str, text: SampleText) -> bytes:
     match name:
         case "truncated.docx":
-            whole = make_docx(*words.paragraphs)
+            whole = make_docx(*text.paragraphs)
             return whole[: len(whole) * 2 // 3]
         case "not-a-pdf.pdf":
-            return "\n".join(words.paragraphs).encode()
+            return "\n".join(text.paragraphs).encode()
         case _:
             return b""
 
 
+def make_pdf(*pages: str) -> bytes:
+    """Return a PDF with one page per argument; lines stay lines."""
+    kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
+    objects = [
+        b"<< /Type /Catalog /Pages 2 0 R >>",
+        f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>".encode(),
+        b"<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
+    ]
+    for number, page in enumerate(pages):
+        lines = b" ".join(b"(" + _pdf_string(line) + b") Tj T*" for line in page.split("\n"))
+        stream = b"BT /F1 11 Tf 72 740 Td 15 TL " + lines + b" ET"
+        objects.append(
+            f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 595 842] /Contents {5 + 2 * number} 0 R "
+            "/Resources << /Font << /F1 3 0 R >> >> >>".encode()
+        )
+        objects.append(b"<< /Length %d >>\nstream\n%b\nendstream" % (len(stream), stream))
+    out = bytearray(b"%PDF-1.4\n")
+    offsets = []
+    for number, body in enumerate(objects, 1):
+        offsets.append(len(out))
+        out += b"%d 0 obj\n%b\nendobj\n" % (number, body)
+    entries = "".join(f"{offset:010d} 00000 n \n" for offset in offsets)
+    table = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{entries}"
+    end = f"trailer\n<< /Size {len(objects) + 1} /Root 1 0 R >>\nstartxref\n{len(out)}\n%%EOF\n"
+    return bytes(out) + table.encode() + end.encode()
+
+
+def _pdf_string(text: str) -> bytes:
+    data = text.encode("cp1252", errors="replace")
+    return data.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
+
+
+def make_docx(
+    *paragraphs: str,
+    headings: Iterable[str] = (),
+    table: Sequence[Sequence[str]] | None = None,
+    xml: str | None = None,
+) -> bytes:
+    """Return a DOCX with paragraphs, some of them headings, then a table; or with this XML."""
+    marked = set(headings)
+    body = "".join(_paragraph(text, "Heading1" if text in marked else "") for text in paragraphs)
+    if table:
+        grid = "<w:gridCol/>" * max(len(row) for row in table)
+        rows = "".join(
+            f"<w:tr>{''.join(f'<w:tc>{_paragraph(cell)}</w:tc>' for cell in row)}</w:tr>" for row in table
+        )
+        # Word requires a paragraph after a table at the end of a document.
+        body += f"<w:tbl><w:tblPr/><w:tblGrid>{grid}</w:tblGrid>{rows}</w:tbl><w:p/>"
+    parts = {
+        "[Content_Types].xml": CONTENT_TYPES,
+        "_rels/.rels": RELATIONS % 'officeDocument" Target="word/document.xml',
+        "word/_rels/document.xml.rels": RELATIONS % 'styles" Target="styles.xml',
+        "word/styles.xml": STYLES,
+        "word/document.xml": xml or f"{XML}<w:document {W}><w:body>{body}</w:body></w:document>",
+    }
+    data = io.BytesIO()
+    with zipfile.ZipFile(data, "w") as archive:
+        for name, text in parts.items():
+            # With a fixed time, so that the same text gives the same bytes.
+            archive.writestr(zipfile.ZipInfo(name), text, zipfile.ZIP_DEFLATED)
+    return data.getvalue()
+
+
+def _paragraph(text: str, style: str = "") -> str:
+    # Word splits a sentence into runs anywhere.
+    half = len(text) // 2
+    runs = "".join(
+        f'<w:r><w:t xml:space="preserve">{escape(part)}</w:t></w:r>' for part in (text[:half], text[half:])
+    )
+    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
+    return f"<w:p>{properties}{runs}</w:p>"
+
+
+def make_page(title: str, *paragraphs: str, headings: Iterable[str] = ()) -> bytes:
+    """Return a web page in UTF-8."""
+    marked = set(headings)
+    body = "\n".join(
+        f"<h2>{html.escape(text)}</h2>" if text in marked else f"<p>{html.escape(text)}</p>"
+        for text in paragraphs
+    )
+    head = f'<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n</head>'
+    page = f'<html lang="en">\n{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>'
+    return f"<!DOCTYPE html>\n{page}\n".encode()
+
+
 @contextmanager
 def serve_pages(folder: str | PathLike[str], port: int = 0) -> Iterator[str]:
-    """Serve the files of a folder on 127.0.0.1 until the end of the block; give the address."""
+    """Serve the files of a folder on 127.0.0.1 until the end of the block; yield the URL."""
     import threading
     from functools import partial
     from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -128,7 +297,7 @@ def serve_pages(folder: str | PathLike[str], port: int = 0) -> Iterator[str]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write samples, and say what they are."""
+    """Write samples and list them."""
     parser = argparse.ArgumentParser(
         prog="python -m airflow_provider.emulator.samples",
         description="Write sample documents into a folder.",
@@ -138,8 +307,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         ("pdfs", 6, "PDF documents"),
         ("docx", 4, "DOCX documents"),
         ("pages", 4, "web pages"),
-        ("broken", 0, "documents that cannot be read"),
-        ("seed", 0, "decides what is in them"),
+        ("broken", 0, "unreadable documents"),
+        ("seed", 0, "selects their content"),
     ):
         parser.add_argument(
             f"--{name}", type=int, default=default, metavar="N", help=f"{what} (default: {default})"

@@ -1,4 +1,4 @@
-"""The emulator as one object: a server in a thread of its own, and its controls."""
+"""The emulator: a server in its own thread, with its controls."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from aiohttp import web
 
 from airflow_provider.emulator.controls import Controls
+from airflow_provider.emulator.http import make_app
 from airflow_provider.emulator.settings import Settings, build_settings
-from airflow_provider.emulator.wire.app import make_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
 HOST = "127.0.0.1"
-START_TIMEOUT = 60.0
-TURNS = 10  # of the event loop, more than a connection needs
+START_TIMEOUT_SECONDS = 60.0
+DRAIN_LOOP_TURNS = 10  # more than a new connection needs
 R = TypeVar("R")
 
 
 class Emulator(Controls):
-    """A running stand-in for the service, on a free port of 127.0.0.1 unless told otherwise.
+    """A stand-in for the service, on a free port of 127.0.0.1 by default.
 
-    Use it as a context manager, or call `start` and `stop`. After a stop it can be started again: it comes
-    back on the same port with the same memory, like a service that was away for a while.
+    Use it as a context manager, or call `start` and `stop`. After a stop it can be started again, on the
+    same port and with the same state, like a service after an outage.
 
-    :param port: 0 chooses a free port
+    :param port: 0 for a free port
     :param settings: see `airflow_provider.emulator.settings.Settings`
     """
 
@@ -54,16 +54,16 @@ class Emulator(Controls):
         self.stop()
 
     def start(self) -> Self:
-        """Start to serve; returns when requests can come."""
+        """Start the server; return when it accepts requests."""
         if self._thread is not None:
-            raise RuntimeError("The emulator is running already.")
+            raise RuntimeError("The emulator is already running: stop it first.")
         ready: Future[None] = Future()
         self._thread = threading.Thread(
             target=self._run, args=(ready,), name="compliance-emulator", daemon=True
         )
         self._thread.start()
         try:
-            ready.result(START_TIMEOUT)
+            ready.result(START_TIMEOUT_SECONDS)
         except OSError as error:
             self._join()
             reason = os.strerror(error.errno or 0)
@@ -74,14 +74,14 @@ class Emulator(Controls):
         return self
 
     def stop(self) -> None:
-        """Stop to serve; connections that are open break."""
+        """Stop the server; open connections break."""
         if self._thread is None or self._loop is None or self._stopping is None:
             return
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._join()
 
     def run_on_loop(self, call: Callable[[], R]) -> R:
-        """Run something where the requests are served; at once where nothing is served."""
+        """Call on the event loop of the server; directly if it is not running."""
         loop = self._loop
         if loop is None or threading.current_thread() is self._thread:
             return call()
@@ -94,7 +94,7 @@ class Emulator(Controls):
                 done.set_exception(error)
 
         loop.call_soon_threadsafe(run)
-        return done.result(START_TIMEOUT)
+        return done.result(START_TIMEOUT_SECONDS)
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -110,7 +110,7 @@ class Emulator(Controls):
             ready.set_exception(error)
 
     async def _serve(self, ready: Future[None]) -> None:
-        # Whoever stops the emulator does not want to wait for slow answers.
+        # A stop does not wait for slow responses.
         runner = web.AppRunner(make_app(self._state, self), access_log=None, shutdown_timeout=0.05)
         with socket.create_server((HOST, self.port)) as listener:
             await runner.setup()
@@ -124,9 +124,9 @@ class Emulator(Controls):
                 ready.set_result(None)
                 await self._stopping.wait()
             finally:
-                # A connection that was just accepted would hang for ever if asyncio's server was closed now:
-                # accept no more, and let those on their way arrive.
+                # asyncio would leave a connection that was just accepted hanging:
+                # stop accepting, then let pending ones arrive.
                 asyncio.get_running_loop().remove_reader(listener)
-                for _ in range(TURNS):
+                for _ in range(DRAIN_LOOP_TURNS):
                     await asyncio.sleep(0)
                 await runner.cleanup()

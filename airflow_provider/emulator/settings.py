@@ -1,40 +1,123 @@
-"""What can be set about the emulator, at its start and while it runs."""
+"""The settings of the emulator, the operations of the service, and how jobs progress."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
-from airflow_provider.emulator.memory.progress import Progress
-from airflow_provider.emulator.operations import ENDPOINTS, OPERATIONS
+CONTENT = "/api/v1/content-processing"
+FRAMEWORKS = "/api/v1/frameworks"
+# The contract gives no paths for application info and assessments: these are the provider's defaults.
+ASSESSMENTS = "/api/v1/assessments"
+
+OPERATIONS: dict[str, tuple[str, str]] = {
+    "submit_file": ("POST", f"{CONTENT}/file"),
+    "submit_url": ("POST", f"{CONTENT}/url"),
+    "get_status": ("GET", f"{CONTENT}/{{uuid}}/status"),
+    "get_statuses": ("POST", f"{CONTENT}/status/batch"),
+    "get_content": ("GET", f"{CONTENT}/{{uuid}}/content"),
+    "cancel": ("DELETE", f"{CONTENT}/{{uuid}}"),
+    "refresh": ("POST", f"{CONTENT}/{{uuid}}/refresh"),
+    "list_frameworks": ("GET", FRAMEWORKS),
+    "list_criteria": ("GET", f"{FRAMEWORKS}/{{framework_id}}/criteria"),
+    "submit_feedback": ("POST", "/api/v1/assessmentFeedback"),
+    "get_application_info": ("GET", "/api/v1/info"),
+    "submit_assessment": ("POST", ASSESSMENTS),
+    "get_assessment": ("GET", f"{ASSESSMENTS}/{{assessment_id}}/status"),
+    "get_assessment_results": ("GET", f"{ASSESSMENTS}/{{assessment_id}}/results"),
+    "cancel_assessment": ("DELETE", f"{ASSESSMENTS}/{{assessment_id}}"),
+}
+
+# Entries of the connection's `endpoints` extra, which replace those paths.
+ENDPOINTS = {
+    "application_info": "get_application_info",
+    "assessment_submit": "submit_assessment",
+    "assessment_status": "get_assessment",
+    "assessment_results": "get_assessment_results",
+    "assessment_cancel": "cancel_assessment",
+}
+
+REALM = "/realms/partners"
+TOKEN_PATH = f"{REALM}/protocol/openid-connect/token"
+JWKS_PATH = f"{REALM}/protocol/openid-connect/certs"
+
+# The token endpoint counts as two operations, so that a test can fail one grant only.
+LOGIN, REFRESH_TOKEN, JWKS, OTHER = "login", "refresh_token", "jwks", "other"
+NAMES = (*OPERATIONS, LOGIN, REFRESH_TOKEN, JWKS, OTHER)
+
+
+Phase = Literal["PENDING", "RUNNING", "DONE"]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """When a job finishes: at once, after `amount` polls or seconds, or when a test finishes it."""
+
+    kind: str
+    amount: float = 0
+
+    @staticmethod
+    @functools.cache
+    def parse(text: str, name: str = "jobs") -> Progress:
+        """Parse `instant`, `polls:N`, `seconds:N` or `manual`."""
+        kind, colon, amount = text.partition(":")
+        try:
+            match kind:
+                case "instant" | "manual" if not colon:
+                    return Progress(kind)
+                case "polls" if int(amount) >= 0:
+                    return Progress(kind, int(amount))
+                case "seconds" if 0 <= float(amount) < float("inf"):
+                    return Progress(kind, float(amount))
+        except ValueError:
+            pass
+        raise ValueError(f"{name} must be instant, polls:N, seconds:N or manual, not {text!r}.")
+
+    def phase(self, polls: int, age: float) -> Phase:
+        """Return the phase of a job after `polls` polls and `age` seconds."""
+        match self.kind:
+            case "instant":
+                return "DONE"
+            case "polls":
+                if polls > self.amount or not self.amount:
+                    return "DONE"
+                return "PENDING" if polls < min(2, self.amount) else "RUNNING"
+            case "seconds":
+                if age >= self.amount:
+                    return "DONE"
+                return "PENDING" if age < self.amount / 4 else "RUNNING"
+            case _:
+                return "PENDING" if polls < 2 else "RUNNING"
+
 
 FIXED_AT_START = ("base_path", "endpoints", "frameworks")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that can be set. Times are in seconds, sizes in bytes; `None` means no limit.
+    """The settings of the emulator. Times are in seconds, sizes in bytes; `None` means no limit.
 
-    :param jobs: how jobs and assessments advance: `instant`, `polls:N`, `seconds:N` or `manual`
-    :param seed: decides which odd but legal forms the answers take
-    :param quirks: whether answers take odd but legal forms at all
-    :param naive_times: write times without a zone, as Java's LocalDateTime does
+    :param jobs: how jobs and assessments progress: `instant`, `polls:N`, `seconds:N` or `manual`
+    :param seed: selects which quirks appear
+    :param quirks: vary responses within the contract: unknown fields, relative Locations, time formats
+    :param naive_times: write times without a zone, like Java's LocalDateTime
     :param visible: when a submitted job can be found, 404 before: `instant`, `polls:N` or `seconds:N`
-    :param refresh_lag: so many looks after a refresh still show the state before it
-    :param latency: added to every answer
-    :param concurrency: with more requests than this in flight, the others get 429
+    :param refresh_lag: how many polls after a refresh still show the previous state
+    :param latency: added to every response
+    :param concurrency: with more requests in flight, further ones get 429
     :param max_batch: with more uuids than this, a batch status request gets 413
     :param max_upload: a larger file gets 413
-    :param lock_after: a user is locked out after so many wrong passwords in a row
+    :param lock_after: wrong passwords in a row after which a user is locked
     :param lock_seconds: for how long
-    :param max_jobs: beyond this the oldest jobs are forgotten, the same goes for assessments
-    :param max_age: older jobs and assessments are forgotten
-    :param max_text: bytes of extracted text kept in all; beyond it the oldest jobs are forgotten
-    :param fetch_timeout: for fetching the page of a URL job
+    :param max_jobs: beyond this the oldest jobs and assessments are evicted
+    :param max_age: older jobs and assessments are evicted
+    :param max_text: total bytes of extracted text; beyond this the oldest jobs are evicted
+    :param fetch_timeout: of fetching the page of a URL job
     :param fetch_limit: largest page that is fetched
-    :param base_path: a path prefix in front of everything that the service offers
-    :param endpoints: other paths for what the contract gives no path, named as in the connection's extra
+    :param base_path: a path prefix of all operations
+    :param endpoints: paths of application info and assessments, as in the connection's extra
     :param frameworks: a JSON file with the catalogue of frameworks
     """
 
@@ -45,7 +128,7 @@ class Settings:
     visible: str = "instant"
     refresh_lag: int = 0
     username: str = "partner"
-    password: str = "partner-password"  # noqa: S105 a demo account of a loopback tool, printed at the start
+    password: str = "partner-password"  # noqa: S105 a demo account on loopback, printed at the start
     client_id: str = "airflow"
     client_secret: str = "airflow-secret"  # noqa: S105 as above
     access_lifetime: float = 300.0
@@ -75,35 +158,35 @@ class Settings:
             raise ValueError("visible must be instant, polls:N or seconds:N.")
         for entry, path in self.endpoints.items():
             if entry not in ENDPOINTS:
-                raise ValueError(f"endpoints has no entry {entry!r}. There are: {', '.join(ENDPOINTS)}.")
+                raise ValueError(f"endpoints has no entry {entry!r}. Use one of: {', '.join(ENDPOINTS)}.")
             usual = OPERATIONS[ENDPOINTS[entry]][1]
             if not str(path).startswith("/") or ("{" in usual and "{assessment_id}" not in str(path)):
                 raise ValueError(f"{entry} of endpoints must look like {usual!r}, not {path!r}.")
 
-    def path_of(self, operation: str) -> str:
-        """Return where an operation lives."""
+    def get_path(self, operation: str) -> str:
+        """Return the path of an operation."""
         entry = next((entry for entry, name in ENDPOINTS.items() if name == operation), "")
         return self.base_path + self.endpoints.get(entry, OPERATIONS[operation][1])
 
     def change(self, **changes: Any) -> Settings:
-        """Return the settings with some of them changed while the emulator runs."""
+        """Return changed settings of a running emulator."""
         for name in changes:
             if name in FIXED_AT_START:
-                raise ValueError(f"{name} is fixed when the emulator starts.")
+                raise ValueError(f"{name} can't be changed while the emulator runs: set it at the start.")
         return build_settings(self, changes)
 
     @property
     def progress(self) -> Progress:
-        """How jobs advance."""
+        """How jobs progress."""
         return Progress.parse(self.jobs)
 
 
 def build_settings(base: Settings, changes: dict[str, Any]) -> Settings:
-    """Return `base` with `changes`; a name that does not exist is an error which lists those that do."""
+    """Return `base` with `changes`; the error for an unknown name lists the known ones."""
     known = [field.name for field in dataclasses.fields(Settings)]
     unknown = sorted(set(changes) - set(known))
     if unknown:
-        raise ValueError(f"The emulator has no setting {', '.join(unknown)}. There are: {', '.join(known)}.")
+        raise ValueError(f"The emulator has no setting {', '.join(unknown)}. Use one of: {', '.join(known)}.")
     return dataclasses.replace(base, **changes)
 
 

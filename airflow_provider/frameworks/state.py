@@ -1,82 +1,24 @@
-"""What a watcher remembers, and where: with the asset from Airflow 3.3 on, in a variable before."""
+"""Where a watcher stores its state: with the asset from Airflow 3.3 on, in a variable before."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Protocol
 
 from airflow_provider.compat import get_variable, read_state, set_variable, write_state
-from airflow_provider.frameworks.catalogue import Catalogue
-
-
-@dataclass(frozen=True)
-class Lease:
-    """An event that is about to be sent; it stays where its sender dies before it knows what became of it.
-
-    :param change: the id of the event
-    :param by: who sends it
-    :param at: when, in seconds since the epoch
-    """
-
-    change: str
-    by: str
-    at: float = field(default_factory=time.time)
-
-
-@dataclass(frozen=True)
-class WatcherState:
-    """The catalogue that has been told of, and what is being told."""
-
-    catalogue: Catalogue
-    at: float = field(default_factory=time.time)
-    claim: Lease | None = None
-
-    def claimed(self, change: str, by: str) -> WatcherState:
-        """Return the note of somebody who is about to send an event."""
-        return replace(self, at=time.time(), claim=Lease(change, by))
-
-    def plain(self) -> dict[str, Any]:
-        """Return it as JSON can hold it; a person may want to look at it, too."""
-        packed = self.catalogue.pack()
-        return {
-            "at": self.at,
-            "frameworks": self.catalogue.framework_count,
-            "criteria": self.catalogue.criteria_count,
-            "digest": self.catalogue.digest,
-            **({"packed": packed} if packed is not None else {}),
-            **({"claim": asdict(self.claim)} if self.claim else {}),
-        }
-
-    @classmethod
-    def of_plain(cls, plain: dict[str, Any]) -> WatcherState:
-        """Read what `plain` wrote; anything else is a ValueError."""
-        try:
-            digest, counts = str(plain["digest"]), (int(plain["frameworks"]), int(plain["criteria"]))
-            catalogue = (
-                Catalogue.unpack(plain["packed"], digest, counts)
-                if "packed" in plain
-                else Catalogue({}, digest, counts)
-            )
-            claim = plain.get("claim")
-            known = Lease(str(claim["change"]), str(claim["by"]), float(claim["at"])) if claim else None
-            return cls(catalogue, float(plain["at"]), known)
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"The memory of the watcher is not readable: {error!r}") from None
 
 
 class StateBackend(Protocol):
-    """Where a note is kept."""
+    """Stores the state of a watcher."""
 
     async def read(self) -> dict[str, Any] | None:
-        """Return what is kept; an error is raised, never taken for nothing."""
+        """Return the state, None if there is none; raise if it can't be read."""
 
-    async def write(self, plain: dict[str, Any]) -> None:
-        """Keep something, surely."""
+    async def write(self, state: dict[str, Any]) -> None:
+        """Store the state; raise if it can't be written."""
 
 
 class AssetBackend:
-    """Keeps a note with each of the assets that a trigger watches.
+    """Stores the state with each asset that a trigger watches.
 
     :param stores: the state stores of the assets
     """
@@ -86,46 +28,48 @@ class AssetBackend:
         self._key = key
 
     async def read(self) -> dict[str, Any] | None:
-        """Return the newest note: assets that are watched together may have been watched alone before."""
+        """Return the newest state: assets may have been watched separately before."""
         found = [await read_state(store, self._key) for store in self._stores]
-        notes = [each for each in found if isinstance(each, dict)]
-        return max(notes, key=lambda each: float(each.get("at", 0)), default=None)
+        states = [each for each in found if isinstance(each, dict)]
+        return max(states, key=lambda each: float(each.get("at", 0)), default=None)
 
-    async def write(self, plain: dict[str, Any]) -> None:
-        """Keep the note with all of them."""
+    async def write(self, state: dict[str, Any]) -> None:
+        """Store the state with all of them."""
         for store in self._stores:
-            await write_state(store, self._key, plain)
+            await write_state(store, self._key, state)
 
 
 class VariableBackend:
-    """Keeps a note in an Airflow variable: before 3.3, a trigger can reach nothing else that lasts."""
+    """Stores the state in an Airflow variable: before 3.3, a trigger has no other persistent storage."""
 
     def __init__(self, key: str, description: str) -> None:
         self._key = key
         self._description = description
 
     async def read(self) -> dict[str, Any] | None:
-        """Return the note."""
+        """Return the state."""
         found = await get_variable(self._key)
         return found if isinstance(found, dict) else None
 
-    async def write(self, plain: dict[str, Any]) -> None:
-        """Keep the note, and make sure: Airflow only logs when a variable can't be written."""
-        await set_variable(self._key, plain, self._description)
-        if await self.read() != plain:
-            raise RuntimeError(f"The Airflow variable '{self._key}' could not be written.")
+    async def write(self, state: dict[str, Any]) -> None:
+        """Store the state and read it back: Airflow only logs when a variable can't be written."""
+        await set_variable(self._key, state, self._description)
+        if await self.read() != state:
+            raise RuntimeError(
+                f"The Airflow variable '{self._key}' could not be written: see the triggerer's log."
+            )
 
 
 class ProcessBackend:
-    """Keeps a note no longer than the trigger: where no asset is watched, nobody gets events either."""
+    """Keeps the state in memory: without a watched asset, nobody receives events either."""
 
     def __init__(self) -> None:
-        self._plain: dict[str, Any] | None = None
+        self._state: dict[str, Any] | None = None
 
     async def read(self) -> dict[str, Any] | None:
-        """Return the note."""
-        return self._plain
+        """Return the state."""
+        return self._state
 
-    async def write(self, plain: dict[str, Any]) -> None:
-        """Keep the note."""
-        self._plain = plain
+    async def write(self, state: dict[str, Any]) -> None:
+        """Keep the state."""
+        self._state = state

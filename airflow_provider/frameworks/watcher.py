@@ -1,33 +1,191 @@
-"""When a change of the catalogue is an event: once, whoever else looks and whatever ends in between."""
+"""Poll the catalogue of frameworks and turn confirmed changes into events."""
 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
-from typing import Any
-from uuid import uuid4
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider.frameworks.catalogue import NOTHING, Catalogue
-from airflow_provider.frameworks.comparison import compare
-from airflow_provider.frameworks.events import change_id, payload
-from airflow_provider.frameworks.snapshots import OutageLog, Snapshot
-from airflow_provider.frameworks.state import StateBackend, WatcherState
+from airflow_provider.exceptions import ComplianceAuthError, ComplianceError
+from airflow_provider.frameworks.catalogue import EMPTY, Catalogue, compare
+from airflow_provider.frameworks.events import build_payload
+from airflow_provider.hooks.compliance import import_hook_class
+
+if TYPE_CHECKING:
+    from airflow_provider.client.models import Framework
+    from airflow_provider.client.settings import Settings
+    from airflow_provider.frameworks.state import StateBackend
 
 log = logging.getLogger(__name__)
 
-LEASE_SETTLE_SECONDS = 1.0  # how long to wait whether somebody else claims the same change
-LEASE_SECONDS = 60.0  # seconds after which whoever claimed a change is taken for dead
-MEMORY_SECONDS = 30.0  # the longest that reading or writing may take
+MIN_POLL_SECONDS = 1.0
+CONFIRM_SECONDS = 30.0  # after which a new catalogue is polled for the second time
+POLL_TIMEOUT_SECONDS = 300.0
+STATE_TIMEOUT_SECONDS = 30.0
+AUTH_RETRY_SECONDS = 300.0  # back-off after refused credentials; doubles with each refusal
+MAX_AUTH_RETRY_SECONDS = 6 * 3600.0
+
+
+@dataclass(eq=False)
+class Snapshot:
+    """One poll of the catalogue.
+
+    :param times: how many polls in a row returned this catalogue
+    :param seconds: how long ago the first of them was
+    :param on_stored: what to do when Airflow has stored all events of this snapshot
+    """
+
+    catalogue: Catalogue
+    times: int
+    seconds: float
+    on_stored: list[Callable[[], Awaitable[None]]] = field(default_factory=list)
+
+    def is_confirmed(self, poll_interval: float, may_remove: bool) -> bool:
+        """Whether it was seen twice, and for `poll_interval` where something may be gone."""
+        return self.times > 1 and (self.seconds >= poll_interval or not may_remove)
+
+    async def commit(self) -> None:
+        """Run the callbacks, once."""
+        while self.on_stored:
+            await self.on_stored.pop()()
+
+
+class OutageLog:
+    """Logs the start and the end of an outage, and a change of its cause."""
+
+    def __init__(self, what: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._what = what
+        self._clock = clock
+        self._cause: type[Exception] | None = None
+        self._since = 0.0
+
+    def failed(self, error: Exception) -> None:
+        """Log an error, unless it is of the same kind as the last one."""
+        if self._cause is None:
+            self._since = self._clock()
+        if self._cause is not type(error):
+            why = str(error) if isinstance(error, ComplianceError) else f"{type(error).__name__}: {error}"
+            log.warning("%s failed, retrying: %s", self._what, why)
+        self._cause = type(error)
+
+    def recovered(self) -> None:
+        """Log that the outage is over, if there was one."""
+        if self._cause is not None:
+            log.info("%s works again after %.0f s.", self._what, self._clock() - self._since)
+        self._cause = None
+
+
+@dataclass
+class _Refusal:
+    """Refused credentials, not to be used again before `until`: accounts get locked."""
+
+    settings: Settings
+    error: ComplianceAuthError
+    count: int
+    until: float
+
+
+class FrameworkPoller:
+    """Polls the catalogue of one connection; never ends and never fails.
+
+    From Airflow 3.3 on it is the producer of a shared stream: all triggers of a triggerer with the same
+    connection and interval share one, and Airflow calls `advance` when their events are stored.
+    """
+
+    def __init__(
+        self,
+        conn_id: str,
+        poll_interval: float,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        *,
+        hook_class: str = "",
+    ) -> None:
+        self.conn_id = conn_id
+        self.poll_interval = max(MIN_POLL_SECONDS, poll_interval)
+        self._hook_class = hook_class
+        self._clock = clock
+        self._sleep = sleep
+        self._outage = OutageLog(f"Polling the frameworks of '{conn_id}'", clock)
+        self._last: Snapshot | None = None
+        self._first_seen = 0.0
+        self._refusal: _Refusal | None = None
+
+    async def stream(self) -> AsyncGenerator[Snapshot, None]:
+        """Yield a snapshot per successful poll."""
+        while True:
+            pause = self.poll_interval
+            try:
+                frameworks = await self._fetch()
+                # A large catalogue takes seconds, which would block the other triggers.
+                self._last = snapshot = self._observe(await asyncio.to_thread(Catalogue.parse, frameworks))
+            except Exception as error:
+                # Any error: Airflow restarts a failed watcher at once, without a back-off.
+                self._outage.failed(error)
+                pause = max(pause, getattr(error, "retry_after", None) or 0.0)
+            else:
+                self._outage.recovered()
+                if snapshot.times == 1:
+                    pause = min(pause, CONFIRM_SECONDS)
+                yield snapshot
+            await self._sleep(pause)
+
+    async def open_stream(self) -> AsyncIterator[tuple[Snapshot, Snapshot]]:
+        """Yield snapshots as Airflow expects them: each with what to pass to `advance`."""
+        async for snapshot in self.stream():
+            yield snapshot, snapshot
+
+    async def advance(self, batch: Sequence[Any]) -> None:
+        """Commit snapshots whose events Airflow has stored."""
+        for item in batch:
+            await item.broker_payload.commit()
+
+    def get_advance_lane(self, payload: Snapshot) -> Hashable:
+        """Keep all snapshots in one order."""
+        return None
+
+    async def aclose(self) -> None:
+        """Do nothing: each poll closes its own session."""
+
+    def _observe(self, catalogue: Catalogue) -> Snapshot:
+        now = self._clock()
+        if self._last is None or self._last.catalogue.digest != catalogue.digest:
+            self._first_seen = now
+            return Snapshot(catalogue, 1, 0.0)
+        return Snapshot(catalogue, self._last.times + 1, now - self._first_seen)
+
+    async def _fetch(self) -> list[Framework]:
+        # A new hook and session per poll, so that an edited connection takes effect.
+        hook = import_hook_class(self._hook_class)(self.conn_id)
+        async with (
+            asyncio.timeout(POLL_TIMEOUT_SECONDS),
+            await hook.get_async_conn(max_retries=1, retry_seconds=30.0) as client,
+        ):
+            refusal = self._refusal
+            if refusal and refusal.settings != client.settings:
+                refusal = None
+            if refusal and self._clock() < refusal.until:
+                raise copy.copy(refusal.error)
+            try:
+                frameworks = await client.list_frameworks()
+            except ComplianceAuthError as error:
+                count = refusal.count + 1 if refusal else 0
+                pause = min(MAX_AUTH_RETRY_SECONDS, AUTH_RETRY_SECONDS * 2**count)
+                self._refusal = _Refusal(client.settings, copy.copy(error), count, self._clock() + pause)
+                raise
+            self._refusal = None
+            return frameworks
 
 
 class Watcher:
-    """Compares what is seen with what is remembered.
+    """Compares snapshots with the stored state and sends each change at least once.
 
-    An event goes in three steps. First a *claim* is written: I am about to send this change. Then the event
-    is sent. When Airflow has stored it, the claim is *settled*: the new catalogue is remembered. Who finds a
-    claim of somebody who died in between can't know whether the event was stored, so sends it again, with
-    the same id and marked as a possible repeat: a change is never lost.
+    The state is written after Airflow has stored the event. If a triggerer dies in between, or two watchers
+    share a state, the event is sent again with the same id.
     """
 
     def __init__(
@@ -37,92 +195,73 @@ class Watcher:
         self._conn_id = conn_id
         self._poll_interval = poll_interval
         self._fire_at_first_sight = fire_at_first_sight
-        self._me = uuid4().hex
-        self._sent: Catalogue | None = None  # what an event was sent for that is not settled yet
-        self._is_stored = False
-        self._trouble = OutageLog(f"Using the memory of the watcher of '{conn_id}'")
+        self._in_flight: Catalogue | None = None  # sent, not known to be stored
+        self._uncommitted: Catalogue | None = None  # event stored, state not written
+        self._outage = OutageLog(f"Using the stored state of the watcher of '{conn_id}'")
 
     async def evaluate(self, snapshot: Snapshot) -> dict[str, Any] | None:
-        """Return the payload of an event if there is something to tell; it must be sent, then settled."""
+        """Return the payload of an event to send, then to commit; None if there is none."""
+        if self._in_flight:
+            return None
         try:
-            async with asyncio.timeout(MEMORY_SECONDS):
+            async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
+                await self._flush()
                 event = await self._evaluate(snapshot)
         except Exception as error:
-            # Without its memory a watcher says nothing: the change is still there when it is back.
-            self._trouble.failed(error)
+            self._outage.failed(error)  # the change is still there when the state is available again
             return None
-        self._trouble.recovered()
+        self._outage.recovered()
         return event
 
     async def commit(self) -> None:
-        """Learn that the event is stored, and remember it for good."""
-        self._is_stored = True
+        """Store the catalogue of the event that was sent, because Airflow has stored the event."""
+        self._uncommitted, self._in_flight = self._in_flight, None
         try:
-            async with asyncio.timeout(MEMORY_SECONDS):
-                await self._commit()
+            async with asyncio.timeout(STATE_TIMEOUT_SECONDS):
+                await self._flush()
         except Exception as error:
-            self._trouble.failed(error)  # the next look tries again
+            self._outage.failed(error)  # the next snapshot tries again
 
     def release(self) -> None:
-        """Learn that nobody knows whether the event is stored; the claim stays, for the next watcher."""
-        self._sent, self._is_stored = None, False
+        """Give up an event that may not be stored; the next watcher sends it again."""
+        self._in_flight = None
 
     async def _evaluate(self, snapshot: Snapshot) -> dict[str, Any] | None:
-        if self._sent:
-            if not self._is_stored:
-                return None
-            await self._commit()
-        note = await self._note()
-        if note is None:
-            # An empty catalogue may be a service in trouble: all that comes later would seem to be new.
-            if not (snapshot.catalogue.frameworks or snapshot.is_sure(self._poll_interval, takes_away=True)):
+        before, now = await self._load(), snapshot.catalogue
+        if before is None:
+            # An empty catalogue may be an outage, after which everything would seem to be new.
+            if not now.frameworks and not snapshot.is_confirmed(self._poll_interval, may_remove=True):
                 return None
             if not self._fire_at_first_sight:
-                count = len(snapshot.catalogue.frameworks)
-                log.info("First look at the frameworks of '%s': there are %s.", self._conn_id, count)
-                await self._remember(snapshot.catalogue)
+                log.info("First snapshot of '%s': %s frameworks.", self._conn_id, len(now.frameworks))
+                await self._store(now)
                 return None
-        return await self._notice(snapshot, note or WatcherState(NOTHING))
-
-    async def _notice(self, snapshot: Snapshot, note: WatcherState) -> dict[str, Any] | None:
-        claim = note.claim
-        if claim and claim.by != self._me and time.time() - claim.at < LEASE_SECONDS:
-            return None  # somebody else is about to tell, or has just died
-        before, now = note.catalogue, snapshot.catalogue
+            before = EMPTY
         difference = await asyncio.to_thread(compare, before, now)
         if not difference:
-            if claim or before.digest != now.digest:
-                await self._remember(now)
+            if before.digest != now.digest:
+                await self._store(now)
             return None
-        if before.digest and not snapshot.is_sure(self._poll_interval, difference.takes_away):
+        if before is not EMPTY and not snapshot.is_confirmed(self._poll_interval, difference.may_remove):
             return None
-        change = change_id(before, now)
-        await self._write(note.claimed(change, self._me))
-        await asyncio.sleep(LEASE_SETTLE_SECONDS)
-        note_now = await self._note()
-        if not note_now or not note_now.claim or note_now.claim.by != self._me:
-            return None
-        self._sent, self._is_stored = now, False
-        may_be_known = claim is not None and claim.change == change
         log.info("The frameworks of '%s' have changed: %s.", self._conn_id, difference.summary)
-        return await asyncio.to_thread(payload, difference, before, now, self._conn_id, may_be_known)
+        event = await asyncio.to_thread(build_payload, difference, before, now, self._conn_id)
+        self._in_flight = now
+        return event
 
-    async def _commit(self) -> None:
-        if self._sent:
-            await self._remember(self._sent)
-            self._sent, self._is_stored = None, False
+    async def _flush(self) -> None:
+        if self._uncommitted:
+            await self._store(self._uncommitted)
+            self._uncommitted = None
 
-    async def _remember(self, catalogue: Catalogue) -> None:
-        await self._write(WatcherState(catalogue))
+    async def _store(self, catalogue: Catalogue) -> None:
+        state = await asyncio.to_thread(catalogue.dump)
+        await self._backend.write({"at": time.time(), **state})
 
-    async def _write(self, note: WatcherState) -> None:
-        # A large catalogue takes seconds, in which the triggerer has others to serve.
-        await self._backend.write(await asyncio.to_thread(note.plain))
-
-    async def _note(self) -> WatcherState | None:
-        plain = await self._backend.read()
+    async def _load(self) -> Catalogue | None:
+        state = await self._backend.read()
         try:
-            return WatcherState.of_plain(plain) if plain else None
+            return Catalogue.load(state) if state else None
         except ValueError as error:
-            log.warning("Beginning anew, because what was remembered is not usable: %s", error)
+            log.warning("Ignoring the stored state of the watcher of '%s': %s", self._conn_id, error)
             return None

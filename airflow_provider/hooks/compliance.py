@@ -1,4 +1,4 @@
-"""The hook: an Airflow connection as a client of the service."""
+"""The hook: a client of the service, configured by an Airflow connection."""
 
 from __future__ import annotations
 
@@ -9,10 +9,15 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from airflow.providers.common.compat.sdk import BaseHook
 
 from airflow_provider import provider_info
-from airflow_provider.exceptions import ComplianceAuthError, ComplianceError, ComplianceInputError
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceError,
+    ComplianceInputError,
+)
 from airflow_provider.hooks.errors import fail_without_retry
 
-if TYPE_CHECKING:  # DAG files import this module: the client and its libraries come with the first call
+if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
@@ -27,7 +32,7 @@ T = TypeVar("T")
 def _operation(
     method: Callable[Concatenate[ComplianceHook, P], T],
 ) -> Callable[Concatenate[ComplianceHook, P], T]:
-    """Let a method read the connection again where its credentials are refused, and fail without retries."""
+    """Reload the connection if its credentials are refused; fail non-retryable errors without retries."""
 
     @fail_without_retry
     @wraps(method)
@@ -46,9 +51,9 @@ class ComplianceHook(BaseHook):
     """Talks to the document-compliance service with the credentials of an Airflow connection.
 
     All hooks of one connection share one access token per process. Errors are those of
-    :mod:`airflow_provider.exceptions`; one that no retry can mend ends the task at once.
+    :mod:`airflow_provider.exceptions`; a non-retryable one fails the task at once.
 
-    A hook can be used after a fork, and pickled: that leaves the credentials out.
+    A hook can be used after a fork, and pickled without its credentials.
 
     :param conn_id: the Airflow connection, of type `compliance`
     """
@@ -63,19 +68,19 @@ class ComplianceHook(BaseHook):
         self.conn_id = conn_id
 
     def __getstate__(self) -> dict[str, Any]:
-        # A copy reads the connection itself, so that no pickle has credentials in it.
+        # A copy reads the connection itself, so that no pickle contains credentials.
         return {name: value for name, value in vars(self).items() if name not in ("_client", "_settings")}
 
     @classmethod
     def get_connection_form_widgets(cls) -> dict[str, Any]:
-        """Give the extra fields of the connection form; newer Airflow reads them from the metadata."""
-        from airflow_provider.hooks.form import widgets
+        """Return the extra fields of the connection form; newer Airflow reads them from the metadata."""
+        from airflow_provider.hooks.connection import form_widgets
 
-        return widgets()
+        return form_widgets()
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Give labels and placeholders of the connection form; newer Airflow reads them from the metadata."""
+        """Return labels and placeholders of the form; newer Airflow reads them from the metadata."""
         return {
             "hidden_fields": provider_info.HIDDEN_FIELDS,
             "relabeling": provider_info.RELABELING,
@@ -84,7 +89,7 @@ class ComplianceHook(BaseHook):
 
     @fail_without_retry
     def get_conn(self) -> ComplianceClient:
-        """Return the client; it logs in with its first call."""
+        """Return the client; it logs in on its first call."""
         return self._client
 
     @cached_property
@@ -94,9 +99,9 @@ class ComplianceHook(BaseHook):
         return ComplianceClient(self._settings, translate=self.translate_assessment)
 
     async def get_async_conn(self, **changes: Any) -> AsyncComplianceClient:
-        """Return the async client, to be entered: `async with await hook.get_async_conn() as client`.
+        """Return the async client: `async with await hook.get_async_conn() as client`.
 
-        :param changes: settings to replace, such as `max_retries=1`; the token is shared all the same
+        :param changes: settings to replace, such as `max_retries=1`; the token is still shared
         """
         import asyncio
         from dataclasses import replace
@@ -104,7 +109,7 @@ class ComplianceHook(BaseHook):
         from asgiref.sync import sync_to_async
 
         def prepare() -> AsyncComplianceClient:
-            # Also these imports take long enough to hold up an event loop.
+            # These imports are slow enough to block an event loop, too.
             from airflow_provider.client.aio import AsyncComplianceClient
             from airflow_provider.client.sharing import get_shared_state
 
@@ -116,19 +121,19 @@ class ComplianceHook(BaseHook):
             )
 
         if "_settings" in self.__dict__:
-            return await asyncio.to_thread(prepare)  # which, unlike asgiref's thread, is there after a fork
-        # In a triggerer, Airflow answers a look-up only from asgiref's thread.
+            return await asyncio.to_thread(prepare)  # unlike asgiref's thread, it works after a fork
+        # In a triggerer, Airflow returns connections only to asgiref's thread.
         return await sync_to_async(prepare)()
 
     def _reconnect(self) -> bool:
-        """Read the connection again, and use it if it has changed, as after a rotated password."""
+        """Reload the connection, and return whether it has changed, such as after a password rotation."""
         from airflow_provider.hooks.connection import parse_settings
 
         try:
             current = parse_settings(self.get_connection(self.conn_id))
         except Exception:
-            # Of Airflow or a secrets backend, too: what matters is why the credentials were refused.
-            self.log.debug("The connection can't be read again.", exc_info=True)
+            # Not even a failing secrets backend may hide why the credentials were refused.
+            self.log.debug("The connection can't be reloaded.", exc_info=True)
             return False
         if current == self._settings:
             return False
@@ -145,11 +150,13 @@ class ComplianceHook(BaseHook):
 
     @fail_without_retry
     def console_url(self, uuid: str) -> str | None:
-        """Return where a person looks at a job, if the connection says so."""
-        from urllib.parse import quote
+        """Return the web page of a job, if the connection configures one."""
+        return _fill_link(self._settings.console_url, "{uuid}", uuid)
 
-        template = self._settings.console_url
-        return template.replace("{uuid}", quote(uuid, safe="")) if template else None
+    @fail_without_retry
+    def assessment_console_url(self, assessment_id: str) -> str | None:
+        """Return the web page of an assessment, if the connection configures one."""
+        return _fill_link(self._settings.assessment_console_url, "{assessment_id}", assessment_id)
 
     def test_connection(self) -> tuple[bool, str]:
         """Log in and read the frameworks; say in one sentence what is wrong."""
@@ -159,7 +166,7 @@ class ComplianceHook(BaseHook):
         from airflow_provider.client.sync import ComplianceClient
 
         try:
-            # Not with the shared token: the point is to try these credentials, now and without patience.
+            # Not with the shared token: this tests these credentials now, with few retries.
             settings = replace(self._settings, max_retries=1, timeout=min(self._settings.timeout, 15.0))
             with ComplianceClient(settings, shared=SharedState(settings)) as client:
                 count = len(client.list_frameworks())
@@ -169,7 +176,7 @@ class ComplianceHook(BaseHook):
 
     @_operation
     def get_application_info(self) -> dict[str, Any]:
-        """Get the service's information about itself."""
+        """Get the service's application info."""
         return self._client.get_application_info()
 
     @_operation
@@ -184,14 +191,14 @@ class ComplianceHook(BaseHook):
 
     @_operation
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
-        """Submit a PDF or DOCX document, streamed from where it is.
+        """Submit a PDF or DOCX document; it is streamed.
 
         :param file: a path, an object-storage URI, an ObjectStoragePath, or an open binary file
-        :param file_name: name to tell the service; by default the file's own
+        :param file_name: the name sent to the service; by default the file's own
         """
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
-                raise ComplianceInputError(f"'{file}' is a web address: submit it with submit_url.")
+                raise ComplianceInputError(f"'{file}' is a web page: submit it with submit_url.")
             from airflow_provider.hooks.objects import object_path
 
             file = object_path(file)
@@ -204,12 +211,12 @@ class ComplianceHook(BaseHook):
 
     @_operation
     def get_status(self, uuid: str) -> ContentJob:
-        """Ask for one job."""
+        """Get the status of one job."""
         return self._client.get_status(uuid)
 
     @_operation
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
-        """Ask for any number of jobs in few requests; one that the service does not know is absent."""
+        """Get the status of any number of jobs in batches; unknown ones are absent from the result."""
         return self._client.get_statuses(uuids)
 
     @_operation
@@ -224,34 +231,34 @@ class ComplianceHook(BaseHook):
 
     @_operation
     def cancel(self, uuid: str) -> None:
-        """Cancel a job and delete it."""
+        """Cancel and delete a job."""
         self._client.cancel(uuid)
 
     @_operation
     def refresh(self, uuid: str) -> ContentJob:
-        """Process a job again: one that failed, or whose content is stale."""
+        """Process a failed or stale job again."""
         return self._client.refresh(uuid)
 
     def translate_assessment(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Override this for a service that speaks of assessments in other words.
+        """Override this for a service that names the fields of assessments differently.
 
-        The contract does not name the fields of an assessment. Understood are the id as `uuid`, `id` or
-        `assessmentId`, the state as `status` with the values that jobs have, and the reason of a failure as
-        `error`.
+        The contract does not define the fields of an assessment. The client reads the id from `uuid`, `id` or
+        `assessmentId`, the status from `status`, with the same values as for jobs, and the reason of a
+        failure from `error`.
 
-        :param record: what the service says of an assessment
+        :param record: an assessment as returned by the service
         :return: the same with these fields
         """
         return record
 
     @_operation
     def submit_assessment(self, payload: Any) -> Assessment:
-        """Submit an assessment; the payload goes through as it is."""
+        """Submit an assessment; the payload is sent unchanged."""
         return self._client.submit_assessment(payload)
 
     @_operation
     def get_assessment(self, assessment_id: str | int) -> Assessment:
-        """Ask for the state of an assessment."""
+        """Get the status of an assessment."""
         return self._client.get_assessment(assessment_id)
 
     @_operation
@@ -285,3 +292,31 @@ class ComplianceHook(BaseHook):
     def request(self, /, method: str, path: str, **kwargs: Any) -> HttpResponse:
         """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
         return self._client.request(method, path, **kwargs)
+
+
+def _fill_link(template: str | None, placeholder: str, identifier: str) -> str | None:
+    from urllib.parse import quote
+
+    return template.replace(placeholder, quote(identifier, safe="")) if template else None
+
+
+def hook_class_path(hook_class: type[ComplianceHook]) -> str:
+    """Return how a trigger names a hook class; empty for the default."""
+    return "" if hook_class is ComplianceHook else f"{hook_class.__module__}.{hook_class.__qualname__}"
+
+
+def import_hook_class(path: str) -> type[ComplianceHook]:
+    """Import a hook class by its path; the default if it is empty."""
+    if not path:
+        return ComplianceHook
+    from importlib import import_module
+
+    module, _, name = path.rpartition(".")
+    try:
+        hook_class: type[ComplianceHook] = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ComplianceConfigError(
+            f"The triggerer can't import the hook class '{path}': {error}. Put it into a package or the "
+            "plugins folder, not into a DAG file."
+        ) from None
+    return hook_class

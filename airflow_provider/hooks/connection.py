@@ -1,10 +1,10 @@
-"""From an Airflow connection to the client's settings."""
+"""Parse an Airflow connection; the widgets of its form before Airflow 3.2."""
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from pydantic import SecretStr
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def parse_settings(conn: Any) -> Settings:
-    """Read the settings from an Airflow connection, whichever way it was written down.
+    """Parse the settings of an Airflow connection.
 
-    :param conn: the connection; from the form, from JSON, or from a URI, where every extra is a string
+    :param conn: the connection; from the form, JSON, or a URI, where every extra is a string
     """
     extras = conn.extra_dejson
     name = f"the Airflow connection '{conn.conn_id}'"
@@ -34,7 +34,7 @@ def parse_settings(conn: Any) -> Settings:
             return parse(value)
         except (ValueError, TypeError, OverflowError):
             raise ComplianceConfigError(
-                f"The extra '{key}' of {name} has a value that can't be used. It means: "
+                f"The extra '{key}' of {name} has an invalid value. Expected: "
                 f"{CONNECTION_FIELDS[key]['description']}"
             ) from None
 
@@ -53,51 +53,68 @@ def parse_settings(conn: Any) -> Settings:
         client_id=str(extras["client_id"]),
         client_secret=SecretStr(str(extras["client_secret"])),
         idp_subject=extra("idp_subject", str, None),
-        verify=extra("verify", _true_false_or_path, verify),
+        verify=extra("verify", _parse_bool_or_path, verify),
         timeout=extra("timeout", float, Settings.timeout),
         max_retries=extra("max_retries", int, Settings.max_retries),
         batch_size=extra("batch_size", int, Settings.batch_size),
-        endpoints=extra("endpoints", _endpoints, Endpoints()),
+        endpoints=extra("endpoints", _parse_endpoints, Endpoints()),
         console_url=extra("console_url", str, None),
-        allow_http=extra("allow_http", _true_or_false, False),
+        assessment_console_url=extra("assessment_console_url", str, None),
+        allow_http=extra("allow_http", _parse_bool, False),
         name=name,
     )
 
 
 def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
-    """Join what a URI takes apart: in `compliance://https://u@host:8443/prefix` the prefix is the schema."""
+    """Join the parts of a URI: in `compliance://https://u@host:8443/prefix` the prefix is the schema."""
     scheme, _, rest = (host or "").strip().rpartition("://")
     if not rest:
         return ""
     prefix = schema or ""
     if not scheme:
         scheme, prefix = (prefix, "") if prefix in ("http", "https") else ("https", prefix)
-    address, slash, path = rest.partition("/")
-    return f"{scheme}://{address}{f':{port}' if port else ''}{slash}{path}".rstrip("/") + f"/{prefix}".rstrip(
-        "/"
-    )
+    host, slash, path = rest.partition("/")
+    base = f"{scheme}://{host}{f':{port}' if port else ''}{slash}{path}".rstrip("/")
+    return base + f"/{prefix}".rstrip("/")
 
 
-def _endpoints(value: Any) -> Endpoints:
-    return Endpoints.of(json.loads(value) if isinstance(value, str) else value)
+def _parse_endpoints(value: Any) -> Endpoints:
+    return Endpoints.parse(json.loads(value) if isinstance(value, str) else value)
 
 
-def _true_or_false(value: Any) -> bool:
-    parsed = _true_false_or_path(value)
+def _parse_bool(value: Any) -> bool:
+    parsed = _parse_bool_or_path(value)
     if isinstance(parsed, str):
         raise TypeError
     return parsed
 
 
-def _true_false_or_path(value: Any) -> bool | str:
+def _parse_bool_or_path(value: Any) -> bool | str:
     if isinstance(value, bool):
         return value
-    words: Mapping[str, bool] = {
-        "true": True,
-        "yes": True,
-        "1": True,
-        "false": False,
-        "no": False,
-        "0": False,
-    }
-    return words.get(str(value).strip().lower(), str(value))
+    values = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+    return values.get(str(value).strip().lower(), str(value))
+
+
+def form_widgets() -> dict[str, Any]:
+    """Return the widgets of the extra fields of the connection form, for Airflow before 3.2."""
+    from flask_appbuilder.fieldwidgets import BS3PasswordFieldWidget, BS3TextFieldWidget
+    from flask_babel import lazy_gettext
+    from wtforms import BooleanField, IntegerField, PasswordField, StringField
+    from wtforms.validators import Optional
+
+    def widget(field: dict[str, Any]) -> Any:
+        schema = field["schema"]
+        label, text = lazy_gettext(field["label"]), field["description"]
+        match schema["type"][0], schema.get("format"):
+            case "boolean", _:
+                return BooleanField(label, description=text)
+            case "integer", _:
+                return IntegerField(
+                    label, description=text, widget=BS3TextFieldWidget(), validators=[Optional()]
+                )
+            case _, "password":
+                return PasswordField(label, description=text, widget=BS3PasswordFieldWidget())
+        return StringField(label, description=text, widget=BS3TextFieldWidget())
+
+    return {name: widget(field) for name, field in CONNECTION_FIELDS.items()}

@@ -1,4 +1,4 @@
-"""Errors that no retry can mend end an Airflow task at once."""
+"""Non-retryable errors fail an Airflow task without retries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
-    """Let every error of `method` that is not transient end the task without retries."""
+    """Let every error of `method` that is not transient fail the task without retries."""
 
     @functools.wraps(method)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -30,18 +30,18 @@ def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def as_non_retryable(error: ComplianceError) -> ComplianceError:
-    """Return the same error, but also an AirflowFailException, so that both kinds of `except` catch it."""
-    plain: Any = type(error)
-    kind = _non_retryable_twin(plain)
-    twin: ComplianceError = kind.__new__(kind, *error.args)
-    twin.__dict__.update(error.__dict__)
-    return twin
+    """Return the same error as an AirflowFailException, too, so that both `except` clauses catch it."""
+    original: Any = type(error)
+    kind = _non_retryable(original)
+    result: ComplianceError = kind.__new__(kind, *error.args)
+    result.__dict__.update(error.__dict__)
+    return result
 
 
 @functools.cache
-def _non_retryable_twin(kind: type[Any]) -> type[Any]:
-    def as_plain(self: ComplianceError) -> tuple[Any, ...]:
+def _non_retryable(kind: type[Any]) -> type[Any]:
+    def reduce_to_original(self: ComplianceError) -> tuple[Any, ...]:
         return kind, self.args, self.__dict__
 
-    members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": as_plain}
+    members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduce_to_original}
     return type(kind.__name__, (kind, AirflowFailException), members)

@@ -1,4 +1,4 @@
-"""Addresses in object storage, as Airflow opens them."""
+"""Object storage through Airflow's ObjectStoragePath."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 
-# What to install where Airflow does not know a kind of address.
+# The extra to install for each URI scheme.
 _EXTRAS = {
     "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
 }  # fmt: skip
@@ -28,33 +28,33 @@ _LOGINS = re.compile(r"(?<=://)([^/\s?#@:'\"]*):[^/\s?#@'\"]+@")
 
 
 def mask_secrets(text: str) -> str:
-    """Blank out signatures, keys, tokens and passwords that a store's error or an address may contain."""
+    """Mask signatures, keys, tokens and passwords in a store's error or a URI."""
     return _LOGINS.sub(r"\1:***@", _SECRETS.sub(r"\1***", text))
 
 
 def object_path(uri: str) -> Any:
-    """Return Airflow's path of an address; where a library is missing, say what to install."""
+    """Return Airflow's path of a URI; if a library is missing, say what to install."""
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-    with _usable(uri):
+    with _map_setup_errors(uri):
         path = ObjectStoragePath(uri)
-        path.fs  # noqa: B018 only this fails where a store's library is missing
+        path.fs  # noqa: B018 - only this fails if the storage library is missing
     return path
 
 
 def file_system(protocol: str, conn_id: str | None, uri: str) -> Any:
-    """Return the file system behind an address, whatever characters the rest of the address has.
+    """Return the file system of a URI, whatever characters its path has.
 
-    :param uri: the whole address, for the error
+    :param uri: the whole URI, for the error
     """
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-    with _usable(uri):
+    with _map_setup_errors(uri):
         return ObjectStoragePath(f"{protocol}://{f'{conn_id}@' if conn_id else ''}any/").fs
 
 
 @contextmanager
-def _usable(uri: str) -> Iterator[None]:
+def _map_setup_errors(uri: str) -> Iterator[None]:
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     try:
@@ -63,9 +63,9 @@ def _usable(uri: str) -> Iterator[None]:
         extra = _EXTRAS.get(uri.partition("://")[0].lower())
         hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
         if isinstance(error, AirflowNotFoundException):
-            hint = " Create the Airflow connection, or correct the address."
+            hint = " Create the Airflow connection, or correct the URI."
         raise ComplianceInputError(mask_secrets(f"'{uri}' can't be used: {error}.{hint}")) from None
-    except Exception as error:  # such as a secrets backend that does not answer
+    except Exception as error:  # such as a secrets backend that does not respond
         raise ComplianceStorageError(
             mask_secrets(f"'{uri}' can't be used: {type(error).__name__}: {error}.")
         ) from None

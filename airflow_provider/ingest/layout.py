@@ -49,7 +49,7 @@ def check_template(template: str) -> None:
 def name_of(document: Document, template: str) -> str:
     """Name the text of a document."""
     values = {
-        **names.source_fields(names.name_in(document.source), otherwise="document"),
+        **names.source_fields(names.name_in(document.source), default="document"),
         "source_hash": names.digest(document.source),
         "uuid": _identifier(document.uuid),
     }

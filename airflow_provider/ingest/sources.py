@@ -21,7 +21,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.objects import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
-from airflow_provider.storage.errors import said_by, storage_errors
+from airflow_provider.storage.errors import error_text, storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
 
@@ -200,13 +200,13 @@ class _Stream:
         try:
             return call(*arguments)
         except Exception as error:
-            raise ComplianceReadError(f"'{self._name}' can't be read: {said_by(error)}.") from None
+            raise ComplianceReadError(f"'{self._name}' can't be read: {error_text(error)}.") from None
 
 
 def fingerprint(source: str) -> str:
     """Tell a version of a file from others: by size and ETag or time, else by its bytes."""
     location = Location(source)
-    with storage_errors(location, "looked at"):
+    with storage_errors(location, "checked"):
         info = location.fs.info(location.path)
         if version := version_in(info):
             return version

@@ -61,6 +61,10 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
         """Return its id."""
         return job.id
 
+    def console_url(self, identifier: str) -> str | None:
+        """Return where a person finds the assessment, if the connection says so."""
+        return self.hook.assessment_console_url(identifier)
+
 
 class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     """Get the results of a completed assessment; returns them, or with `destination` the URI of their file.
@@ -108,14 +112,14 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         return results
 
     def _write(self, identifier: str, data: bytes) -> str:
-        from airflow_provider.storage.files import put_now
+        from airflow_provider.storage.files import put_sync
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import safe
 
         location = Location.to_write(self.destination)
         if location.is_prefix:
             location = location / f"{safe(identifier)}.json"
-        put_now(location, data)
+        put_sync(location, data)
         self.log.info("Wrote the results of assessment %s to %s.", identifier, location)
         return location.uri
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from airflow.providers.common.compat.sdk import BaseOperator
 
 from airflow_provider.compat import apply_map_index_template
-from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.compliance import ComplianceHook, hook_class_path
 from airflow_provider.hooks.errors import fail_without_retry
 from airflow_provider.waiting.results import FINAL, Deadline, WaitResult
 from airflow_provider.waiting.worker import wait_in_worker
@@ -144,18 +144,13 @@ class WaitMixin:
             ids,
             self.longest_poll_interval,
             deadline.at,
-            hook_class=path_of(self.hook_class),
+            hook_class=hook_class_path(self.hook_class),
             **options,
         )
 
     def _resume(self, context: Context, event: Any, limit: str, **resumed: Any) -> Any:
         """Finish after the trigger's event; for `execute_complete`."""
         return self._finish(context, WaitResult.from_event(event), Deadline(limit), **resumed)
-
-
-def path_of(hook_class: type[ComplianceHook]) -> str:
-    """Return how a trigger names a hook class; empty for the default."""
-    return "" if hook_class is ComplianceHook else f"{hook_class.__module__}.{hook_class.__qualname__}"
 
 
 def is_final(records: dict[str, Any]) -> bool:

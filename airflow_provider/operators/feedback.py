@@ -9,7 +9,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertai
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
-from airflow_provider.review.findings import id_in
+from airflow_provider.review.findings import parse_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -87,7 +87,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
 def _response_id(given: Any) -> int | None:
     """Return the number, which a template may have turned into text."""
     given = optional(given)
-    if given is not None and (number := id_in(given)) is None:
+    if given is not None and (number := parse_id(given)) is None:
         shown = str(given)[:80]
         raise ComplianceInputError(f"'{shown}' is not the ID of an assessment response: it must be a number.")
     return None if given is None else number

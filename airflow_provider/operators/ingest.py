@@ -292,7 +292,7 @@ class ComplianceIngestOperator(BaseOperator):
         from airflow_provider.ingest.documents import COMPLETED
 
         self._transfers = [
-            lineage.Transfer(lineage.Origin.at(each.source), Location(each.path), each.bytes or 0)
+            lineage.Transfer(lineage.Origin.from_uri(each.source), Location(each.path), each.bytes or 0)
             for each in documents
             if each.status == COMPLETED
         ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider.compat import warn_if_not_durable
+from airflow_provider.compat import is_durable
 from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
@@ -78,7 +78,7 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
         self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
-        self.durable = warn_if_not_durable(durable)
+        self.durable = is_durable(durable)
         self._id: str | None = None
         self._before: Record | None = None
         self._store: Any = None

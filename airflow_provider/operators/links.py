@@ -1,4 +1,4 @@
-"""Links from a task to what it is about, elsewhere."""
+"""Links from a task to pages outside of Airflow."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ REPORT_URL = "compliance_report_url"
 
 
 class PushedLink(BaseOperatorLink):
-    """Leads to the address that the task has pushed to XCom as `xcom_key`, which each link names."""
+    """Links to the URL that the task has pushed to XCom as `xcom_key`."""
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
-        """Return the address, or nothing where there is none."""
+        """Return the URL; empty if there is none."""
         key = getattr(ti_key, "key", ti_key)
         return str(XCom.get_value(ti_key=key, key=self.xcom_key) or "")
 
 
 class ComplianceJobLink(PushedLink):
-    """Leads to the job, where the connection has the extra `console_url`."""
+    """Links to the job or assessment, if the connection has the extra (`assessment_`)`console_url`."""
 
     name = "Job at the service"
     xcom_key = JOB_URL  # pushed before the task defers, so the link shows at once
 
 
 class ComplianceReportLink(PushedLink):
-    """Leads to the report of an ingest."""
+    """Links to the report of an ingestion."""
 
     name = "Report of the ingest"
     xcom_key = REPORT_URL

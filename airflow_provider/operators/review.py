@@ -18,7 +18,7 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional
-from airflow_provider.review.findings import Finding, Selection, findings_in, number_in, select
+from airflow_provider.review.findings import Finding, Selection, parse_findings, parse_number, select
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -101,7 +101,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
         :param results: the JSON that the service gave
         """
-        return findings_in(results)
+        return parse_findings(results)
 
     def expert_of(self, user: dict[str, str]) -> str:
         """Return the service's ID of an expert; override it where it is not the ID of the Airflow user.
@@ -138,41 +138,40 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     def _review(self, context: Context, state: ReviewState) -> Any:
         selection = select(self.findings_of(self._load_results()), self._threshold(), self.max_findings)
-        if state.about not in ("", selection.digest):
+        if state.asked_digest not in ("", selection.digest):
             raise ComplianceInputError(
                 "There are other findings to ask for than when this task asked for the first time, and "
                 "Airflow keeps the form of that time. Start a new DAG run to review them."
             )
-        if state.answered:
+        if state.is_answered:
             sent = self._send(state)
-            if not state.faulty:
+            if not state.invalid:
                 self.log.info("An earlier attempt was answered: nothing is asked again.")
                 return sent
-        selection.tell(self.log, self.max_findings)
+        selection.log_summary(self.log, self.max_findings)
         return self._ask(context, state, selection) if selection.asked else []
 
     def _ask(self, context: Context, state: ReviewState, selection: Selection) -> Any:
         from airflow.sdk import Param
         from airflow.sdk.definitions.param import ParamsDict
 
-        from airflow_provider.review.form import Asked, fields_for
-        from airflow_provider.review.markdown import render
+        from airflow_provider.review.form import AskedFindings, build_fields, render
 
-        resumed = {"asked": asdict(Asked.of(selection.asked))}
-        if state.is_waiting and (awaiting := awaiting_input()):
+        resumed = {"asked": asdict(AskedFindings.from_findings(selection.asked))}
+        if state.has_open_form and (awaiting := awaiting_input()):
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
             self.log.info("The form of an earlier attempt is still there: waiting for its answer.")
             raise awaiting(method_name="execute_complete", kwargs=resumed, timeout=self.response_timeout)
         self.subject = self.subject or f"Review of assessment {self.assessment_id or 'results'}"
         self.body = render(selection, self.body or "", self._threshold())
-        fields = fields_for(selection.asked)
+        fields = build_fields(selection.asked)
         self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
             return unwrap(HITLOperator.execute)(self, context)
         except waiting_for_input() as signal:
             waiting: Any = signal
-            state.ask(selection.digest)
+            state.record_form(selection.digest)
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
 
@@ -187,7 +186,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     def _threshold(self) -> float | None:
         given = optional(self.threshold)
-        if given is not None and (number := number_in(given)) is None:
+        if given is not None and (number := parse_number(given)) is None:
             raise ComplianceInputError(f"threshold must be a number, not {given!r}.")
         return None if given is None else number
 
@@ -199,7 +198,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     @entry_point
     def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
         """Keep the answer, then send it."""
-        from airflow_provider.review.form import Answers, Asked, read
+        from airflow_provider.review.form import Answers, AskedFindings, parse_answers
 
         state = _state(context)
         user = event.get("responded_by_user")
@@ -209,14 +208,14 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if user is None:
             self.log.warning("Nobody answered in time: no feedback is sent.")
         elif SEND in answer["chosen_options"]:
-            answers = read(answer["params_input"], Asked(**asked), self._expert(user))
+            answers = parse_answers(answer["params_input"], AskedFindings(**asked), self._expert(user))
             known = state.record_answers(answers)
             if known:
                 self.log.info("%d findings were answered before: nothing is sent on them again.", known)
         else:
             state.record_answers(Answers())
         sent = self._send(state)
-        if state.faulty:
+        if state.invalid:
             raise ComplianceInputError(self._fault(state))
         return sent
 
@@ -227,7 +226,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return str(expert)
 
     def _fault(self, state: ReviewState) -> str:
-        names = "; ".join(f"'{name}'" for name in state.faulty.values())
+        names = "; ".join(f"'{name}'" for name in state.invalid.values())
         how = (
             "Clear this task to be asked again, and leave the others as they are."
             if state.is_persistent
@@ -239,7 +238,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         )
 
     def _send(self, state: ReviewState) -> list[dict[str, Any]]:
-        from airflow_provider.review.sending import send
+        from airflow_provider.review.state import send
 
         try:
             return send(self.hook.submit_feedback, state, self.log)

@@ -1,1 +1,1 @@
-"""Texts in object storage: where they go, what they are called, and that they are whole."""
+"""Texts in object storage: locations, safe names, atomic writes."""

@@ -1,4 +1,4 @@
-"""What stores say when something goes wrong, as errors that say what to do."""
+"""Map the errors of object stores to errors that say what to do."""
 
 from __future__ import annotations
 
@@ -17,93 +17,93 @@ from airflow_provider.storage.names import printable
 if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
 
-Doing = Literal["written", "read", "looked at", "searched", "tidied up"]
+Action = Literal["written", "read", "checked", "searched", "cleaned up"]
 
-# What one must be allowed to do for that.
-_RIGHTS: dict[Doing, str] = {
+# The permission that each action needs.
+_PERMISSIONS: dict[Action, str] = {
     "written": "write there",
     "read": "read there",
-    "looked at": "read there",
+    "checked": "read there",
     "searched": "list what is there",
-    "tidied up": "delete there",
+    "cleaned up": "delete there",
 }
-_SHOWN = 300
+_MAX_TEXT_CHARS = 300
 
 
 class StoreError(Exception):
-    """What a store's library raised, without secrets; only ever the cause of an error of ours."""
+    """A storage library's error with masked secrets; only used as the cause of one of ours."""
 
 
 @contextmanager
-def storage_errors(location: Location, doing: Doing = "written") -> Iterator[None]:
-    """Turn whatever a store raises into an error of ours.
+def storage_errors(location: Location, action: Action = "written") -> Iterator[None]:
+    """Map whatever a store raises to an error of ours.
 
-    :param doing: what can't be done with the location
+    :param action: what is done with the location
     """
     try:
         yield
     except ComplianceError:
         raise
     except Exception as error:
-        explained = _explained(error, location, doing)
+        mapped = _map_error(error, location, action)
         try:
-            raise explained from _presentable(error)
+            raise mapped from _masked(error)
         except ComplianceError:
-            explained.__context__ = None  # else it would still lead to what was just masked
+            mapped.__context__ = None  # else it would still lead to the unmasked error
             raise
 
 
-def _presentable(error: BaseException) -> BaseException:
-    """Return an error as it is, or a stand-in for it if it or what led to it would show a secret."""
+def _masked(error: BaseException) -> BaseException:
+    """Return an error, or a stand-in with the same causes if any of them would show a secret."""
     chain = list(_causes(error))
-    if all(_shown(text) == text for each in chain for text in (str(each), repr(each))):
+    if all(_sanitize(text) == text for each in chain for text in (str(each), repr(each))):
         return error
     stand_in: StoreError | None = None
     for each in reversed(chain):
-        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {_shown(str(each))}")
+        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {_sanitize(str(each))}")
         stand_in.__traceback__, stand_in.__cause__ = each.__traceback__, cause
     return stand_in or error
 
 
-def said_by(error: BaseException) -> str:
-    """Return what a store's error says, in one line, without secrets."""
-    return _shown(" ".join(str(error).split()) or type(error).__name__)[:_SHOWN]
+def error_text(error: BaseException) -> str:
+    """Return the text of a store's error on one line, without secrets."""
+    return _sanitize(" ".join(str(error).split()) or type(error).__name__)[:_MAX_TEXT_CHARS]
 
 
-def _shown(text: str) -> str:
+def _sanitize(text: str) -> str:
     return printable(mask_secrets(text))
 
 
-def _explained(error: Exception, location: Location, doing: Doing) -> ComplianceError:
-    said = said_by(error)
-    said = said if said.endswith(".") else f"{said}."
-    problem = mask_secrets(f"'{location}' can't be {doing}: ") + said
+def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
+    problem = mask_secrets(f"'{location}' can't be {action}: ") + error_text(error).removesuffix(".") + "."
+    is_local, permission = location.protocol == "file", _PERMISSIONS[action]
     for cause in _causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
         kind = type(cause).__name__
         if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
-            who = (
-                f"connection '{location.conn_id}' exists and"
-                if location.conn_id
-                else "environment of the worker"
-            )
-            hint = "" if location.conn_id else f", or name a connection: {location.protocol}://conn_id@…"
-            return ComplianceStorageDeniedError(
-                f"{problem} Check that the {who} has credentials, and that they may {_RIGHTS[doing]}{hint}."
-                if location.protocol != "file"
-                else f"{problem} Check who may {_RIGHTS[doing]}."
-            )
-        if isinstance(cause, FileNotFoundError) or status == 404:
-            return ComplianceStorageDeniedError(
-                f"{problem} Create the bucket or container '{location.container}', or correct the address."
-                if location.protocol != "file"
-                else f"{problem} Correct the path."
-            )
-        if isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
-            return ComplianceStorageDeniedError(f"{problem} Choose a path where no other file or folder is.")
-        if kind == "ParamValidationError":
-            return ComplianceStorageDeniedError(f"{problem} Correct the address.")
-    return ComplianceStorageError(f"{problem} If the store was only out of reach, a retry mends it.")
+            if is_local:
+                advice = f"Check that the worker may {permission}."
+            elif location.conn_id:
+                advice = (
+                    f"Check that the connection '{location.conn_id}' exists and has credentials that may "
+                    f"{permission}."
+                )
+            else:
+                advice = (
+                    f"Check that the environment of the worker has credentials that may {permission}, or add "
+                    f"a connection to the URI: {location.protocol}://conn_id@…."
+                )
+        elif isinstance(cause, FileNotFoundError) or status == 404:
+            container = f"Create the bucket or container '{location.container}', or correct the URI."
+            advice = "Correct the path." if is_local else container
+        elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
+            advice = "Choose a path that is not taken by another file or folder."
+        elif kind == "ParamValidationError":
+            advice = "Correct the URI."
+        else:
+            continue
+        return ComplianceStorageDeniedError(f"{problem} {advice}")
+    return ComplianceStorageError(f"{problem} Check that the store is reachable, then retry.")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

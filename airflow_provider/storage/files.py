@@ -1,7 +1,7 @@
-"""Files that are there when they are whole, and not before.
+"""Atomic writes: a file appears under its name only when it is complete.
 
-fsspec publishes what was written so far when a file is closed, also by an exception or by the garbage
-collector, and over an old object of the name. So nothing here is closed unless it is complete.
+fsspec publishes a half-written file when it is closed, even by an exception or by the garbage collector, and
+replaces an existing object with it. So nothing here is closed unless it is complete.
 """
 
 from __future__ import annotations
@@ -17,35 +17,35 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.errors import said_by, storage_errors
+from airflow_provider.storage.errors import error_text, storage_errors
 from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
 
-BLOCK = 5 << 20  # the least that S3 takes as a part of an upload; the default of s3fs is ten times that
+BLOCK_BYTES = 5 << 20  # the minimum size of a part on S3; the default of s3fs is ten times that
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
-_OPEN_FILES = Path("/proc/self/fd")
-ABANDONED_SECONDS = 24 * 3600.0  # age of an unfinished upload that nobody completes any more
+_PROC_FD = Path("/proc/self/fd")
+ABANDONED_SECONDS = 24 * 3600.0  # age of an incomplete upload that is certainly abandoned
 
 
 class AtomicFile(Protocol):
-    """A file that is being written; end it with `commit` or `discard`."""
+    """A file in progress; end it with `commit` or `discard`."""
 
     def write(self, data: bytes | memoryview) -> Any:
         """Add bytes."""
         ...
 
     def commit(self) -> None:
-        """Let the file appear under its name, in place of an older one."""
+        """Publish the file under its name, replacing an existing one."""
         ...
 
     def discard(self) -> None:
-        """Leave nothing behind; also after a commit that failed."""
+        """Remove what was written; also after a failed commit."""
         ...
 
 
 def create(location: Location) -> AtomicFile:
-    """Begin a file in any store."""
+    """Start an atomic file in any store."""
     if location.protocol in ("file", "local"):
         return _LocalFile(Path(location.path))
     if location.protocol in OBJECT_STORES:
@@ -54,18 +54,18 @@ def create(location: Location) -> AtomicFile:
 
 
 async def put(location: Location, data: bytes) -> None:
-    """Write a whole small file."""
+    """Write a small file atomically."""
     with storage_errors(location):
         if location.protocol in OBJECT_STORES and location.fs.async_impl:
-            # One request, on the event loop of the store's own library.
-            call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's names of coroutines
+            # One request, on the event loop of the storage library.
+            call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's naming of coroutines
             await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
         else:
-            await in_thread(put_now, location, data)
+            await in_thread(put_sync, location, data)
 
 
-def put_now(location: Location, data: bytes) -> None:
-    """Write a whole small file, without an event loop."""
+def put_sync(location: Location, data: bytes) -> None:
+    """Write a small file atomically, without an event loop."""
     with storage_errors(location):
         file = create(location)
         try:
@@ -77,45 +77,44 @@ def put_now(location: Location, data: bytes) -> None:
 
 
 class _LocalFile:
-    """A file without a name until it is whole, so that not even a killed process leaves one behind."""
+    """A file without a name until commit, so that not even a killed process leaves one behind."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        _make_folder(path.parent)
-        # With a short name of its own: one as long as the file's plus something could be too long.
-        self._name = path.parent / f".{secrets.token_hex(8)}.part"
+        _make_directory(path.parent)
+        # A short name of its own: the file's name plus a suffix could be too long.
+        self._temporary = path.parent / f".{secrets.token_hex(8)}.part"
         try:
-            if not _OPEN_FILES.is_dir():
-                raise OSError("A file without a name could not be given one.")
+            if not _PROC_FD.is_dir():
+                raise OSError("Unnamed files can't be linked.")
             descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            self._is_nameless = True
+            self._is_unnamed = True
         except (AttributeError, OSError):  # macOS, network file systems
-            descriptor = os.open(self._name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-            self._is_nameless = False
+            descriptor = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+            self._is_unnamed = False
         self._file = os.fdopen(descriptor, "wb")
         self.write = self._file.write
 
     def commit(self) -> None:
-        """Give it its name."""
+        """Link or rename it to its name."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        if self._is_nameless:
+        needs_rename = not self._is_unnamed
+        if self._is_unnamed:
             try:
                 self._link(self._path)
             except FileExistsError:
-                self._link(self._name)  # only a rename takes the place of another file
-            else:
-                self._file.close()
-                _sync_folder(self._path.parent)
-                return
+                self._link(self._temporary)  # only a rename can replace a file
+                needs_rename = True
         self._file.close()
-        self._name.replace(self._path)
-        _sync_folder(self._path.parent)
+        if needs_rename:
+            self._temporary.replace(self._path)
+        _sync_directory(self._path.parent)
 
     def _link(self, name: Path) -> None:
-        folder = os.open(_OPEN_FILES, os.O_RDONLY)
+        folder = os.open(_PROC_FD, os.O_RDONLY)
         try:
-            # Only with a folder does Python follow the link that stands for the open file.
+            # Only with src_dir_fd does Python follow the symbolic link to the open file.
             os.link(str(self._file.fileno()), name, src_dir_fd=folder)
         finally:
             os.close(folder)
@@ -124,20 +123,20 @@ class _LocalFile:
         """Remove it."""
         with suppress(OSError):
             self._file.close()
-        self._name.unlink(missing_ok=True)
+        self._temporary.unlink(missing_ok=True)
 
 
-def _make_folder(folder: Path) -> None:
-    """Make a folder and those above it; each survives a power cut like what is written into it."""
+def _make_directory(folder: Path) -> None:
+    """Create a directory and its parents, durably like the files in it."""
     if folder.is_dir():
         return
-    _make_folder(folder.parent)
+    _make_directory(folder.parent)
     folder.mkdir(exist_ok=True)
-    _sync_folder(folder.parent)
+    _sync_directory(folder.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    """Have the names in a folder written to the disk, too; not all file systems can, and some need not."""
+def _sync_directory(folder: Path) -> None:
+    """Flush the entries of a directory to disk, where the file system supports it."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -147,17 +146,17 @@ def _sync_folder(folder: Path) -> None:
 
 
 class _Upload:
-    """An upload to an object store: one request for a small object, parts for a large one."""
+    """An upload to an object store: one request for a small object, multipart for a large one."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path
-        self._file = fs.open(path, "wb", block_size=BLOCK)
+        self._file = fs.open(path, "wb", block_size=BLOCK_BYTES)
         self._size = 0
 
     def write(self, data: bytes | memoryview) -> None:
         """Add bytes."""
-        if self._size < BLOCK <= self._size + len(data):
+        if self._size < BLOCK_BYTES <= self._size + len(data):
             self._abort_abandoned()
         self._size += len(data)
         self._file.write(data)
@@ -168,14 +167,14 @@ class _Upload:
 
     def discard(self) -> None:
         """Abort the upload."""
-        self._file.closed = True  # else the garbage collector would close, and so publish it
-        with suppress(FileNotFoundError):  # aborted by somebody else, such as a rule of the bucket
+        self._file.closed = True  # else the garbage collector would close, and so publish, it
+        with suppress(FileNotFoundError):  # aborted already, such as by a lifecycle rule of the bucket
             self._file.discard()
 
     def _abort_abandoned(self) -> None:
-        """Abort what a killed process has left in S3 long ago: its parts would cost money for ever.
+        """Abort old uploads that killed processes left in S3: their parts would be billed forever.
 
-        A young one may be of a process that is alive. The store's clock says how old one is, not ours.
+        A recent one may belong to a live process. Ages are measured by the store's clock, not ours.
         """
         if not hasattr(self._fs, "call_s3"):
             return
@@ -184,34 +183,34 @@ class _Upload:
             found = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
             now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
             for upload in found.get("Uploads", []):
-                begun: datetime = upload["Initiated"]
-                if upload["Key"] == key and (now - begun).total_seconds() >= ABANDONED_SECONDS:
+                started: datetime = upload["Initiated"]
+                if upload["Key"] == key and (now - started).total_seconds() >= ABANDONED_SECONDS:
                     self._fs.abort_mpu(bucket, key, upload["UploadId"])
-                    log.info("Aborted an upload of '%s' that was left unfinished at %s.", self._path, begun)
-        except Exception as error:  # a service to the next bill, not to this task
-            log.debug("Unfinished uploads of '%s' can't be listed: %s", self._path, said_by(error))
+                    log.info("Aborted an upload of '%s' that was abandoned at %s.", self._path, started)
+        except Exception as error:  # best effort: it must not fail the task
+            log.debug("Incomplete uploads of '%s' can't be listed: %s", self._path, error_text(error))
 
 
 class _RenamedFile:
-    """A file in any other store: written under another name, then renamed."""
+    """A file in any other store: written under a temporary name, then renamed."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path
         folder = path.rpartition("/")[0]
         fs.makedirs(folder, exist_ok=True)
-        self._name = f"{folder}/.{secrets.token_hex(8)}.part"
-        self._file = fs.open(self._name, "wb")
+        self._temporary = f"{folder}/.{secrets.token_hex(8)}.part"
+        self._file = fs.open(self._temporary, "wb")
         self.write = self._file.write
 
     def commit(self) -> None:
         """Rename it."""
         self._file.close()
-        self._fs.mv(self._name, self._path)
+        self._fs.mv(self._temporary, self._path)
 
     def discard(self) -> None:
         """Remove it."""
         with suppress(Exception):
             self._file.close()
         with suppress(FileNotFoundError):
-            self._fs.rm_file(self._name)
+            self._fs.rm_file(self._temporary)

@@ -1,4 +1,4 @@
-"""Where something is, or is to be, in object storage."""
+"""Locations in object storage."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from airflow_provider.storage.names import printable
 
 
 class Location:
-    """An address in a store that Airflow knows, such as `s3://conn_id@bucket/key` or a local path.
+    """A URI in a store that Airflow supports, such as `s3://conn_id@bucket/key`, or a local path.
 
-    Parts are joined as text: unlike paths, keys have no `..` and no double slashes to be clever about.
+    Parts are joined as text: in object keys, unlike paths, `..` and `//` have no meaning.
     """
 
     def __init__(self, uri: str) -> None:
@@ -31,41 +31,43 @@ class Location:
         self.key = path
         self._bare = f"{bucket}{slash}{path}"
         if not self._bare.replace("/", "").strip() or (self.protocol != "file" and not bucket.strip()):
-            raise ComplianceInputError(f"'{self}' is no place in a store: write s3://conn_id@bucket/prefix/.")
+            raise ComplianceInputError(f"'{self}' is not a valid location: use s3://conn_id@bucket/prefix/.")
         if self.protocol in ("file", "local") and self._bare.startswith("~/"):
-            self._bare = str(Path.home()) + self._bare[1:]  # as fsspec has it, so that both mean one place
+            self._bare = str(Path.home()) + self._bare[1:]  # as fsspec does
 
     @classmethod
     def to_write(cls, uri: Any) -> Location:
-        """Take the address of a destination, which goes into XComs and lineage."""
+        """Parse the URI of a destination, which is written to XComs and lineage."""
         location = cls(str(uri))
         if location.uri != printable(location.uri):
-            raise ComplianceInputError(f"The destination '{location}' is not UTF-8: choose another one.")
+            raise ComplianceInputError(
+                f"The destination '{location}' is not valid UTF-8: choose another one."
+            )
         return location
 
     @property
     def is_prefix(self) -> bool:
-        """Whether more has to be added to have the address of an object."""
+        """Whether this is a prefix of objects, not an object."""
         return self._bare.endswith("/") or (self.protocol != "file" and not self.key)
 
     @property
     def address(self) -> str:
-        """The address without the Airflow connection: what it is called in lineage."""
+        """The URI without the Airflow connection, as in lineage."""
         return f"{self.protocol}://{self._bare}"
 
     @property
     def path(self) -> str:
-        """What the file system calls it."""
+        """The path in the file system."""
         return self._bare
 
     @cached_property
     def fs(self) -> Any:
-        """The file system; it asks Airflow for the connection, so use it in the task's own thread first."""
+        """The file system; it gets the Airflow connection, so use it in the task's own thread first."""
         return file_system(self.protocol, self.conn_id, str(self))
 
     def size(self) -> int | None:
-        """Return how large the object is, or None where there is none."""
-        with storage_errors(self, "looked at"):
+        """Return the size of the object, or None if it does not exist."""
+        with storage_errors(self, "checked"):
             try:
                 info = self.fs.info(self.path)
             except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Names of objects: made of what the service says, but never trusted as paths."""
+"""Object names from remote names, which are never trusted as paths."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
 _KEPT = frozenset(" ._-()+,=@~")
-_HARMLESS = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")  # most names
-_LONGEST_VALUE = 120  # bytes; so that a name of several values stays below the limit
-_LONGEST_NAME = 255  # bytes of one part of a path, on most file systems
-_LONGEST_KEY = 900  # bytes; S3 and Azure take 1,024, together with the prefix
-_SUFFIX = 20  # of a name that ends in something longer, that is no suffix
-_DIGEST = 12  # hexadecimal digits that tell names apart
+_SAFE = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")  # most names: a shortcut
+_MAX_VALUE_BYTES = 120  # so that a name of several values stays below the limit
+_MAX_NAME_BYTES = 255  # of one path component, on most file systems
+_MAX_KEY_BYTES = 900  # S3 and Azure allow 1,024, including the prefix
+_MAX_SUFFIX_BYTES = 20  # anything longer is not a suffix
+_DIGEST_CHARS = 12
 
 
 def to_bytes(text: str) -> bytes:
-    """Encode a text; different texts stay different, also names of files that are not UTF-8."""
+    """Encode a text so that different texts stay different, even file names that are not valid UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -35,12 +35,12 @@ def to_bytes(text: str) -> bytes:
 
 
 def digest(text: str) -> str:
-    """Return a short hash of a text, to tell names apart."""
-    return hashlib.sha256(to_bytes(text)).hexdigest()[:_DIGEST]
+    """Return a short hash of a text."""
+    return hashlib.sha256(to_bytes(text)).hexdigest()[:_DIGEST_CHARS]
 
 
 def printable(text: str) -> str:
-    r"""Return a text that logs and databases take: bytes of a file name that are not UTF-8 become `\xe4`."""
+    r"""Return a text safe for logs and databases: invalid UTF-8 in a file name becomes `\xe4`."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -48,25 +48,25 @@ def printable(text: str) -> str:
     return text
 
 
-def safe(value: str, otherwise: str = "unnamed") -> str:
-    """Make one part of a path of any text: letters and digits of all languages stay, and what harms nowhere.
+def safe(value: str, default: str = "unnamed") -> str:
+    """Turn any text into one path component: keep letters and digits of all languages, replace the rest.
 
-    A text that had to be cut gets a piece of its hash, so that long names that begin alike stay apart.
+    A truncated text gets a short hash, so that long names with the same beginning stay distinct.
     """
-    if _HARMLESS.fullmatch(value):
+    if _SAFE.fullmatch(value):
         return value
     text = unicodedata.normalize("NFC", value)
     text = "".join(letter if letter.isalnum() or letter in _KEPT else "_" for letter in text)
-    return _shortened(text.strip(" ."), _LONGEST_VALUE, value) or otherwise
+    return _shorten(text.strip(" ."), _MAX_VALUE_BYTES, value) or default
 
 
 def source_name(job: ContentJob) -> str:
-    """Say what a document is called: its file name, else the last part of its address."""
+    """Return the name of a document: its file name, or the last part of its URL."""
     return name_in(job.file_name or job.source_url or "")
 
 
 def name_in(source: str) -> str:
-    """Return the last part of a path or of an address, or its host."""
+    """Return the last part of a path or URL, or its host."""
     if not source.lower().startswith(("http://", "https://")):
         return source.replace("\\", "/").rstrip("/").rpartition("/")[2]
     try:
@@ -76,29 +76,29 @@ def name_in(source: str) -> str:
         return ""
 
 
-def fields_of(job: ContentJob) -> dict[str, str]:
-    """Return what a job gives to a template of names."""
+def job_fields(job: ContentJob) -> dict[str, str]:
+    """Return the fields of a job for a name template."""
     uuid = safe(job.uuid)
-    return {"uuid": uuid, **source_fields(source_name(job), otherwise=uuid)}
+    return {"uuid": uuid, **source_fields(source_name(job), default=uuid)}
 
 
-def source_fields(name: str, otherwise: str) -> dict[str, str]:
-    """Return what the name of a document gives to a template of names."""
-    name = safe(name, otherwise)
+def source_fields(name: str, default: str) -> dict[str, str]:
+    """Return the fields of a document's name for a name template."""
+    name = safe(name, default)
     return {"source_name": name, "source_stem": PurePosixPath(name).stem}
 
 
 def check_template(template: str, known: Sequence[str]) -> None:
-    """Refuse a template that could not be filled in, or whose own path leads elsewhere."""
+    """Refuse a template with unknown fields or an unsafe path."""
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:
-        raise ComplianceInputError(f"file_name_template {template!r} can't be read: {error}.") from None
+        raise ComplianceInputError(f"file_name_template {template!r} is invalid: {error}.") from None
     for _, name, form, conversion in parts:
         if name is not None and (name not in known or form or conversion):
             raise ComplianceInputError(
                 f"file_name_template {template!r} has the unknown field {{{name}}}. "
-                f"There are: {', '.join(f'{{{each}}}' for each in known)}."
+                f"Known fields: {', '.join(f'{{{each}}}' for each in known)}."
             )
     literal = "".join(text for text, *_ in parts)
     pieces = template.split("/")
@@ -117,58 +117,55 @@ def fields_in(template: str) -> set[str]:
 
 
 def fill_in(template: str, values: Mapping[str, str]) -> str:
-    """Make a name; the slashes in it are the template's own."""
+    """Fill in a template; only its own slashes separate path components."""
     name = template.format_map({name: safe(value) for name, value in values.items()})
-    parts = [_shortened(part, _LONGEST_NAME, part) for part in name.split("/")]
-    if len("/".join(parts).encode()) > _LONGEST_KEY:
-        raise ComplianceInputError(f"The name '{name[:200]}…' is longer than {_LONGEST_KEY} bytes.")
+    parts = [_shorten(part, _MAX_NAME_BYTES, part) for part in name.split("/")]
+    if len("/".join(parts).encode()) > _MAX_KEY_BYTES:
+        raise ComplianceInputError(
+            f"The name '{name[:200]}…' is longer than {_MAX_KEY_BYTES} bytes: shorten file_name_template."
+        )
     return "/".join(parts)
 
 
 def distinct(names: Mapping[str, str]) -> dict[str, str]:
-    """Let no two keys have one name: those that would, get a piece of their key's hash, whatever the order.
+    """Make names unique: duplicates get a hash of their key, whatever the order.
 
-    Names that differ only in upper and lower case count as one, because they are on some stores.
+    Names are compared without case, because some stores ignore it.
     """
     result = dict(names)
     while True:
         groups: dict[str, list[str]] = defaultdict(list)
         for key, name in result.items():
             groups[name.casefold()].append(key)
-        equal = [key for keys in groups.values() if len(keys) > 1 for key in keys]
-        if not equal:
+        duplicates = [key for keys in groups.values() if len(keys) > 1 for key in keys]
+        if not duplicates:
             return result
-        for key in equal:
-            result[key] = marked(result[key], key)
+        for key in duplicates:
+            result[key] = add_hash(result[key], key)
 
 
-def marked(name: str, key: str) -> str:
-    """Add a piece of a key's hash to a name."""
+def add_hash(name: str, key: str) -> str:
+    """Add a short hash of a key to a name."""
     folder, slash, last = name.rpartition("/")
-    stem, suffixes = _split(last)
+    stem, suffixes = _split_suffixes(last)
     mark = f"-{digest(key)}"
-    return (
-        folder
-        + slash
-        + _shortened(stem, _LONGEST_NAME - len((mark + suffixes).encode()), key)
-        + mark
-        + suffixes
-    )
+    room = _MAX_NAME_BYTES - len((mark + suffixes).encode())
+    return folder + slash + _shorten(stem, room, key) + mark + suffixes
 
 
-def _shortened(name: str, limit: int, whole: str) -> str:
+def _shorten(name: str, limit: int, whole: str) -> str:
     if len(name.encode()) <= limit:
         return name
-    stem, suffixes = _split(name)
+    stem, suffixes = _split_suffixes(name)
     mark = f"~{digest(whole)}"
     room = limit - len((mark + suffixes).encode())
     return stem.encode()[:room].decode("utf-8", "ignore") + mark + suffixes
 
 
-def _split(name: str) -> tuple[str, str]:
-    """Tell a name from its suffixes, such as `.txt.gz`."""
+def _split_suffixes(name: str) -> tuple[str, str]:
+    """Split a name from its suffixes, such as `.txt.gz`."""
     path = PurePosixPath(name)
     suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
-    if len(suffixes.encode()) > _SUFFIX:
+    if len(suffixes.encode()) > _MAX_SUFFIX_BYTES:
         suffixes = ""
     return name[: len(name) - len(suffixes)], suffixes

@@ -1,4 +1,4 @@
-"""A text on its way from the service into a store, in constant memory."""
+"""Stream texts from the service into a store, in constant memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import asyncio
 import hashlib
 import logging
 import zlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Literal
 
-from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceError
-from airflow_provider.storage.errors import said_by, storage_errors
-from airflow_provider.storage.files import BLOCK, AtomicFile, create, put
+from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
+from airflow_provider.storage.errors import error_text, storage_errors
+from airflow_provider.storage.files import BLOCK_BYTES, AtomicFile, create, put
 from airflow_provider.storage.locations import Location
 
 if TYPE_CHECKING:
@@ -21,16 +21,19 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SINGLE_PUT_BYTES = 1 << 20  # bytes up to which a text is written at once
-BATCH = BLOCK // 2  # bytes of a larger one that go to the store's thread at a time
-MAX_REFETCHES = 2  # so often a text that broke off is fetched again
-PAUSE = 0.5  # seconds before that
-_GZIP = 31  # the window of zlib that means gzip; without name and time, so that equal texts give equal bytes
+SINGLE_PUT_BYTES = 1 << 20  # texts up to this size are written in one request
+BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written by a thread at a time
+MAX_REFETCHES = 2  # of a text whose download broke off
+REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
+_GZIP = 31  # wbits for gzip; without name and time, so that equal texts give equal bytes
+EMPTY_GZIP_BYTES = 20  # of an empty gzip file
+
+Overwrite = Literal["replace", "skip", "fail"]
 
 
 @dataclass(frozen=True)
 class Written:
-    """What is in the store: the object's size and hash; no hash where an older object was left."""
+    """Size and hash of a stored object; no hash if an existing object was kept."""
 
     bytes: int
     sha256: str | None
@@ -39,50 +42,101 @@ class Written:
 async def store_text(
     client: AsyncComplianceClient, uuid: str, location: Location, *, compress: bool = False
 ) -> Written:
-    """Stream the text of a completed job into a store; it is there whole, or not at all.
+    """Stream the text of a completed job into a store, atomically.
 
-    One that breaks off on the way is fetched again, from its beginning.
+    If the download breaks off, it is restarted from its beginning.
     """
     attempt = 0
     while True:
-        begun = False
+        has_started = False
         try:
             async with client.stream_content(uuid) as pieces:
-                begun = True
+                has_started = True
                 return await _store(pieces, location, compress)
         except ComplianceError as error:
-            # What did not even begin has been tried again by the client.
-            if not (begun and error.transient) or attempt == MAX_REFETCHES:
+            # A request that failed before the body was retried by the client already.
+            if not (has_started and error.transient) or attempt == MAX_REFETCHES:
                 raise
-            log.warning("The transfer of job %s broke off, beginning it again: %s", uuid, error)
-        await asyncio.sleep(PAUSE * 2**attempt)
+            log.warning("The download of job %s broke off, restarting it: %s", uuid, error)
+        await asyncio.sleep(REFETCH_DELAY_SECONDS * 2**attempt)
         attempt += 1
 
 
+async def store_texts(
+    client: AsyncComplianceClient,
+    targets: Mapping[str, Location],
+    *,
+    overwrite: Overwrite,
+    compress: bool,
+    concurrency: int,
+    log: Any,
+) -> dict[str, Written]:
+    """Write the texts of completed jobs concurrently; an object that is kept has no hash.
+
+    :param targets: where each text goes, by uuid
+    :param overwrite: what to do if an object exists already
+    :param log: the task's log
+    """
+    existing = {} if overwrite == "replace" else await _find_existing(targets, concurrency)
+    if existing and overwrite == "fail":
+        first = targets[next(iter(existing))]
+        more = f", and {len(existing) - 1} more," if len(existing) > 1 else ""
+        raise ComplianceStorageDeniedError(
+            f"'{first}'{more} exists already, so nothing was written. Remove it, or choose "
+            "overwrite='replace' or 'skip'."
+        )
+
+    async def store(uuid: str) -> Written:
+        target = targets[uuid]
+        written = await store_text(client, uuid, target, compress=compress)
+        if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
+            log.warning("Job %s is completed, but its text is empty, and so is '%s'.", uuid, target)
+        else:
+            log.debug("Wrote the text of job %s to '%s': %s bytes.", uuid, target, written.bytes)
+        return written
+
+    results = await for_each(store, [uuid for uuid in targets if uuid not in existing], concurrency)
+    for uuid, size in existing.items():
+        log.info("'%s' exists already, with %s bytes: not written.", targets[uuid], size)
+        results[uuid] = Written(size, None)
+    return results
+
+
+async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> dict[str, int]:
+    """Return the sizes of the objects that exist already."""
+
+    async def get_size(uuid: str) -> int | None:
+        return await in_thread(targets[uuid].size)
+
+    next(iter(targets.values())).fs.invalidate_cache()  # others may have written in the meantime
+    found = await for_each(get_size, list(targets), concurrency)
+    return {uuid: size for uuid, size in found.items() if size is not None}
+
+
 async def store_bytes(data: bytes, location: Location) -> Written:
-    """Write a small object at once."""
+    """Write a small object in one request."""
     await put(location, data)
     return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
 async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
-    begin = bytearray()
+    head = bytearray()
     async for piece in pieces:
-        begin += piece
-        if len(begin) > SINGLE_PUT_BYTES:
-            return await _store_large(begin, pieces, location, compress)
-    return await store_bytes(zlib.compress(begin, wbits=_GZIP) if compress else bytes(begin), location)
+        head += piece
+        if len(head) > SINGLE_PUT_BYTES:
+            return await _store_large(head, pieces, location, compress)
+    return await store_bytes(zlib.compress(head, wbits=_GZIP) if compress else bytes(head), location)
 
 
 async def _store_large(
-    begin: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
+    head: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
 ) -> Written:
     sink = _Sink(location, compress)
     writing: asyncio.Task[None] | None = None
     try:
         try:
-            async for batch in _batches(begin, pieces):
-                # The next batch is fetched while the last one is hashed and written.
+            async for batch in _batches(head, pieces):
+                # The next batch is downloaded while the previous one is hashed and written.
                 if writing:
                     await writing
                 writing = asyncio.create_task(in_thread(sink.write, batch))
@@ -97,35 +151,34 @@ async def _store_large(
         raise
 
 
-async def _batches(begin: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
-    """Fill two buffers in turn: each is free again when the next but one is asked for.
+async def _batches(head: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
+    """Fill two buffers in turn: each is free again when the next but one is requested.
 
-    A large call of the store or the hash gives Python's lock away once; many small ones would wait for it
-    each time.
+    Large calls of the store and the hash release the GIL once; many small ones would contend for it.
     """
-    buffers = memoryview(bytearray(BATCH)), memoryview(bytearray(BATCH))
-    turn, filled = 0, 0
-    async for piece in _after(begin, pieces):
+    buffers = memoryview(bytearray(BATCH_BYTES)), memoryview(bytearray(BATCH_BYTES))
+    current, filled = 0, 0
+    async for piece in _chain(head, pieces):
         rest = memoryview(piece)
         while rest:
-            part = rest[: BATCH - filled]
-            buffers[turn][filled : filled + len(part)] = part
+            part = rest[: BATCH_BYTES - filled]
+            buffers[current][filled : filled + len(part)] = part
             filled += len(part)
             rest = rest[len(part) :]
-            if filled == BATCH:
-                yield buffers[turn]
-                turn, filled = 1 - turn, 0
-    yield buffers[turn][:filled]
+            if filled == BATCH_BYTES:
+                yield buffers[current]
+                current, filled = 1 - current, 0
+    yield buffers[current][:filled]
 
 
-async def _after(begin: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes | bytearray]:
-    yield begin
+async def _chain(head: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes | bytearray]:
+    yield head
     async for piece in pieces:
         yield piece
 
 
 class _Sink:
-    """Compresses, writes, hashes and counts; used in threads, by one at a time."""
+    """Compresses, writes, hashes and counts; used by one thread at a time."""
 
     def __init__(self, location: Location, compress: bool) -> None:
         self._location = location
@@ -148,9 +201,11 @@ class _Sink:
             try:
                 self._file.discard()
             except Exception as error:
-                # The store is gone, most likely; the error that led here says more.
+                # The store is probably unreachable; the original error says more.
                 log.warning(
-                    "What was written of '%s' could not be removed: %s", self._location, said_by(error)
+                    "The incomplete upload of '%s' could not be removed: %s",
+                    self._location,
+                    error_text(error),
                 )
 
     def _write(self, data: bytes | memoryview) -> None:

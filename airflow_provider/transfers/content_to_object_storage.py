@@ -174,7 +174,7 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         uris = [targets[uuid].uri for uuid in uuids]
         host = urlsplit(hook.get_conn().settings.base_url).netloc
         self._transfers = [
-            lineage.Transfer(lineage.Origin.of(jobs[uuid], host), targets[uuid], results[uuid].bytes)
+            lineage.Transfer(lineage.Origin.from_job(jobs[uuid], host), targets[uuid], results[uuid].bytes)
             for uuid in uuids
         ]
         lineage.report(hook, self._transfers)
@@ -199,13 +199,13 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
             raise ComplianceInputError(
                 f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
             )
-        made = {uuid: names.fill_in(template, {**run, **names.fields_of(jobs[uuid])}) for uuid in uuids}
+        made = {uuid: names.fill_in(template, {**run, **names.job_fields(jobs[uuid])}) for uuid in uuids}
         if int(run["map_index"]) >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
-            made = {uuid: names.marked(name, uuid) for uuid, name in made.items()}
+            made = {uuid: names.add_hash(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
     async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
-        from airflow_provider.storage.bulk import store_texts
+        from airflow_provider.storage.texts import store_texts
 
         async with await hook.get_async_conn() as client:
             return await store_texts(

@@ -8,15 +8,14 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from dataclasses import MISSING, fields
-from importlib import import_module
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGER_HAS_ON_KILL, task_state
 from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceConfigError, ComplianceError, ComplianceNotFoundError
-from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.poller import Update, subscribe
 from airflow_provider.waiting.results import Countdown, Record, WaitResult
@@ -153,21 +152,6 @@ class ComplianceWaitTrigger(BaseTrigger):
                     pending = [each for each in self.ids if each not in ended]
                     return WaitResult("timeout", ended, time.monotonic() - since, pending=pending)
         return WaitResult("success", ended, time.monotonic() - since)
-
-
-def import_hook_class(path: str) -> type[ComplianceHook]:
-    """Import a hook class by its path; the default if it is empty."""
-    if not path:
-        return ComplianceHook
-    module, _, name = path.rpartition(".")
-    try:
-        hook_class: type[ComplianceHook] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ComplianceConfigError(
-            f"The triggerer can't import the hook class '{path}': {error}. Put it into a package or the "
-            "plugins folder, not into a DAG file."
-        ) from None
-    return hook_class
 
 
 _shielded_tasks: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive

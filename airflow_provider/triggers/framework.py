@@ -12,29 +12,30 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS, BaseEventTrigger, asset_stores_of
-from airflow_provider.frameworks.snapshots import FrameworkPoller
 from airflow_provider.frameworks.state import AssetBackend, ProcessBackend, StateBackend, VariableBackend
-from airflow_provider.frameworks.watcher import Watcher
+from airflow_provider.frameworks.watcher import FrameworkPoller, Watcher
 from airflow_provider.hooks.compliance import ComplianceHook
 
-STORED_AFTER = 5.0  # seconds in which a triggerer has stored an event, where it does not say so
+EVENT_STORE_SECONDS = 5.0  # after which an event counts as stored, where Airflow does not confirm it
 
 
 @dataclass(eq=False, repr=False)
 class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     """Fires when a framework or a criterion was added, removed or changed; the event says which.
 
-    It remembers what it has told of, so that a change during a restart of the triggerer is noticed
-    afterwards, and none is told of twice. Nothing that the service does ends it.
+    Each change is sent at least once, with an id that repeats share; changes during a restart of the
+    triggerer are noticed afterwards. Errors of the service are retried and never end the trigger.
 
     :param conn_id: the Airflow connection
-    :param poll_interval: seconds between two looks
-    :param fire_at_first_sight: fire also when there is nothing yet to compare with; everything is new then
+    :param poll_interval: seconds between two polls
+    :param hook_class: module and name of the hook class; the default if empty
+    :param fire_at_first_sight: send an event for the first snapshot, too; everything is new in it
     """
 
     conn_id: str = ComplianceHook.default_conn_name
     poll_interval: float = 300.0
     fire_at_first_sight: bool = False
+    hook_class: str = ""
 
     def __post_init__(self) -> None:
         if not HAS_ASSET_WATCHERS:
@@ -52,27 +53,29 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
         return path, {each.name: getattr(self, each.name) for each in fields(self)}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Look by itself, before Airflow 3.3."""
+        """Poll alone, before Airflow 3.3."""
         watcher = self._watcher()
-        async with aclosing(FrameworkPoller(self.conn_id, self.poll_interval).stream()) as snapshots:
+        async with aclosing(self._poller().stream()) as snapshots:
             async for snapshot in snapshots:
                 if event := await watcher.evaluate(snapshot):
                     yield TriggerEvent(event)
-                    # What is written now would arrive before the event, which waits for the next heartbeat.
-                    await asyncio.sleep(STORED_AFTER)
+                    # The event is stored at the triggerer's next heartbeat, the state only after it.
+                    await asyncio.sleep(EVENT_STORE_SECONDS)
                     await watcher.commit()
 
     def shared_stream_key(self) -> Hashable | None:
-        """Look together with all that look through the same connection as often (Airflow 3.3)."""
-        return self.serialize()[0], self.conn_id, self.poll_interval
+        """Share one poller per connection and interval (Airflow 3.3)."""
+        return self.serialize()[0], self.conn_id, self.poll_interval, self.hook_class
 
     @classmethod
     def create_shared_stream_producer(cls, kwargs: dict[str, Any]) -> Any:
-        """Return what looks, and is told when events are stored."""
-        return FrameworkPoller(kwargs["conn_id"], kwargs["poll_interval"])
+        """Return the poller, which Airflow notifies when events are stored."""
+        return FrameworkPoller(
+            kwargs["conn_id"], kwargs["poll_interval"], hook_class=kwargs.get("hook_class", "")
+        )
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[Any]) -> AsyncIterator[TriggerEvent]:
-        """Make events of the common looks."""
+        """Turn shared snapshots into events."""
         watcher = self._watcher()
         try:
             async for snapshot in shared_stream:
@@ -83,14 +86,17 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
             watcher.release()
             raise
 
+    def _poller(self) -> FrameworkPoller:
+        return FrameworkPoller(self.conn_id, self.poll_interval, hook_class=self.hook_class)
+
     def _watcher(self) -> Watcher:
         return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_at_first_sight)
 
     def _backend(self) -> StateBackend:
         stores = asset_stores_of(self)
         if stores is None:
-            # The name says nothing of the connection: Airflow masks what sounds like a secret.
-            known_as = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
-            description = f"What {type(self).__name__} has seen through '{self.conn_id}'"
-            return VariableBackend(f"compliance_frameworks_{known_as}", description)
+            # A hash, because Airflow masks variables whose name sounds like a secret.
+            digest = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
+            description = f"State of {type(self).__name__} for '{self.conn_id}'"
+            return VariableBackend(f"compliance_frameworks_{digest}", description)
         return AssetBackend(stores, f"compliance_frameworks:{self.conn_id}") if stores else ProcessBackend()

@@ -94,7 +94,7 @@ def test_what_is_not_json_is_refused_before_it_is_sent(
 
 @pytest.mark.parametrize("payload", [None, "", "None"])
 def test_no_payload_at_all_is_refused(service: Emulator, attempts: Attempts, payload: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="Nothing was given as payload"):
+    with pytest.raises(exc.ComplianceInputError, match="Missing payload"):
         attempts.run(submit(payload=payload))
     assert service.count("submit_assessment") == 0
 

@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.hooks.compliance import ComplianceHook, hook_class_path
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
-from airflow_provider.operators.base import path_of
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from tests.support.attempts import Attempts, fire
@@ -87,7 +86,7 @@ def test_one_connection_may_be_read_in_two_ways(service: Service) -> None:
     async def scenario() -> list[dict[str, Any]]:
         until = time.time() + 30
         ours = ComplianceAssessmentTrigger(
-            "compliance_default", ["42"], 0.1, until, hook_class=path_of(OurHook)
+            "compliance_default", ["42"], 0.1, until, hook_class=hook_class_path(OurHook)
         )
         usual = ComplianceAssessmentTrigger("compliance_default", ["43"], 0.1, until)
         return list(await asyncio.gather(fire(ours), fire(usual)))

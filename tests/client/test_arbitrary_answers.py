@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client import endpoints
-from airflow_provider.client import flows as flows
 from airflow_provider.client.exchange import Exchange, ThrottlePause
-from airflow_provider.client.http.text import TextStream
+from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import TokenCache
@@ -38,7 +37,7 @@ CALLS = [
     endpoints.get_assessment_results(Endpoints(), "7"),
     endpoints.cancel_assessment(Endpoints(), "7"),
     endpoints.request("GET", "/x"),
-    next(TokenCache(SETTINGS).renewal()),
+    next(TokenCache(SETTINGS).renew()),
 ]
 
 WORDS = """uuid id assessmentId status error createdAt criteria codeName message access_token refresh_token
@@ -67,7 +66,7 @@ def test_any_answer_is_a_result_or_a_documented_error(
 ) -> None:
     exchange: Exchange[Any] = Exchange(call, SETTINGS, ThrottlePause())
     try:
-        exchange.judge(HttpResponse(status, headers, body, "https://api.example.com/x"))
+        exchange.evaluate(HttpResponse(status, headers, body, "https://api.example.com/x"))
         exchange.delay()
     except ComplianceError as error:
         assert str(error)
@@ -80,7 +79,7 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
         content = json.dumps(value).encode("utf-8", "surrogatepass")
         return HttpResponse(200, {"content-length": "1"}, content, "https://api.example.com/x")
 
-    flow = flows.get_statuses(["a", "b"], flows.BatchLimit(100))
+    flow = endpoints.get_statuses(["a", "b"], endpoints.BatchLimit(100))
     try:
         call = next(flow)
         call = flow.send(call.parse(response(body)))
@@ -101,7 +100,7 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
 def test_any_bytes_in_any_charset_become_utf8(pieces: list[bytes], charset: str) -> None:
     head = {"content-length": "1", "content-type": f"text/plain; charset={charset}"}
     try:
-        stream = TextStream.of(HttpResponse(200, head))
+        stream = TextStream.from_response(HttpResponse(200, head))
         text = b"".join([*(stream.feed(piece) for piece in pieces), stream.finish()])
     except ComplianceError as error:
         assert str(error)

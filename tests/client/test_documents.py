@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider.client.http.uploads import DOCX, PDF, Document
+from airflow_provider.client.http.uploads import DOCX, PDF, MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError
 from tests.support import values
 
@@ -29,7 +29,7 @@ from tests.support import values
     ],
 )
 def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
-    with Document(io.BytesIO(content)) as document:
+    with MultipartUpload(io.BytesIO(content)) as document:
         assert document.media_type == media_type
         assert sum(map(len, document.chunks())) == document.length
 
@@ -37,22 +37,22 @@ def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
 @pytest.mark.parametrize(
     ("file", "message"),
     [
-        (5, "is no file"),
-        (None, "is no file"),
+        (5, "is not a file"),
+        (None, "is not a file"),
         (io.StringIO("%PDF-"), "open as text"),
         ("no/such/file.pdf", "There is no file 'no/such/file.pdf'"),
-        ("a\0b", "no usable path"),
+        ("a\0b", "not a valid path"),
         (".", "is a folder"),
         ("/dev/zero", "is a device, not a file"),
         ("setup.cfg/" * 2, "There is no file"),
         (f"{__file__}/x.pdf", "There is no file"),
-        ("x" * 300, "name is too long"),
-        (b"x.pdf", "is no file"),
+        ("x" * 300, "too long for a file name"),
+        (b"x.pdf", "is not a file"),
     ],
 )
 def test_what_is_no_file_is_refused(file: Any, message: str) -> None:
     with pytest.raises(ComplianceInputError, match=message):
-        Document(file)
+        MultipartUpload(file)
 
 
 def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,14 +63,14 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     path.write_bytes(values.PDF)
     monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ComplianceInputError, match=r"x\.pdf' may not be read"):
-        Document(path)
+        MultipartUpload(path)
 
 
 def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.symlink_to(path)
-    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a link that leads in a circle"):
-        Document(path)
+    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a symbolic link loop"):
+        MultipartUpload(path)
 
 
 class Stored:
@@ -104,7 +104,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, special: str
 
     def attempt() -> None:
         try:
-            Document(kind(path))
+            MultipartUpload(kind(path))
         except ComplianceInputError as error:
             refused.append(error)
 
@@ -128,7 +128,7 @@ def test_a_file_that_becomes_a_pipe_before_it_is_opened_is_refused(
         regular = os.fstat(file.fileno())
     monkeypatch.setattr(os, "stat", lambda _: regular)
     with pytest.raises(ComplianceInputError, match="is a pipe, not a file"):
-        Document(path)
+        MultipartUpload(path)
 
 
 @pytest.mark.parametrize("closed", ["before", "while it is sent"])
@@ -139,9 +139,9 @@ def test_a_closed_file_is_refused(closed: str, tmp_path: Path) -> None:
     if closed == "before":
         file.close()
         with pytest.raises(ComplianceInputError, match=r"x\.pdf' is closed: pass it open"):
-            Document(file)
+            MultipartUpload(file)
         return
-    document = Document(file)
+    document = MultipartUpload(file)
     file.close()
     with pytest.raises(ComplianceInputError, match=r"x\.pdf' is closed"):
         list(document.chunks())
@@ -153,7 +153,7 @@ def test_a_file_whose_seek_returns_nothing_is_read() -> None:
             super().seek(*args)
 
     content = values.docx()
-    with Document(Silent(content)) as document:
+    with MultipartUpload(Silent(content)) as document:
         assert content in b"".join(document.chunks())
 
 
@@ -162,7 +162,7 @@ def test_a_file_that_is_read_in_small_pieces_is_read_whole() -> None:
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(size or 0, 3))
 
-    with Document(Slow(values.PDF)) as document:
+    with MultipartUpload(Slow(values.PDF)) as document:
         assert values.PDF in b"".join(document.chunks())
 
 
@@ -171,8 +171,8 @@ def test_a_docx_that_is_cut_off_is_refused(length: int, tmp_path: Path) -> None:
     path = tmp_path / "x.docx"
     path.write_bytes(values.docx()[:length])
     for file in (path, io.BytesIO(path.read_bytes())):
-        with pytest.raises(ComplianceInputError, match="broken or cut off"):
-            Document(file)
+        with pytest.raises(ComplianceInputError, match="corrupt or truncated"):
+            MultipartUpload(file)
 
 
 def test_a_file_without_seek_is_refused() -> None:
@@ -181,7 +181,7 @@ def test_a_file_without_seek_is_refused() -> None:
             return values.PDF
 
     with pytest.raises(ComplianceInputError, match="can't be read twice"):
-        Document(cast("Any", Reader()))
+        MultipartUpload(cast("Any", Reader()))
 
 
 def test_a_wrapped_text_file_is_refused() -> None:
@@ -190,14 +190,14 @@ def test_a_wrapped_text_file_is_refused() -> None:
         file.flush()
         file.seek(0)
         with pytest.raises(ComplianceInputError, match="is open as text"):
-            Document(cast("Any", file))
+            MultipartUpload(cast("Any", file))
 
 
 def test_a_pipe_is_refused() -> None:
     reading, writing = os.pipe()
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe, pytest.raises(ComplianceInputError, match="can't be read twice"):
-        Document(pipe)
+        MultipartUpload(pipe)
 
 
 @pytest.mark.parametrize(
@@ -214,20 +214,20 @@ def test_a_pipe_is_refused() -> None:
     ],
 )
 def test_the_name_is_fit_for_a_header(given: str | None, sent: str) -> None:
-    assert Document(io.BytesIO(values.PDF), given).name == sent
+    assert MultipartUpload(io.BytesIO(values.PDF), given).name == sent
 
 
 def test_a_nameless_docx_has_a_name() -> None:
-    assert Document(io.BytesIO(values.docx())).name == "document.docx"
+    assert MultipartUpload(io.BytesIO(values.docx())).name == "document.docx"
 
 
 def test_an_open_file_stays_open_and_a_path_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.write_bytes(values.PDF)
     with path.open("rb") as file:
-        Document(file).close()
+        MultipartUpload(file).close()
         assert not file.closed
-    with Document(path) as document:
+    with MultipartUpload(path) as document:
         stream = document._source.stream
     assert stream.closed
 
@@ -238,13 +238,13 @@ def test_a_refused_file_is_closed(tmp_path: Path) -> None:
     with pytest.raises(
         ComplianceInputError
     ):  # an open file left behind would be a ResourceWarning, an error here
-        Document(path)
+        MultipartUpload(path)
 
 
 def test_a_file_that_shrinks_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.write_bytes(values.PDF * 50_000)
-    with Document(path) as document:
+    with MultipartUpload(path) as document:
         chunks = document.chunks()
         next(chunks)
         path.write_bytes(values.PDF)
@@ -333,8 +333,8 @@ FAULTS = [
 def test_a_store_that_fails_is_a_transient_error_at_every_step(
     step: str, error: Exception, content: bytes
 ) -> None:
-    with pytest.raises(ComplianceReadError, match=r"x\.pdf' can't be read.*[Tt]ry again") as caught:
-        list(Document(cast("Any", Store(step, error, content))).chunks())
+    with pytest.raises(ComplianceReadError, match=r"x\.pdf' can't be read.*retry") as caught:
+        list(MultipartUpload(cast("Any", Store(step, error, content))).chunks())
     assert caught.value.transient
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
@@ -356,7 +356,7 @@ def test_a_store_that_refuses_is_a_final_error_at_every_step(
     step: str, error: Exception, message: str
 ) -> None:
     with pytest.raises(ComplianceInputError, match=message) as caught:
-        list(Document(cast("Any", Store(step, error))).chunks())
+        list(MultipartUpload(cast("Any", Store(step, error))).chunks())
     assert not caught.value.transient
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
@@ -368,7 +368,7 @@ def test_a_file_that_can_t_be_closed_has_been_read_all_the_same() -> None:
 
     stored = Store("", OSError())
     stored.open = lambda _: Unclosed(values.PDF)  # type: ignore[method-assign]  # this file instead
-    with Document(cast("Any", stored)) as document:
+    with MultipartUpload(cast("Any", stored)) as document:
         assert values.PDF in b"".join(document.chunks())
 
 
@@ -382,7 +382,7 @@ def test_a_store_that_fails_while_it_is_read_is_a_transient_error() -> None:
             return super().read(size)
 
     file = Failing(values.PDF)
-    document = Document(file)
+    document = MultipartUpload(file)
     file.broken = True
     with pytest.raises(ComplianceReadError, match="Input/output error") as caught:
         list(document.chunks())

@@ -13,7 +13,7 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import Answer, Exchange, Retry, ThrottlePause
+from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.responses import retry_after
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken, TokenCache
@@ -48,47 +48,44 @@ def response(status: int, body: bytes = b"{}", **headers: str) -> HttpResponse:
     return HttpResponse(status, {"content-length": "2", **given}, body, "https://api.example.com/x")
 
 
-MAX_REFETCHES = Retry
-
-
 @pytest.mark.parametrize(
     ("call", "outcome", "verdict"),
     [
-        (READ, response(200), Answer),
-        (READ, response(303), Answer),
+        (READ, response(200), Done),
+        (READ, response(303), Done),
         (READ, response(302), exc.ComplianceProtocolError),
         (READ, response(304), exc.ComplianceProtocolError),
         (READ, response(400), exc.ComplianceRefusedError),
-        (READ, response(401), MAX_REFETCHES),
+        (READ, response(401), Retry),
         (READ, response(403), exc.ComplianceRefusedError),
         (READ, response(404), exc.ComplianceNotFoundError),
-        (READ, response(408), MAX_REFETCHES),
+        (READ, response(408), Retry),
         (READ, response(410), exc.ComplianceNotFoundError),
         (READ, response(418), exc.ComplianceRefusedError),
-        (READ, response(429), MAX_REFETCHES),
-        (READ, response(500), MAX_REFETCHES),
-        (READ, response(503), MAX_REFETCHES),
-        (READ, response(503, retry_after="1"), MAX_REFETCHES),
-        (READ, response(599), MAX_REFETCHES),
-        (READ, response(999), MAX_REFETCHES),
-        (READ, Failure(FailureKind.NOT_CONNECTED), MAX_REFETCHES),
-        (READ, Failure(FailureKind.TIMED_OUT), MAX_REFETCHES),
-        (READ, Failure(FailureKind.BROKEN), MAX_REFETCHES),
+        (READ, response(429), Retry),
+        (READ, response(500), Retry),
+        (READ, response(503), Retry),
+        (READ, response(503, retry_after="1"), Retry),
+        (READ, response(599), Retry),
+        (READ, response(999), Retry),
+        (READ, Failure(FailureKind.NOT_CONNECTED), Retry),
+        (READ, Failure(FailureKind.TIMED_OUT), Retry),
+        (READ, Failure(FailureKind.BROKEN), Retry),
         (READ, Failure(FailureKind.TLS), exc.ComplianceTlsError),
-        (SUBMIT, response(200, b'{"uuid": "u"}'), Answer),
-        (SUBMIT, response(202, b'{"uuid": "u"}'), Answer),
+        (SUBMIT, response(200, b'{"uuid": "u"}'), Done),
+        (SUBMIT, response(202, b'{"uuid": "u"}'), Done),
         (SUBMIT, response(202), exc.ComplianceProtocolError),
         (SUBMIT, response(303), exc.ComplianceUncertainError),
         (SUBMIT, response(103), exc.ComplianceUncertainError),
         (READ, response(103), exc.ComplianceProtocolError),
-        (SUBMIT, response(401), MAX_REFETCHES),
+        (SUBMIT, response(401), Retry),
         (SUBMIT, response(408), exc.ComplianceUncertainError),
         (SUBMIT, response(409), exc.ComplianceRefusedError),
-        (SUBMIT, response(429), MAX_REFETCHES),
+        (SUBMIT, response(429), Retry),
         (SUBMIT, response(500), exc.ComplianceUncertainError),
         (SUBMIT, response(503), exc.ComplianceUncertainError),
-        (SUBMIT, response(503, retry_after="1"), MAX_REFETCHES),
-        (SUBMIT, Failure(FailureKind.NOT_CONNECTED), MAX_REFETCHES),
+        (SUBMIT, response(503, retry_after="1"), Retry),
+        (SUBMIT, Failure(FailureKind.NOT_CONNECTED), Retry),
         (SUBMIT, Failure(FailureKind.TIMED_OUT), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.BROKEN, "Connection reset by peer"), exc.ComplianceUncertainError),
         (SUBMIT, Failure(FailureKind.TLS), exc.ComplianceTlsError),
@@ -101,30 +98,30 @@ def test_the_verdict_on_each_outcome(call: Call[Any], outcome: Any, verdict: typ
     one.next_request(TOKEN)
     if issubclass(verdict, Exception):
         with pytest.raises(verdict):
-            one.judge(outcome)
+            one.evaluate(outcome)
     else:
-        assert isinstance(one.judge(outcome), verdict)
+        assert isinstance(one.evaluate(outcome), verdict)
 
 
 def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again() -> None:
     cut = HttpResponse(200, {}, b'{"uu', "https://api.example.com")
     one = exchange(READ, max_retries=1)
-    assert isinstance(one.judge(cut), Retry)
+    assert isinstance(one.evaluate(cut), Retry)
     with pytest.raises(exc.ComplianceProtocolError):
-        one.judge(cut)
-    with pytest.raises(exc.ComplianceProtocolError, match="took the submit"):
-        exchange(SUBMIT).judge(HttpResponse(202, {}, b"", "https://api.example.com"))
+        one.evaluate(cut)
+    with pytest.raises(exc.ComplianceProtocolError, match="accepted the submit"):
+        exchange(SUBMIT).evaluate(HttpResponse(202, {}, b"", "https://api.example.com"))
 
 
 def test_the_second_401_is_final() -> None:
     one = exchange(READ)
     one.next_request(TOKEN)
-    assert isinstance(one.judge(response(401)), Retry)
+    assert isinstance(one.evaluate(response(401)), Retry)
     assert one.refused_token == TOKEN
     assert one.delay() == 0
     one.next_request(AccessToken(SecretStr("another")))
     with pytest.raises(exc.ComplianceAuthError):
-        one.judge(response(401))
+        one.evaluate(response(401))
 
 
 def test_the_request_carries_what_the_contract_wants() -> None:
@@ -150,7 +147,7 @@ def test_back_off_doubles_up_to_half_a_minute() -> None:
     one = exchange(READ, backoff=1.0, max_retries=100, retry_seconds=1e9)
     delays = []
     for _ in range(20):
-        one.judge(response(500))
+        one.evaluate(response(500))
         delays.append(one.delay())
     assert delays[:7] == [1, 2, 4, 8, 16, 30, 30]
     assert max(delays) == 30
@@ -160,10 +157,10 @@ def test_repeats_end_with_the_time() -> None:
     clock = Clock()
     one = exchange(READ, clock, backoff=1.0, max_retries=100, retry_seconds=10)
     for _ in range(3):
-        assert isinstance(one.judge(Failure(FailureKind.BROKEN)), Retry)
+        assert isinstance(one.evaluate(Failure(FailureKind.BROKEN)), Retry)
         clock.now += one.delay()
     with pytest.raises(exc.ComplianceConnectionError):
-        one.judge(Failure(FailureKind.BROKEN))
+        one.evaluate(Failure(FailureKind.BROKEN))
 
 
 @pytest.mark.parametrize(
@@ -197,9 +194,9 @@ def test_retry_after_as_a_date_counts_from_now(usegmt: bool) -> None:
 def test_a_pause_is_shared_by_all_and_spread() -> None:
     clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause), exchange(SUBMIT, clock, pause)
-    one.judge(response(429, retry_after="20"))
+    one.evaluate(response(429, retry_after="20"))
     assert one.delay() == other.delay() == 21
-    other.judge(response(503, retry_after="5"))
+    other.evaluate(response(503, retry_after="5"))
     assert other.delay() == 21
     clock.now += 30
     assert one.delay() == other.delay() == 0
@@ -208,17 +205,17 @@ def test_a_pause_is_shared_by_all_and_spread() -> None:
 def test_a_server_error_pauses_nobody_else() -> None:
     clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause, backoff=1.0), exchange(READ, clock, pause)
-    one.judge(response(500))
+    one.evaluate(response(500))
     assert (one.delay(), other.delay()) == (1, 0)
 
 
 def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
     clock, pause = Clock(), ThrottlePause()
     with pytest.raises(exc.ComplianceThrottledError) as caught:
-        exchange(READ, clock, pause).judge(response(429, retry_after="3600"))
+        exchange(READ, clock, pause).evaluate(response(429, retry_after="3600"))
     assert caught.value.retry_after == 3600
     pause.extend(clock.now + 3600)
-    with pytest.raises(exc.ComplianceThrottledError, match="asked to wait 3600 s more"):
+    with pytest.raises(exc.ComplianceThrottledError, match="asked to wait another 3600 s"):
         exchange(READ, clock, pause).delay()
 
 
@@ -235,13 +232,13 @@ def bodies() -> Iterator[tuple[bytes, str]]:
 @pytest.mark.parametrize(("body", "shown"), list(bodies()))
 def test_an_error_shows_the_usual_fields(body: bytes, shown: str) -> None:
     with pytest.raises(exc.ComplianceRefusedError, match=shown) as caught:
-        exchange(READ).judge(response(418, body))
+        exchange(READ).evaluate(response(418, body))
     assert caught.value.body == body.decode(errors="replace")
 
 
 def test_an_error_keeps_500_characters() -> None:
     with pytest.raises(exc.ComplianceRefusedError) as caught:
-        exchange(READ).judge(response(400, "ä".encode() * 5000))
+        exchange(READ).evaluate(response(400, "ä".encode() * 5000))
     assert caught.value.body == "ä" * 500
 
 
@@ -250,7 +247,7 @@ def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
     one.next_request(TOKEN)
     page = f"Authorization: Bearer the-token, {PASSWORD} pa55-w0rd%2F%2B%26+%C3%BC {CLIENT_SECRET}"
     with pytest.raises(exc.ComplianceRefusedError) as caught:
-        one.judge(response(400, page.encode()))
+        one.evaluate(response(400, page.encode()))
     assert caught.value.body == "Authorization: Bearer ***, *** *** ***"
 
 
@@ -259,25 +256,25 @@ def test_a_refused_refresh_token_is_blanked_out() -> None:
         "POST", "https://id.example", form={"refresh_token": "rrrr"}, parse=str, authorized=False
     )
     with pytest.raises(exc.ComplianceRefusedError) as caught:
-        exchange(call).judge(response(400, b'{"message": "rrrr is used"}'))
+        exchange(call).evaluate(response(400, b'{"message": "rrrr is used"}'))
     assert "rrrr" not in f"{caught.value}{caught.value.body}"
 
 
 def test_a_cancel_finds_the_job_gone_only_after_a_break() -> None:
     one = exchange(endpoints.cancel(UUID))
     with pytest.raises(exc.ComplianceNotFoundError):
-        one.judge(response(404))
-    one.judge(Failure(FailureKind.BROKEN))
-    assert one.judge(response(404)) == Answer(None)
+        one.evaluate(response(404))
+    one.evaluate(Failure(FailureKind.BROKEN))
+    assert one.evaluate(response(404)) == Done(None)
 
 
 def test_403_speaks_of_roles() -> None:
     with pytest.raises(exc.ComplianceRefusedError, match="'alice' may lack a role"):
-        exchange(READ).judge(response(403))
+        exchange(READ).evaluate(response(403))
 
 
 def test_a_broken_body_is_a_transient_error() -> None:
-    error = exchange(READ).broken(Failure(FailureKind.BROKEN, "Connection reset by peer"))
+    error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "Connection reset by peer"))
     assert error.transient
     assert "Connection reset by peer" in str(error)
 
@@ -305,7 +302,7 @@ FORGED = "bad\r\n[2026] INFO - all is well \x1b[2K \u202e."
 
 
 @pytest.mark.parametrize("status", [302, 400, 401, 403, 404, 429, 500])
-@pytest.mark.parametrize("call", [READ, SUBMIT, LOGIN, next(TokenCache(SETTINGS).renewal())])
+@pytest.mark.parametrize("call", [READ, SUBMIT, LOGIN, next(TokenCache(SETTINGS).renew())])
 def test_no_answer_can_forge_a_line_of_the_log(
     call: Call[Any], status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -317,7 +314,7 @@ def test_no_answer_can_forge_a_line_of_the_log(
         one.next_request(TOKEN)
         answer = HttpResponse(status, headers, content, "https://id.example/token")
         with pytest.raises(exc.ComplianceError) as caught:
-            all(one.judge(answer) for _ in range(3))
+            all(one.evaluate(answer) for _ in range(3))
         assert str(caught.value).isprintable()
         assert getattr(caught.value, "body", "").isprintable()
     assert all(record.getMessage().isprintable() for record in caplog.records)
@@ -325,7 +322,7 @@ def test_no_answer_can_forge_a_line_of_the_log(
 
 def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
     with pytest.raises(exc.ComplianceProtocolError) as caught:
-        exchange(READ).judge(
+        exchange(READ).evaluate(
             HttpResponse(200, {"content-type": FORGED, "content-length": "1"}, b"x", "https://x")
         )
     assert str(caught.value).isprintable()
@@ -333,8 +330,8 @@ def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
 
 def test_a_cancel_that_arrived_though_the_service_failed_is_done() -> None:
     one = exchange(endpoints.cancel(UUID))
-    assert isinstance(one.judge(response(500)), Retry)
-    assert one.judge(response(404)) == Answer(None)
+    assert isinstance(one.evaluate(response(500)), Retry)
+    assert one.evaluate(response(404)) == Done(None)
 
 
 @pytest.mark.parametrize(

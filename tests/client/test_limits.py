@@ -148,13 +148,13 @@ def hasty(service: Service, **changes: Any) -> Any:
 @pytest.mark.parametrize("slow", [SLOW_HEAD, SLOW_BODY, SLOW_CHUNK_SIZE], ids=["head", "body", "chunk"])
 def test_a_dripped_answer_ends(connect: Any, service: Service, slow: Drip) -> None:
     service.on("GET /api/v1/frameworks", slow)
-    with pytest.raises(exc.ComplianceConnectionError, match="no answer in time"):
+    with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
         connect(hasty(service))("list_frameworks")
 
 
 def test_a_dripped_answer_to_a_submit_is_uncertain(connect: Any, service: Service) -> None:
     service.on(SUBMIT, SLOW_BODY)
-    with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+    with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
         connect(hasty(service))("submit_url", "https://example.com")
 
 
@@ -166,13 +166,13 @@ def test_a_dripped_error_page_counts_by_its_status(connect: Any, service: Servic
 
 def test_a_dripped_login_ends(connect: Any, service: Service) -> None:
     service.on("POST /token", SLOW_BODY)
-    with pytest.raises(exc.ComplianceConnectionError, match="no answer in time"):
+    with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
         connect(hasty(service))("list_frameworks")
 
 
 def test_a_stream_has_a_limit_for_each_piece(connect: Any, service: Service) -> None:
     service.on(TEXT, Drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 40\r\n\r\n"))
-    with pytest.raises(exc.ComplianceConnectionError, match=r"no answer in time.*not whole"):
+    with pytest.raises(exc.ComplianceConnectionError, match=r"timed out.*is incomplete"):
         connect(hasty(service))("download_content", UUID, io.BytesIO())
 
 

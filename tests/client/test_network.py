@@ -131,7 +131,7 @@ def test_a_ca_file_without_certificates_is_named(connect: Any, service: Service,
 
 
 def test_a_missing_ca_file_is_named(connect: Any, service: Service) -> None:
-    with pytest.raises(exc.ComplianceConfigError, match=r"no CA file or folder 'no/such\.pem'.*'verify'"):
+    with pytest.raises(exc.ComplianceConfigError, match=r"no CA file or directory 'no/such\.pem'.*'verify'"):
         connect(settings_for(service.url, verify="no/such.pem"))
 
 

@@ -43,9 +43,9 @@ def test_on_a_submit_it_is_uncertain_and_nobody_claims_that_it_was_taken(
 ) -> None:
     route, args = SUBMITS[method]
     service.on(route, PAGES[page])
-    with pytest.raises(exc.ComplianceUncertainError, match="may have taken it or not") as caught:
+    with pytest.raises(exc.ComplianceUncertainError, match="may or may not have accepted it") as caught:
         run(method, *(io.BytesIO(arg) if arg is PDF else arg for arg in args))
-    assert "took the submit" not in str(caught.value)
+    assert "accepted the submit" not in str(caught.value)
     assert caught.value.transient
     assert len(service.requests_to(route)) == 1
 
@@ -66,7 +66,7 @@ def test_a_submit_that_is_answered_with_no_json_is_uncertain(run: Any, service: 
     service.on(f"POST {CONTENT}/url", Reply(200, body=b"OK", headers={"Content-Type": "text/plain"}))
     with pytest.raises(exc.ComplianceUncertainError) as caught:
         run("submit_url", "https://example.com")
-    assert "took the submit" not in str(caught.value)
+    assert "accepted the submit" not in str(caught.value)
 
 
 @pytest.mark.parametrize("answer", [Reply(202, json={}), Reply(202, json=[]), Reply(202)], ids=str)
@@ -76,7 +76,7 @@ def test_a_submit_that_was_taken_without_an_id_ends_for_good_because_a_retry_wou
 ) -> None:
     route, args = SUBMITS[method]
     service.on(route, answer)
-    with pytest.raises(exc.ComplianceProtocolError, match="took the submit") as caught:
+    with pytest.raises(exc.ComplianceProtocolError, match="accepted the submit") as caught:
         run(method, *args)
     assert not caught.value.transient
     assert len(service.requests_to(route)) == 1

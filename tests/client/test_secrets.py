@@ -196,7 +196,7 @@ def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
     page, headers = f"You sent {written} to us.", {"location": f"/login?p={written}"}
     for status in (400, 302):
         with pytest.raises(ComplianceError) as caught:
-            exchange.judge(HttpResponse(status, headers, page.encode(), "https://api.example.com"))
+            exchange.evaluate(HttpResponse(status, headers, page.encode(), "https://api.example.com"))
         said = f"{caught.value} {vars(caught.value)}"
         assert "***" in said
         assert written[len(written) // 3 : len(written) * 2 // 3] not in said
@@ -208,7 +208,7 @@ def test_a_secret_in_another_charset_is_blanked_out() -> None:
     settings = settings_for("https://api.example.com", password=SecretStr("gr\u00fc\u00dfe-an-alle"))
     exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, ThrottlePause())
     with pytest.raises(ComplianceHttpError) as caught:
-        exchange.judge(
+        exchange.evaluate(
             HttpResponse(400, {}, "gr\u00fc\u00dfe-an-alle".encode("latin-1"), "https://api.example.com")
         )
     assert caught.value.body == "***"

@@ -19,14 +19,14 @@ from tests.support.values import settings_for
             {"base_url": ""},
             r"host \(the base URL\) of the Airflow connection 'compliance_default' is missing",
         ),
-        ({"base_url": "api.example.com"}, "must be a web address"),
-        ({"base_url": "ftp://api.example.com"}, "must be a web address"),
-        ({"base_url": "https://"}, "must be a web address"),
-        ({"base_url": "https://a b"}, "blanks or control characters"),
-        ({"base_url": "https://a\nb"}, "blanks or control characters"),
-        ({"base_url": "https://api.example.com:99999"}, "no web address"),
-        ({"base_url": "https://[::1"}, "no web address"),
-        ({"base_url": f"https://{'a' * 70}.com"}, "no web address"),
+        ({"base_url": "api.example.com"}, "must be a URL"),
+        ({"base_url": "ftp://api.example.com"}, "must be a URL"),
+        ({"base_url": "https://"}, "must be a URL"),
+        ({"base_url": "https://a b"}, "spaces or control characters"),
+        ({"base_url": "https://a\nb"}, "spaces or control characters"),
+        ({"base_url": "https://api.example.com:99999"}, "not a valid URL"),
+        ({"base_url": "https://[::1"}, "not a valid URL"),
+        ({"base_url": f"https://{'a' * 70}.com"}, "not a valid URL"),
         ({"base_url": "https://u:p@api.example.com"}, "must not contain credentials"),
         ({"base_url": "https://api.example.com?x=1"}, "must not have a query"),
         ({"base_url": "http://api.example.com"}, "'api.example.com' unencrypted.*'allow_http'"),
@@ -39,7 +39,9 @@ from tests.support.values import settings_for
         ({"client_secret": SecretStr("")}, "client_secret of .* is missing"),
         ({"idp_subject": "a\r\nb"}, "idp_subject"),
         ({"idp_subject": "ä"}, "idp_subject"),
-        ({"console_url": "console.example.com"}, "console_url .* must be a web address"),
+        ({"console_url": "console.example.com"}, "console_url .* must be a URL"),
+        ({"assessment_console_url": "example.com"}, "assessment_console_url .* must be a URL"),
+        ({"assessment_console_url": "https://example.com/ x"}, "assessment_console_url .* spaces"),
         ({"timeout": 0}, "timeout"),
         ({"timeout": float("nan")}, "timeout"),
         ({"timeout": float("inf")}, "timeout"),
@@ -51,7 +53,7 @@ from tests.support.values import settings_for
         ({"backoff": -1}, "backoff"),
         ({"backoff": float("nan")}, "backoff"),
         ({"console_url": "https://example.com/\nx{uuid}"}, "console_url .* control characters"),
-        ({"console_url": "https://example.com/ {uuid}"}, "console_url .* blanks"),
+        ({"console_url": "https://example.com/ {uuid}"}, "console_url .* spaces"),
         ({"console_url": "https://example.com/\u202e{uuid}"}, "console_url .* control characters"),
         ({"max_retries": -1}, "max_retries"),
         ({"batch_size": 0}, "batch_size"),
@@ -97,19 +99,19 @@ def test_the_token_url_may_have_a_query() -> None:
     [
         ([], "JSON object"),
         ({"assesment_submit": "/x"}, "unknown entries assesment_submit; known are application_info"),
-        ({"application_info": "x"}, "begins with '/'"),
-        ({"application_info": 5}, "begins with '/'"),
-        ({"application_info": "/a b"}, "begins with '/'"),
-        ({"application_info": "/a\n"}, "begins with '/'"),
+        ({"application_info": "x"}, "starts with '/'"),
+        ({"application_info": 5}, "starts with '/'"),
+        ({"application_info": "/a b"}, "starts with '/'"),
+        ({"application_info": "/a\n"}, "starts with '/'"),
         ({"assessment_status": "/x/status"}, r"must contain \{assessment_id\}"),
     ],
 )
 def test_wrong_endpoints_are_named(paths: Any, message: str) -> None:
     with pytest.raises(ComplianceConfigError, match=message):
-        Endpoints.of(paths)
+        Endpoints.parse(paths)
 
 
 def test_endpoints_can_be_replaced_one_by_one() -> None:
-    endpoints = Endpoints.of({"assessment_cancel": "/v9/{assessment_id}"})
+    endpoints = Endpoints.parse({"assessment_cancel": "/v9/{assessment_id}"})
     assert endpoints.assessment_cancel == "/v9/{assessment_id}"
     assert endpoints.assessment_submit == "/api/v1/assessments"

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.exchange import LONGEST_PAUSE, Exchange, Retry, ThrottlePause
+from airflow_provider.client.exchange import MAX_PAUSE_SECONDS, Exchange, Retry, ThrottlePause
 from airflow_provider.client.sharing import get_shared_state
 from airflow_provider.client.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
@@ -77,15 +77,15 @@ def throttled(seconds: str) -> HttpResponse:
 def test_nobody_pauses_for_ever_because_of_one_odd_header() -> None:
     clock, pause = Clock(), ThrottlePause()
     with pytest.raises(exc.ComplianceThrottledError) as caught:
-        exchange(endpoints.list_frameworks(), clock, pause).judge(throttled("31536000"))
+        exchange(endpoints.list_frameworks(), clock, pause).evaluate(throttled("31536000"))
     assert caught.value.retry_after == 31536000
-    assert pause.until == clock.now + LONGEST_PAUSE
+    assert pause.until == clock.now + MAX_PAUSE_SECONDS
 
 
 def test_a_crowd_comes_back_spread_over_a_second() -> None:
     clock, pause = Clock(), ThrottlePause()
     first = exchange(endpoints.list_frameworks(), clock, pause, jitter=0.25)
-    assert isinstance(first.judge(throttled("20")), Retry)
+    assert isinstance(first.evaluate(throttled("20")), Retry)
     delays = [exchange(endpoints.list_frameworks(), clock, pause, jitter / 4).delay() for jitter in range(4)]
     assert delays == [20, 20.25, 20.5, 20.75]
 
@@ -95,6 +95,6 @@ def test_back_off_is_random_between_half_and_the_whole(jitter: float, delays: li
     one = exchange(endpoints.list_frameworks(), Clock(), ThrottlePause(), jitter, backoff=1.0)
     seen = []
     for _ in range(3):
-        one.judge(HttpResponse(500))
+        one.evaluate(HttpResponse(500))
         seen.append(one.delay())
     assert seen == delays

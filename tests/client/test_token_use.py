@@ -135,7 +135,7 @@ def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None
 @pytest.mark.parametrize("status", [403, 404, 405])
 def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
     service.on("POST /token", Reply(status))
-    with pytest.raises(exc.ComplianceConfigError, match=r"no token endpoint.*'token_url'"):
+    with pytest.raises(exc.ComplianceConfigError, match=r"not a token endpoint.*'token_url'"):
         run("list_frameworks")
 
 
@@ -267,7 +267,7 @@ def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, servi
     service.on(FRAMEWORKS, Reply(json=[]))
     settings = settings_for(service.url)
     shared = get_shared_state(settings)
-    shared.patience = 0.1
+    shared.refresh_timeout = 0.1
     dead = shared.tokens.acquire(None)
     assert isinstance(dead, PendingRefresh)
     assert dead.is_leader

@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.tokens import REFUSAL_MEMORY, AccessToken, TokenAnswer, TokenCache
-from airflow_provider.client.wire import Call, HttpResponse, plain
+from airflow_provider.client.tokens import REJECTION_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
+from airflow_provider.client.wire import Call, HttpResponse, reveal
 from tests.support.values import settings_for
 
 
@@ -31,14 +31,14 @@ def cache(clock: Clock) -> TokenCache:
     return TokenCache(settings_for("https://api.example.com", token_url="https://id.example/token"), clock)
 
 
-def answer(name: str, **fields: Any) -> TokenAnswer:
-    return TokenAnswer(access_token=SecretStr(name), refresh_token=SecretStr(f"r-{name}"), **fields)
+def answer(name: str, **fields: Any) -> TokenResponse:
+    return TokenResponse(access_token=SecretStr(name), refresh_token=SecretStr(f"r-{name}"), **fields)
 
 
-def renew(cache: TokenCache, *answers: TokenAnswer | Exception) -> tuple[AccessToken, list[str]]:
+def renew(cache: TokenCache, *answers: TokenResponse | Exception) -> tuple[AccessToken, list[str]]:
     """Carry out a renewal with these answers, and tell which grants it asked for."""
-    flow, grants, queue = cache.renewal(), [], list(answers)
-    call: Call[TokenAnswer] = next(flow)
+    flow, grants, queue = cache.renew(), [], list(answers)
+    call: Call[TokenResponse] = next(flow)
     while True:
         assert call.form is not None
         grants.append(str(call.form["grant_type"]))
@@ -50,7 +50,7 @@ def renew(cache: TokenCache, *answers: TokenAnswer | Exception) -> tuple[AccessT
 
 
 def test_there_is_no_token_at_first(cache: TokenCache) -> None:
-    assert cache.usable() is None
+    assert cache.get_usable() is None
     assert cache.latest is None
 
 
@@ -65,17 +65,17 @@ def test_a_token_is_renewed_half_a_minute_or_a_fifth_of_its_life_before_its_end(
     assert grants == ["password"]
     assert cache.latest == token
     clock.now += max(0.0, usable_for - 0.001)
-    assert (cache.usable() == token) is (usable_for > 0)
+    assert (cache.get_usable() == token) is (usable_for > 0)
     clock.now += 0.002
-    assert cache.usable() is None
+    assert cache.get_usable() is None
 
 
 def test_a_refused_token_is_not_used_again_but_a_newer_one_is(cache: TokenCache) -> None:
     old, _ = renew(cache, answer("a", expires_in=300))
-    assert cache.usable(refused=old) is None
+    assert cache.get_usable(refused=old) is None
     new, grants = renew(cache, answer("b", expires_in=300))
     assert grants == ["refresh_token"]
-    assert cache.usable(refused=old) == new
+    assert cache.get_usable(refused=old) == new
 
 
 def test_a_refused_refresh_token_is_forgotten(cache: TokenCache) -> None:
@@ -111,7 +111,7 @@ def test_a_refresh_token_is_used_until_its_end(
 
 
 def test_without_a_refresh_token_the_password_is_used(cache: TokenCache) -> None:
-    renew(cache, TokenAnswer(access_token=SecretStr("a")))
+    renew(cache, TokenResponse(access_token=SecretStr("a")))
     _, grants = renew(cache, answer("b"))
     assert grants == ["password"]
 
@@ -119,13 +119,13 @@ def test_without_a_refresh_token_the_password_is_used(cache: TokenCache) -> None
 def test_a_refused_password_is_remembered_for_a_while(cache: TokenCache, clock: Clock) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
-    clock.now += REFUSAL_MEMORY - 1
+    clock.now += REJECTION_CACHE_SECONDS - 1
     with pytest.raises(exc.ComplianceAuthError, match="no"):
-        cache.usable()
+        cache.get_usable()
     clock.now += 1
-    assert cache.usable() is None
+    assert cache.get_usable() is None
     token, _ = renew(cache, answer("a", expires_in=300))
-    assert cache.usable() == token
+    assert cache.get_usable() == token
 
 
 def test_tokens_can_not_be_printed(cache: TokenCache) -> None:
@@ -138,33 +138,33 @@ def test_tokens_can_not_be_printed(cache: TokenCache) -> None:
 def test_a_renewal_that_brings_the_same_token_is_a_renewal(cache: TokenCache) -> None:
     old, _ = renew(cache, answer("a", expires_in=300))
     new, _ = renew(cache, answer("a", expires_in=300))
-    assert cache.usable(refused=old) is new
+    assert cache.get_usable(refused=old) is new
 
 
 def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clock: Clock) -> None:
-    flow = cache.renewal()
+    flow = cache.renew()
     next(flow)
     clock.now += 100
     with pytest.raises(StopIteration):
         flow.send(answer("a", expires_in=300, refresh_expires_in=250))
     clock.now += 169
-    assert cache.usable()
+    assert cache.get_usable()
     clock.now += 1
-    assert cache.usable() is None
+    assert cache.get_usable() is None
     _, grants = renew(cache, answer("b", expires_in=300))
     assert grants == ["password"]
 
 
 def test_a_login_after_a_slow_refused_refresh_has_a_life_of_its_own(cache: TokenCache, clock: Clock) -> None:
     renew(cache, answer("a", expires_in=300))
-    flow = cache.renewal()
+    flow = cache.renew()
     next(flow)
     clock.now += 200
     flow.throw(exc.ComplianceAuthError("used"))
     with pytest.raises(StopIteration):
         flow.send(answer("b", expires_in=300))
     clock.now += 269
-    assert cache.usable()
+    assert cache.get_usable()
 
 
 def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache: TokenCache) -> None:
@@ -173,19 +173,19 @@ def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache
     seen = []
     for _ in range(2):
         with pytest.raises(exc.ComplianceAuthError) as caught:
-            cache.usable()
+            cache.get_usable()
         seen.append(caught.value)
     assert seen[0] is not seen[1]
 
 
 def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, clock: Clock) -> None:
-    flow = cache.renewal()
+    flow = cache.renew()
     next(flow)
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
     with pytest.raises(StopIteration):
         flow.send(answer("a", expires_in=300))
-    assert cache.usable()
+    assert cache.get_usable()
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
@@ -195,7 +195,7 @@ def test_an_error_field_of_something_else_is_no_refusal_of_credentials(
 ) -> None:
     """Many a gateway answers with a field of that name."""
     body = json.dumps({"error": error}).encode()
-    map_error = next(cache.renewal()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
+    map_error = next(cache.renew()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
     assert isinstance(map_error, exc.ComplianceConfigError)
     assert map_error.transient
 
@@ -209,13 +209,13 @@ def test_a_refused_refresh_token_is_not_tried_again_when_the_login_fails_too(cac
 
 
 def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
-    def form(call: Call[TokenAnswer]) -> dict[str, str]:
+    def form(call: Call[TokenResponse]) -> dict[str, str]:
         assert (call.method, call.path) == ("POST", "https://id.example/token")
         assert call.form is not None
-        return {name: plain(value) for name, value in call.form.items()}
+        return {name: reveal(value) for name, value in call.form.items()}
 
     settings = cache._settings
-    assert form(next(cache.renewal())) == {
+    assert form(next(cache.renew())) == {
         "grant_type": "password",
         "username": settings.username,
         "password": settings.password.get_secret_value(),
@@ -223,7 +223,7 @@ def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
         "client_secret": settings.client_secret.get_secret_value(),
     }
     renew(cache, answer("a", expires_in=300))
-    assert form(next(cache.renewal())) == {
+    assert form(next(cache.renew())) == {
         "grant_type": "refresh_token",
         "refresh_token": "r-a",
         "client_id": settings.client_id,
@@ -233,4 +233,60 @@ def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
 
 def test_a_refused_password_is_not_tried_for_five_minutes() -> None:
     """Accounts get locked, and a person who corrects the password does not want to wait for longer."""
-    assert REFUSAL_MEMORY == 300
+    assert REJECTION_CACHE_SECONDS == 300
+
+
+def explain(cache: TokenCache, status: int, **fields: str) -> exc.ComplianceError:
+    """Return the error that a token endpoint's refusal becomes."""
+    body = json.dumps(fields).encode()
+    error = next(cache.renew()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
+    assert error is not None
+    return error
+
+
+OF_THE_CLIENT = ("invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope")
+OF_THE_USER = ("invalid_grant", "invalid_request", "access_denied")
+
+
+@pytest.mark.parametrize("code", [*OF_THE_CLIENT, *OF_THE_USER])
+def test_every_error_of_oauth_names_who_was_refused_whatever_the_status(cache: TokenCache, code: str) -> None:
+    for status in (400, 403, 503):
+        error = explain(cache, status, error=code, error_description="so it is")
+        assert isinstance(error, exc.ComplianceAuthError)
+        who = f"client '{cache._settings.client_id}'" if code in OF_THE_CLIENT else "user 'alice'"
+        assert f"refused {who} ({code}: so it is)" in str(error)
+
+
+def test_a_wrong_password_is_not_blamed_on_the_client(cache: TokenCache) -> None:
+    assert "client_id" not in str(explain(cache, 400, error="invalid_grant"))
+    other = str(explain(cache, 400, error="invalid_request"))
+    assert "check login and password, and the extras 'client_id' and 'client_secret' of" in other
+
+
+def test_what_an_identity_provider_says_is_truncated(cache: TokenCache) -> None:
+    error = str(explain(cache, 400, error="e" * 150, error_description="d" * 300))
+    assert "e" * 100 + ": " + "d" * 200 + ")" in error
+    assert "e" * 101 not in error
+
+
+def test_a_proxy_that_wants_credentials_is_not_the_identity_provider(cache: TokenCache) -> None:
+    error = explain(cache, 407)
+    assert isinstance(error, exc.ComplianceConnectionError)
+    assert error.transient
+    assert isinstance(explain(cache, 408), exc.ComplianceConfigError)
+
+
+def test_a_token_response_may_be_a_megabyte_and_needs_no_type(cache: TokenCache) -> None:
+    call = next(cache.renew())
+    assert call.limit == 1024**2
+    parsed = call.parse(HttpResponse(200, {}, b'{"access_token": "a"}', "https://id.example/token"))
+    assert parsed.token_type == "bearer"
+    # Its names are those of OAuth alone.
+    camel = HttpResponse(200, {}, b'{"accessToken": "a"}', "https://id.example/token")
+    with pytest.raises(exc.ComplianceProtocolError, match="has no access_token"):
+        call.parse(camel)
+
+
+def test_equal_tokens_are_equal_whenever_they_expire() -> None:
+    assert AccessToken(SecretStr("a"), 1.0) == AccessToken(SecretStr("a"), 2.0)
+    assert AccessToken(SecretStr("a")).renew_at == 0

@@ -18,7 +18,7 @@ from tests.support.values import CONTENT, PDF, UUID, settings_for
 
 LARGE = PDF + b"x" * 20_000_000
 BUFFERED = 10_000_000  # more than the buffers of loopback hold: that much is sent long before it is read
-ACCEPTED = b'HTTP/1.1 202 Accepted\r\nContent-Length: 15\r\n\r\n{"uuid":"u-17"}'
+ACCEPT_ENCODING = b'HTTP/1.1 202 Accepted\r\nContent-Length: 15\r\n\r\n{"uuid":"u-17"}'
 
 
 @contextmanager
@@ -74,20 +74,20 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
                 total = len(head) + 4 + int(length)
         if total is None or count < total - BUFFERED:
             over.wait(0.02)
-    connection.sendall(ACCEPTED)
+    connection.sendall(ACCEPT_ENCODING)
 
 
 def test_an_upload_that_nobody_reads_ends(connect: Any, service: Service) -> None:
     with listening(stop_reading) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.5))
-        with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
             run("submit_file", io.BytesIO(LARGE))
 
 
 def test_a_large_payload_that_nobody_reads_ends(connect: Any, service: Service) -> None:
     with listening(stop_reading) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.5))
-        with pytest.raises(exc.ComplianceUncertainError, match="no answer in time"):
+        with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
             run("request", "POST", "/x", data=LARGE)
 
 
@@ -120,7 +120,7 @@ def test_a_document_whose_store_hangs_ends_as_unreadable(connect: Any, service: 
     stuck = Stuck(LARGE)
     run = connect(settings_for(service.url, timeout=0.2))
     try:
-        with pytest.raises(exc.ComplianceReadError, match="could not be read"):
+        with pytest.raises(exc.ComplianceReadError, match="Timed out"):
             run("submit_file", stuck)
     finally:
         stuck.released.set()

@@ -70,7 +70,7 @@ def test_frameworks_and_criteria_are_read() -> None:
 
 def test_a_token_answer_is_read() -> None:
     sample = load("token-answer")
-    token = next(TokenCache(SETTINGS).renewal()).parse(answer(sample))
+    token = next(TokenCache(SETTINGS).renew()).parse(answer(sample))
     assert token.access_token.get_secret_value() == sample["access_token"]
     assert token.refresh_token.get_secret_value() == sample["refresh_token"]
     assert (token.expires_in, token.refresh_expires_in) == (
@@ -99,12 +99,12 @@ def test_feedback_has_the_fields_of_the_samples(name: str) -> None:
 
 def test_token_requests_have_the_fields_of_the_samples() -> None:
     cache = TokenCache(SETTINGS)
-    renewal = cache.renewal()
+    renewal = cache.renew()
     login = next(renewal)
     assert login.form is not None
     assert login.form.keys() == load("token-password-request").keys()
     with pytest.raises(StopIteration):
         renewal.send(login.parse(answer({**load("token-answer"), "expires_in": 0})))
-    refresh = next(cache.renewal())
+    refresh = next(cache.renew())
     assert refresh.form is not None
     assert refresh.form.keys() == load("token-refresh-request").keys()

@@ -8,7 +8,7 @@ from urllib.parse import urljoin
 import jwt
 import pytest
 
-from tests.emulator.documents import make_docx, make_pdf
+from airflow_provider.emulator.samples import make_docx, make_pdf
 
 if TYPE_CHECKING:
     from requests import Response

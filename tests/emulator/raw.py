@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import requests
 
-from tests.emulator.documents import make_pdf
+from airflow_provider.emulator.samples import make_pdf
 
 if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator

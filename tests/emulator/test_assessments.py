@@ -6,8 +6,8 @@ from urllib.parse import urljoin
 import pytest
 import requests
 
-from airflow_provider.emulator.memory.assessments import assess
-from tests.emulator.documents import make_pdf
+from airflow_provider.emulator.samples import make_pdf
+from airflow_provider.emulator.state.assessments import assess
 from tests.emulator.raw import Raw
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_a_long_passage_is_cut() -> None:
     assert len(rationale) < 450
 
 
-def test_without_keywords_the_words_of_the_name_are_looked_for() -> None:
+def test_without_keywords_the_words_of_the_name_are_searched() -> None:
     assert assess("We use cryptography.", {"name": "Use of cryptography"})[0] == "SUFFICIENTLY_REGULATED"
     assert assess("We use it.", {"name": "Use of cryptography"})[0] == "MISSING"
 
@@ -65,12 +65,12 @@ def test_an_assessment_runs_from_submit_to_results(raw: Raw, service: Emulator) 
     content = service.add_job(text=TEXT, status="COMPLETED")
     uuid = submit(raw, {"frameworkId": 1, "contentUuids": [content]})
 
-    looks = [raw.get(f"{PATH}/{uuid}/status") for _ in range(3)]
+    polls = [raw.get(f"{PATH}/{uuid}/status") for _ in range(3)]
     results = raw.get(f"{PATH}/{uuid}/results").json()
 
-    assert [look.status_code for look in looks] == [200, 200, 303]
-    assert [look.json()["status"] for look in looks[:2]] == ["PENDING", "RUNNING"]
-    assert urljoin(looks[2].url, looks[2].headers["Location"]) == f"{service.url}{PATH}/{uuid}/results"
+    assert [poll.status_code for poll in polls] == [200, 200, 303]
+    assert [poll.json()["status"] for poll in polls[:2]] == ["PENDING", "RUNNING"]
+    assert urljoin(polls[2].url, polls[2].headers["Location"]) == f"{service.url}{PATH}/{uuid}/results"
     by_criterion = {each["criterion"]: each for each in results["results"]}
     assert by_criterion["DORA-30-3-e"]["category"] == "SUFFICIENTLY_REGULATED"
     assert "audit and an inspection" in by_criterion["DORA-30-3-e"]["rationale"]
@@ -103,7 +103,7 @@ def test_any_object_is_accepted_and_then_all_frameworks_are_missing(
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"text"', b"{"])
-def test_what_is_no_object_is_refused(raw: Raw, body: bytes) -> None:
+def test_a_body_that_is_not_an_object_is_refused(raw: Raw, body: bytes) -> None:
     assert raw.post(PATH, data=body, headers={"Content-Type": "application/json"}).status_code == 400
 
 
@@ -117,7 +117,7 @@ def test_a_document_just_submitted_is_waited_for(raw: Raw) -> None:
 @pytest.mark.parametrize(
     ("payload", "reason"),
     [
-        ({"frameworkId": 77}, "no framework 77"),
+        ({"frameworkId": 77}, "Unknown framework 77"),
         ({"contentUuids": ["unknown"]}, "unknown is unknown"),
     ],
 )

@@ -55,7 +55,7 @@ def test_the_command_prints_the_connection_serves_and_ends_cleanly(number: signa
 
 
 def test_every_option_reaches_the_emulator() -> None:
-    options = "--seed 7 --tame --latency 0.001 --concurrency 9 --max-batch 8 --base-path /v"
+    options = "--seed 7 --no-quirks --latency 0.001 --concurrency 9 --max-batch 8 --base-path /v"
     lifetimes = "--access-lifetime 60 --refresh-lifetime 90"
     endpoints = '{"application_info":"/about"}'
     with running(*options.split(), *lifetimes.split(), "--endpoints", endpoints) as (_, lines):

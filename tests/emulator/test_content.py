@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from tests.emulator.documents import make_docx, make_pdf
+from airflow_provider.emulator.samples import make_docx, make_pdf
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:

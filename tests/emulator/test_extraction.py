@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider.emulator import extraction
 from airflow_provider.emulator.extraction import ExtractionError, extract_docx, extract_html, extract_pdf
-from tests.emulator.documents import W, make_docx, make_pdf
+from airflow_provider.emulator.samples import W, make_docx, make_pdf
 from tests.emulator.raw import CONTENT, Raw
 from tests.support.effort import growth
 
@@ -70,7 +70,7 @@ def test_a_broken_docx_says_so(data: bytes, message: str) -> None:
         extract_docx(io.BytesIO(data))
 
 
-def test_an_archive_that_is_no_docx_says_so() -> None:
+def test_an_archive_that_is_not_a_docx_says_so() -> None:
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
         archive.writestr("readme.txt", "hello")
@@ -80,7 +80,7 @@ def test_an_archive_that_is_no_docx_says_so() -> None:
 
 
 def test_a_docx_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "MAX_XML", 2**20)
+    monkeypatch.setattr(extraction, "MAX_XML_BYTES", 2**20)
     with pytest.raises(ExtractionError, match="unpacks to more than 1 MiB"):
         extract_docx(io.BytesIO(make_docx("a" * 2**21)))
 
@@ -150,10 +150,10 @@ def test_an_archive_with_a_huge_directory_is_refused_unread(monkeypatch: pytest.
     with zipfile.ZipFile(data, "w") as archive:
         for number in range(100):
             archive.writestr(f"{number}.xml", "")
-    monkeypatch.setattr(extraction, "MAX_DIRECTORY", 1_000)
+    monkeypatch.setattr(extraction, "MAX_DIRECTORY_BYTES", 1_000)
     monkeypatch.setattr(zipfile, "ZipFile", lambda _: pytest.fail("it was read"))
 
-    with pytest.raises(ExtractionError, match="directory of the ZIP archive is larger than 1,000 bytes"):
+    with pytest.raises(ExtractionError, match="ZIP directory is larger than 1,000 bytes"):
         extract_docx(data)
 
 
@@ -171,7 +171,7 @@ def test_a_docx_is_not_packed_in_ways_that_word_does_not_know(method: int) -> No
     with zipfile.ZipFile(data, "w", method) as archive:
         archive.writestr("word/document.xml", "<x/>")
 
-    with pytest.raises(ExtractionError, match=r"damaged: .*packed in an unknown way"):
+    with pytest.raises(ExtractionError, match=r"damaged: .*uses an unsupported compression"):
         extract_docx(data)
 
 
@@ -184,11 +184,11 @@ def test_damaged_compression_says_so() -> None:
 
 
 def test_the_work_for_blanks_in_a_pdf_grows_as_the_text_does() -> None:
-    assert growth(lambda number: extraction.tidy_page("x" + " " * number + "x"), 10_000, 40_000) < 8
+    assert growth(lambda number: extraction.strip_line_ends("x" + " " * number + "x"), 10_000, 40_000) < 8
 
 
 def test_a_pdf_with_too_much_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "MAX_TEXT", 20)
+    monkeypatch.setattr(extraction, "MAX_TEXT_CHARS", 20)
     assert extract_pdf(io.BytesIO(make_pdf("0123456789"))) == "0123456789"
     with pytest.raises(ExtractionError, match="more than 20 characters"):
         extract_pdf(io.BytesIO(make_pdf("0123456789", "0123456789", "0123456789")))
@@ -273,8 +273,8 @@ def test_an_address_that_cannot_be_read_ends_failed_and_says_why(raw: Raw, site:
     site.put("/image", b"\x89PNG", "image/png")
     site.put("/broken.pdf", b"%PDF-1.4 broken", "application/pdf")
 
-    assert read_page(raw, site.url + "/missing")[1].endswith("gave HTTP 404 Not Found.")
-    assert read_page(raw, site.url + "/image")[1] == "Pages of type image/png cannot be read."
+    assert read_page(raw, site.url + "/missing")[1].endswith("returned HTTP 404 Not Found.")
+    assert read_page(raw, site.url + "/image")[1] == "Pages of type image/png are not supported."
     assert "damaged" in read_page(raw, site.url + "/broken.pdf")[1]
     assert read_page(raw, site.url + "/loop")[0] == "FAILED"
     assert "failed" in read_page(raw, "http://127.0.0.1:9/")[1]

@@ -172,7 +172,7 @@ def test_a_body_can_be_anything(raw: Raw, service: Emulator) -> None:
     assert [answer.text for answer in answers] == ['{"cut": ', '[{"id": 1}]', ""]
 
 
-def test_a_location_can_lead_to_a_foreign_place(raw: Raw, service: Emulator) -> None:
+def test_a_location_can_point_to_another_origin(raw: Raw, service: Emulator) -> None:
     uuid = raw.submit()
     service.fail("get_status", location="http://attacker.example/content")
 
@@ -184,7 +184,7 @@ def test_a_location_can_lead_to_a_foreign_place(raw: Raw, service: Emulator) -> 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"operation": "get_everything", "status": 500}, "No operation is called 'get_everything'"),
+        ({"operation": "get_everything", "status": 500}, "Unknown operation 'get_everything'"),
         ({"operation": "cancel"}, "Say what goes wrong"),
         ({"operation": "cancel", "status": 42}, "status must be"),
         ({"operation": "cancel", "reset": "never"}, "reset must be"),

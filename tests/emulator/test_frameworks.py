@@ -61,7 +61,7 @@ def test_a_catalogue_that_cannot_be_served_is_refused_with_its_name(tmp_path: Pa
     file = tmp_path / "frameworks.json"
     file.write_text(text)
 
-    with pytest.raises(ValueError, match=r"frameworks\.json is not usable"):
+    with pytest.raises(ValueError, match=r"frameworks\.json is not valid"):
         Emulator(frameworks=str(file))
 
 

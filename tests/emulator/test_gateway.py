@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
-from airflow_provider.emulator.operations import OPERATIONS
+from airflow_provider.emulator.settings import OPERATIONS
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ def test_a_mistake_of_the_emulator_itself_is_a_500_in_json_and_in_the_log(
     response = raw.get(FRAMEWORKS)
 
     assert (response.status_code, response.json()["status"]) == (500, 500)
-    assert "The emulator broke on GET /api/v1/frameworks" in caplog.text
+    assert "The emulator failed on GET /api/v1/frameworks" in caplog.text
 
 
 def test_a_host_name_that_is_not_this_machine_is_refused(service: Emulator) -> None:

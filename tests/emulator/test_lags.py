@@ -18,7 +18,7 @@ FRAMEWORKS = "/api/v1/frameworks"
 
 
 @pytest.mark.compliance_service(visible="polls:3")
-def test_a_job_is_unknown_for_the_first_looks(raw: Raw) -> None:
+def test_a_job_is_unknown_for_the_first_polls(raw: Raw) -> None:
     uuid, other = raw.submit(), raw.submit()
 
     assert raw.status(uuid).status_code == 404
@@ -76,7 +76,7 @@ def test_an_answer_may_come_byte_by_byte(raw: Raw, service: Emulator) -> None:
 
     started = time.monotonic()
     assert raw.content(uuid).text == "0123456789"
-    assert time.monotonic() - started >= 0.2
+    assert time.monotonic() - started >= 9 * 0.02  # nobody waits for the pause after the last byte
     assert service.count("get_content", 200) == 1
 
 

@@ -12,19 +12,19 @@ ASSESSMENTS = "/api/v1/assessments"
 
 
 @pytest.mark.compliance_service(max_jobs=5)
-def test_beyond_the_limit_the_oldest_jobs_and_assessments_are_forgotten(raw: Raw, service: Emulator) -> None:
+def test_beyond_the_limit_the_oldest_jobs_and_assessments_are_evicted(raw: Raw, service: Emulator) -> None:
     uuids = [raw.submit() for _ in range(8)]
     assessments = [raw.post(ASSESSMENTS, json={}).json()["uuid"] for _ in range(8)]
 
     assert sorted(record["uuid"] for record in raw.batch(*uuids)) == sorted(uuids[3:])
     assert [raw.status(uuid).status_code for uuid in uuids[:4]] == [404, 404, 404, 303]
-    assert service.overview()["jobs_forgotten"] == 3
+    assert service.overview()["jobs_evicted"] == 3
     statuses = [raw.get(f"{ASSESSMENTS}/{uuid}/status").status_code for uuid in assessments]
     assert statuses == [404] * 3 + [303] * 5
 
 
 @pytest.mark.compliance_service(max_age=3600)
-def test_old_jobs_are_forgotten(raw: Raw, service: Emulator) -> None:
+def test_old_jobs_are_evicted(raw: Raw, service: Emulator) -> None:
     old = raw.submit()
     service.advance(3000)
     raw.log_in()
@@ -37,7 +37,7 @@ def test_old_jobs_are_forgotten(raw: Raw, service: Emulator) -> None:
 
 
 @pytest.mark.compliance_service(max_text=1000)
-def test_jobs_are_forgotten_when_their_texts_are_too_much(raw: Raw, service: Emulator) -> None:
+def test_jobs_are_evicted_when_their_texts_are_too_much(raw: Raw, service: Emulator) -> None:
     uuids = [service.add_job(text="ä" * 200) for _ in range(4)]
 
     assert [raw.status(uuid).status_code for uuid in uuids] == [404, 404, 303, 303]
@@ -51,7 +51,7 @@ def test_one_job_alone_is_never_too_much(raw: Raw, service: Emulator) -> None:
 
 
 @pytest.mark.compliance_service(max_jobs=1)
-def test_the_response_numbers_of_forgotten_assessments_are_forgotten(raw: Raw, service: Emulator) -> None:
+def test_the_response_ids_of_evicted_assessments_are_dropped(raw: Raw, service: Emulator) -> None:
     first = service.add_assessment({})["results"][0]["assessmentResponseId"]
     raw.post(ASSESSMENTS, json={})
 
@@ -85,7 +85,7 @@ def test_a_request_is_kept_without_its_secrets(raw: Raw, service: Emulator) -> N
         ({"latency": "fast"}, "latency must be of type float"),
         ({"latency": -1}, "must not be negative"),
         ({"concurrency": True}, "concurrency must be of type int"),
-        ({"base_path": "/x"}, "fixed when the emulator starts"),
+        ({"base_path": "/x"}, "can't be changed while the emulator runs"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_refused(

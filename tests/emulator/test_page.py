@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 import pytest
 import requests
 
+from airflow_provider.emulator.samples import make_pdf
 from tests.emulator.browser import open_page
-from tests.emulator.documents import make_pdf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,21 +20,21 @@ if TYPE_CHECKING:
         ("polls:3", ["PENDING", "RUNNING", "RUNNING", "303"]),
     ],
 )
-def test_a_job_is_done_after_so_many_looks(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
+def test_a_job_is_done_after_so_many_polls(raw: Raw, service: Emulator, jobs: str, seen: list[str]) -> None:
     service.configure(jobs=jobs)
 
     assert statuses_until_done(raw, raw.submit()) == seen
 
 
 @pytest.mark.compliance_service(jobs="polls:2")
-def test_a_look_by_the_batch_counts_and_one_by_the_controls_does_not(raw: Raw, service: Emulator) -> None:
+def test_a_batch_request_counts_as_a_poll_and_a_control_does_not(raw: Raw, service: Emulator) -> None:
     uuid = raw.submit()
     for _ in range(5):
         service.jobs()
     statuses = [raw.batch(uuid)[0]["status"] for _ in range(3)]
 
     assert statuses == ["PENDING", "RUNNING", "COMPLETED"]
-    assert service.job(uuid)["looks"] == 3
+    assert service.job(uuid)["polls"] == 3
 
 
 @pytest.mark.compliance_service(jobs="seconds:100")
@@ -49,7 +49,7 @@ def test_a_job_is_done_after_so_many_seconds(raw: Raw, service: Emulator) -> Non
 
 
 @pytest.mark.compliance_service(jobs="manual")
-def test_a_job_waits_for_the_test_when_told_so(raw: Raw, service: Emulator) -> None:
+def test_a_manual_job_waits_for_the_test(raw: Raw, service: Emulator) -> None:
     good, bad = raw.submit(), raw.submit(b"%PDF-1.4 broken")
     for _ in range(5):
         assert raw.status(good).status_code == 200
@@ -113,7 +113,7 @@ def test_a_job_that_the_service_has_lost_is_unknown(raw: Raw, service: Emulator)
 
 
 @pytest.mark.compliance_service(jobs="manual")
-def test_jobs_can_be_told_to_fail_for_ever(raw: Raw, service: Emulator) -> None:
+def test_planned_failures_can_be_permanent(raw: Raw, service: Emulator) -> None:
     service.fail_jobs("No.", times=None)
     uuid = raw.submit()
     service.finish_jobs()

@@ -12,8 +12,7 @@ import pytest
 import requests
 
 from airflow_provider.emulator.extraction import ExtractionError, extract_docx, extract_html, extract_pdf
-from airflow_provider.emulator.sample_texts import CLAUSES
-from airflow_provider.emulator.samples import main, serve_pages, write_samples
+from airflow_provider.emulator.samples import CLAUSES, main, serve_pages, write_samples
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:

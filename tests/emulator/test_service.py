@@ -14,7 +14,7 @@ import pytest
 import requests
 
 from airflow_provider.emulator import Emulator
-from tests.emulator.documents import make_pdf
+from airflow_provider.emulator.samples import make_pdf
 from tests.emulator.raw import CONTENT, Raw, statuses_until_done
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def test_what_was_under_way_at_a_stop_comes_to_its_end_afterwards(site: Site) ->
 
 
 def test_it_cannot_be_started_twice(service: Emulator) -> None:
-    with pytest.raises(RuntimeError, match="running already"):
+    with pytest.raises(RuntimeError, match="already running"):
         service.start()
 
 
@@ -177,7 +177,7 @@ def test_the_controls_can_be_used_from_many_threads(service: Emulator) -> None:
 
 
 def test_a_count_of_an_operation_that_does_not_exist_is_refused(service: Emulator) -> None:
-    with pytest.raises(ValueError, match="No operation is called 'submit_fil'"):
+    with pytest.raises(ValueError, match="Unknown operation 'submit_fil'"):
         service.count("submit_fil")
 
 
@@ -237,11 +237,11 @@ sys.exit(main(["--port", "0"]))
 
 
 def test_an_unknown_setting_is_refused_with_a_list_of_those_there_are() -> None:
-    with pytest.raises(ValueError, match=r"no setting job\. There are: jobs, "):
+    with pytest.raises(ValueError, match=r"no setting job\. Use one of: jobs, "):
         Emulator(job="instant")
     with pytest.raises(ValueError, match="base_path must look like"):
         Emulator(base_path="x/")
-    with pytest.raises(ValueError, match=r"no entry 'assess'\. There are: application_info, "):
+    with pytest.raises(ValueError, match=r"no entry 'assess'\. Use one of: application_info, "):
         Emulator(endpoints={"assess": "/a"})
     with pytest.raises(ValueError, match=r"must look like '/api/v1/assessments/\{assessment_id\}/status'"):
         Emulator(endpoints={"assessment_status": "/a"})

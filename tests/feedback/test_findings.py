@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.review.findings import Finding, findings_in, select
+from airflow_provider.review.findings import Finding, parse_findings, select
 
 ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
 READ = Finding(7, "Exit", "MISSING", "Nothing.")
@@ -42,18 +42,18 @@ JSON = st.recursive(
     ],
 )
 def test_findings_are_seen_in_every_plausible_shape(results: Any) -> None:
-    assert findings_in(results) == [READ]
+    assert parse_findings(results) == [READ]
 
 
 @pytest.mark.parametrize("results", [[], {"results": []}, {"uuid": "u", "findings": []}])
 def test_results_may_have_no_finding(results: Any) -> None:
-    assert findings_in(results) == []
+    assert parse_findings(results) == []
 
 
 @pytest.mark.parametrize("results", [None, 7, "x", {}, {"status": "COMPLETED"}, ["x"], {"results": "none"}])
 def test_a_shape_that_is_not_understood_is_an_error_that_names_the_hook(results: Any) -> None:
     with pytest.raises(ComplianceProtocolError, match="Override findings_of"):
-        findings_in(results)
+        parse_findings(results)
 
 
 @pytest.mark.parametrize(
@@ -61,30 +61,30 @@ def test_a_shape_that_is_not_understood_is_an_error_that_names_the_hook(results:
     [(0.4, 0.4), ("0.4", 0.4), (1, 1.0), (None, None), ("high", None), (True, None), (float("nan"), None)],
 )
 def test_a_score_is_a_number_or_none(score: Any, read: float | None) -> None:
-    (finding,) = findings_in([{**ONE, "confidence": score}])
+    (finding,) = parse_findings([{**ONE, "confidence": score}])
     assert finding.score == read
 
 
 @pytest.mark.parametrize("number", [None, "x", 1.5, True, 2**63, "12345678901234567890"])
 def test_an_id_that_no_feedback_can_refer_to_is_none(number: Any) -> None:
-    (finding,) = findings_in([{**ONE, "assessmentResponseId": number}])
+    (finding,) = parse_findings([{**ONE, "assessmentResponseId": number}])
     assert finding.id is None
 
 
 def test_an_id_beyond_the_precision_of_floats_is_kept() -> None:
-    (finding,) = findings_in([{**ONE, "assessmentResponseId": 2**63 - 1}])
+    (finding,) = parse_findings([{**ONE, "assessmentResponseId": 2**63 - 1}])
     assert finding.id == 2**63 - 1
 
 
 @given(JSON)
 def test_whatever_comes_is_read_or_refused(results: Any) -> None:
     try:
-        found = findings_in(results)
+        found = parse_findings(results)
     except ComplianceProtocolError:
         return
     chosen = select(found, 0.5, 3)
     assert len(chosen.asked) == len({each.id for each in chosen.asked}) <= 3
-    assert len(chosen.asked) + chosen.sure + chosen.nameless + chosen.beyond <= len(found)
+    assert len(chosen.asked) + chosen.confident + chosen.without_id + chosen.over_limit <= len(found)
 
 
 def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
@@ -92,7 +92,7 @@ def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
     findings = [Finding(number, score=score) for number, score in enumerate(scores)]
     chosen = select([*findings, Finding(None), Finding(2, "again")], 0.8, 3)
     assert [each.id for each in chosen.asked] == [2, 3, 4]
-    assert (chosen.sure, chosen.nameless, chosen.beyond) == (2, 1, 1)
+    assert (chosen.confident, chosen.without_id, chosen.over_limit) == (2, 1, 1)
 
 
 def test_without_a_threshold_all_are_asked_for() -> None:

@@ -71,8 +71,8 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"results": "None"}, "Nothing was given as results of an assessment"),
-        ({"results": "{'a': "}, "is a text that is not JSON"),
+        ({"results": "None"}, "Missing results of an assessment"),
+        ({"results": "{'a': "}, "a string that is not JSON"),
         ({"results": "/nowhere/results.json"}, "can't be read"),
         ({"results": {"status": "?"}}, "Override findings_of"),
         ({"results": None, "assessment_id": "None"}, "no assessment_id"),
@@ -108,7 +108,7 @@ def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, desk: De
     desk.run(Made(results=many), "No feedback")
     assert desk.form is not None
     assert len(desk.form["params"]) == 100
-    assert "10 findings for want of room" in desk.form["body"]
+    assert "10 findings beyond the limit of the form" in desk.form["body"]
 
 
 def test_a_subclass_reads_results_of_another_shape(service: Emulator, desk: Desk) -> None:

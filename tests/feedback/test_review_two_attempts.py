@@ -21,8 +21,7 @@ from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
-from airflow_provider.review.sending import send
-from airflow_provider.review.state import ReviewState
+from airflow_provider.review.state import ReviewState, send
 from tests.feedback.desk import Desk, Made, sent
 from tests.support.attempts import StateStore
 
@@ -93,7 +92,7 @@ def test_a_retry_at_any_moment_of_a_review_sends_nothing_twice(
 
 
 class Turns:
-    """Lets threads do one operation at a time, in an order by lot."""
+    """Lets threads run one operation at a time, in random order."""
 
     def __init__(self, seed: int) -> None:
         self._lot = Random(seed)
@@ -102,7 +101,7 @@ class Turns:
         self._waiting: set[str] = set()
 
     def run(self, threads: dict[str, Callable[[], None]]) -> None:
-        """Run them to their end."""
+        """Run them until all are done."""
 
         def to_its_end(name: str) -> None:
             try:
@@ -119,8 +118,8 @@ class Turns:
         for thread in started:
             thread.join(30)
 
-    def record_answers(self, name: str) -> None:
-        """Wait for one's turn."""
+    def wait_for_turn(self, name: str) -> None:
+        """Wait for a turn."""
         with self._condition:
             self._busy.discard(name)
             self._waiting.add(name)
@@ -142,11 +141,11 @@ class Shared:
         self._store, self._turns, self._name = store, turns, name
 
     def get(self, key: str) -> Any:
-        self._turns.record_answers(self._name)
+        self._turns.wait_for_turn(self._name)
         return self._store.get(key)
 
     def set(self, key: str, value: Any) -> None:
-        self._turns.record_answers(self._name)
+        self._turns.wait_for_turn(self._name)
         self._store.set(key, value)
 
 
@@ -163,7 +162,7 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
         name = str(number)
 
         def submit(assessment_response_id: int) -> None:
-            turns.record_answers(name)
+            turns.wait_for_turn(name)
             arrived[assessment_response_id] += 1
 
         try:

@@ -7,8 +7,7 @@ import json
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import snapshots as snapshots
-from airflow_provider.frameworks import watcher as watcher
+from airflow_provider.frameworks import watcher
 from airflow_provider.triggers import framework
 from tests.frameworks.triggerers import SHARES, AssetStore
 from tests.support.jobs import in_our_hands
@@ -18,7 +17,7 @@ from tests.support.jobs import in_our_hands
 def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     service = in_our_hands(compliance_service, monkeypatch)
     connection = service.connection()
-    # Reading the trusted authorities takes longer than all else of a look.
+    # Reading the trusted authorities takes longer than the rest of a poll.
     connection["extra"] |= {"max_retries": 0, "verify": False}
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     return service
@@ -37,9 +36,7 @@ def shares(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a watcher wait for nothing longer than a test needs."""
-    monkeypatch.setattr(snapshots, "SHORTEST_PAUSE", 0.01)
-    monkeypatch.setattr(snapshots, "SECOND_LOOK", 0.02)
-    monkeypatch.setattr(watcher, "LEASE_SETTLE_SECONDS", 0.03)
-    monkeypatch.setattr(watcher, "LEASE_SECONDS", 0.5)
-    monkeypatch.setattr(framework, "STORED_AFTER", 0.02)
+    """Shorten every wait of a watcher."""
+    monkeypatch.setattr(watcher, "MIN_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(watcher, "CONFIRM_SECONDS", 0.02)
+    monkeypatch.setattr(framework, "EVENT_STORE_SECONDS", 0.02)

@@ -1,4 +1,4 @@
-"""The watcher: what is a change, and what its event says."""
+"""The watcher: what counts as a change, and what its event contains."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ import pytest
 from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
-from tests.frameworks.triggerers import CONN, AssetStore, add, looked, running, settled, watcher
+from tests.frameworks.triggerers import CONN, AssetStore, add, committed, polled, running, watcher
 from tests.support.attempts import until
 
 pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
-def test_the_first_look_is_remembered_and_not_told(
+def test_the_first_snapshot_is_stored_without_an_event(
     service: Emulator, store: AssetStore, shares: bool
 ) -> None:
     async def scenario() -> None:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service)
+            await polled(service)
             assert not triggerer.fired
-        assert (store.note["frameworks"], store.note["criteria"]) == (2, 12)
+        assert (store.state["frameworks"], store.state["criteria"]) == (2, 12)
         assert store.writes == 1
 
     asyncio.run(scenario())
 
 
-def test_the_first_look_is_told_where_asked_to(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_the_first_snapshot_is_an_event_on_request(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(fire_at_first_sight=True), store) as triggerer:
             await until(lambda: triggerer.events)
-            await settled(store)
-            await looked(service)
+            await committed(service, store)
+            await polled(service)
             return triggerer.fired
 
     (event,) = asyncio.run(scenario())
@@ -45,26 +47,26 @@ def test_the_first_look_is_told_where_asked_to(service: Emulator, store: AssetSt
     assert [each["code_name"] for each in event["frameworks"]["added"]] == ["DORA", "GDPR"]
 
 
-def test_a_change_is_told_once(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_a_change_is_sent_once(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service)
+            await polled(service)
             add(service)
             await until(lambda: triggerer.events)
-            await looked(service, 10)
+            await polled(service, 10)
             return triggerer.fired
 
     (event,) = asyncio.run(scenario())
     assert event["summary"] == "1 framework added (NIS2)"
     assert (event["conn_id"], event["framework_ids"]) == (CONN, ["NIS2"])
-    assert [event[name] for name in ("first_sight", "possible_repeat", "left_out")] == [False, False, 0]
-    assert store.note["frameworks"] == 3
+    assert [event[name] for name in ("first_sight", "left_out")] == [False, 0]
+    assert store.state["frameworks"] == 3
 
 
-def test_one_change_after_the_other_is_told(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_consecutive_changes_are_sent_one_by_one(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service)
+            await polled(service)
             add(service)
             await until(lambda: len(triggerer.events) == 1)
             frameworks = service.frameworks()
@@ -73,7 +75,7 @@ def test_one_change_after_the_other_is_told(service: Emulator, store: AssetStore
             await until(lambda: len(triggerer.events) == 2)
             service.set_frameworks(service.frameworks()[::-1][1:])
             await until(lambda: len(triggerer.events) == 3)
-            await looked(service, 10)
+            await polled(service, 10)
             return triggerer.fired
 
     assert [event["summary"] for event in asyncio.run(scenario())] == [
@@ -83,26 +85,24 @@ def test_one_change_after_the_other_is_told(service: Emulator, store: AssetStore
     ]
 
 
-def test_another_order_is_no_change(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_another_order_is_not_a_change(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> None:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service)
+            await polled(service)
             frameworks = service.frameworks()[::-1]
             for framework in frameworks:
                 framework["criteria"].reverse()
             service.set_frameworks(frameworks)
-            await looked(service)
+            await polled(service)
             assert not triggerer.fired
 
     asyncio.run(scenario())
 
 
-def test_a_catalogue_that_is_gone_for_good_is_told(
-    service: Emulator, store: AssetStore, shares: bool
-) -> None:
+def test_a_catalogue_that_stays_empty_is_a_change(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service)
+            await polled(service)
             service.set_frameworks([])
             await until(lambda: triggerer.events)
             add(service)
@@ -114,11 +114,34 @@ def test_a_catalogue_that_is_gone_for_good_is_told(
     assert new["summary"] == "1 framework added (NIS2)"
 
 
+def test_an_empty_first_catalogue_is_stored_without_an_event(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    service.set_frameworks([])
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(fire_at_first_sight=True), store) as triggerer:
+            await committed(service, store)
+            assert not triggerer.fired
+            add(service)
+            await until(lambda: triggerer.events)
+            return triggerer.fired
+
+    (event,) = asyncio.run(scenario())
+    assert not event["first_sight"]
+    assert event["summary"] == "1 framework added (NIS2)"
+
+
 def test_a_trigger_is_rebuilt_from_its_row_which_has_no_secrets() -> None:
     one = ComplianceFrameworkChangeTrigger(conn_id="other", poll_interval=7, fire_at_first_sight=True)
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.framework.ComplianceFrameworkChangeTrigger"
-    assert kwargs == {"conn_id": "other", "poll_interval": 7, "fire_at_first_sight": True}
+    assert kwargs == {
+        "conn_id": "other",
+        "poll_interval": 7,
+        "fire_at_first_sight": True,
+        "hook_class": "",
+    }
     assert ComplianceFrameworkChangeTrigger(**json.loads(json.dumps(kwargs))).serialize() == one.serialize()
 
 

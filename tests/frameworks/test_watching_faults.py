@@ -1,28 +1,27 @@
-"""The watcher outlasts whatever the service and the connection do."""
+"""The watcher survives errors of the service and of the connection."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import snapshots as looks_module
+from airflow_provider.frameworks import watcher as watcher_module
 from tests.frameworks.triggerers import (
     CONN,
     SHARES,
     AssetStore,
     Triggerer,
     add,
-    looked,
+    committed,
+    polled,
     rebuilt,
     running,
-    settled,
     watcher,
 )
 from tests.support.attempts import until
@@ -33,18 +32,18 @@ pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no wat
 @pytest.mark.parametrize(
     ("answer", "times"), [([], 2), ([{"id": 1, "criteria": None}], 1), ([{"id": 1}, 7, None], 1)]
 )
-def test_a_catalogue_that_is_gone_for_a_moment_is_no_change(
+def test_a_short_outage_is_not_a_change(
     service: Emulator, store: AssetStore, shares: bool, answer: list[Any], times: int
 ) -> None:
     async def scenario() -> None:
         async with running(shares, watcher(poll_interval=1 if times > 1 else 0.02), store) as triggerer:
-            await until(lambda: store.note)
+            await until(lambda: store.state)
             service.fail("list_frameworks", body=answer, times=times)
-            await looked(service, 4)
+            await polled(service, 4)
             assert not triggerer.fired
 
     asyncio.run(scenario())
-    assert store.note["frameworks"] == 2
+    assert store.state["frameworks"] == 2
 
 
 @pytest.mark.parametrize("fire_at_first_sight", [False, True])
@@ -56,12 +55,12 @@ def test_an_empty_first_answer_is_not_taken_for_the_catalogue(
     async def scenario() -> list[dict[str, Any]]:
         service.fail("list_frameworks", body=[], times=2)
         async with running(shares, trigger, store) as triggerer:
-            await looked(service, 4)
-            await settled(store)
+            await polled(service, 4)
+            await committed(service, store)
             return triggerer.fired
 
     assert [event["first_sight"] for event in asyncio.run(scenario())] == [True] * fire_at_first_sight
-    assert store.note["frameworks"] == 2
+    assert store.state["frameworks"] == 2
 
 
 @pytest.mark.skipif(not SHARES, reason="triggers share streams from Airflow 3.3 on")
@@ -70,7 +69,7 @@ def test_watchers_of_a_connection_share_their_requests(service: Emulator) -> Non
         triggerer = Triggerer(shares=True)
         for _ in range(20):
             triggerer.start(rebuilt(watcher(poll_interval=0.2), AssetStore()))
-        await looked(service, 3)
+        await polled(service, 3)
         await asyncio.sleep(0.5)
         await triggerer.die()
         return service.count("list_frameworks")
@@ -93,7 +92,7 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_nothing_that_the_service_does_ends_the_watcher(
+def test_no_error_of_the_service_ends_the_watcher(
     service: Emulator,
     store: AssetStore,
     shares: bool,
@@ -101,34 +100,36 @@ def test_nothing_that_the_service_does_ends_the_watcher(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(looks_module, "SHORTEST_PAUSE", 0.1)
+    monkeypatch.setattr(watcher_module, "MIN_POLL_SECONDS", 0.1)
 
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service, 2)
+            await polled(service, 2)
             service.fail("list_frameworks", times=None, **FAULTS[fault])
             add(service)
             before = service.count("list_frameworks")
             await asyncio.sleep(1)
-            # Each look is repeated once by the client, and some faults are not counted as a call.
+            # The client retries each poll once, and some faults are not counted as a call.
             assert service.count("list_frameworks") - before <= 24
             assert not triggerer.fired
             service.clear_faults()
             await until(lambda: triggerer.events)
             return triggerer.fired
 
-    caplog.set_level(logging.INFO, looks_module.__name__)
+    caplog.set_level(logging.INFO, watcher_module.__name__)
     assert len(asyncio.run(scenario())) == 1
-    said = [each.message for each in caplog.records if each.name == looks_module.__name__]
+    said = [each.message for each in caplog.records if each.message.startswith("Polling")]
     assert len(said) == 2
-    assert "Looking at the frameworks of 'compliance_default' is not possible, trying on" in said[0]
-    assert "possible again" in said[1]
+    assert "Polling the frameworks of 'compliance_default' failed, retrying" in said[0]
+    assert "works again" in said[1]
 
 
-def test_an_outage_is_outlasted(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_a_change_during_an_outage_is_noticed_afterwards(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await looked(service, 2)
+            await polled(service, 2)
             await asyncio.to_thread(service.stop)
             await asyncio.sleep(0.3)
             add(service)
@@ -139,7 +140,7 @@ def test_an_outage_is_outlasted(service: Emulator, store: AssetStore, shares: bo
     assert len(asyncio.run(scenario())) == 1
 
 
-def test_a_refused_password_is_not_tried_again_until_the_connection_is_mended(
+def test_a_refused_password_is_not_tried_again_until_the_connection_is_edited(
     service: Emulator,
     store: AssetStore,
     shares: bool,
@@ -155,8 +156,8 @@ def test_a_refused_password_is_not_tried_again_until_the_connection_is_mended(
             await asyncio.sleep(0.5)
             assert service.count("login") == 1
             monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(good))
-            await looked(service)
-        assert store.note["frameworks"] == 2
+            await polled(service)
+        assert store.state["frameworks"] == 2
 
     asyncio.run(scenario())
     said = [each.message for each in caplog.records if each.levelname == "WARNING"]
@@ -165,39 +166,54 @@ def test_a_refused_password_is_not_tried_again_until_the_connection_is_mended(
     assert "wrong" not in said[0]
 
 
-def test_refused_credentials_are_tried_less_and_less_often(
-    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.fail("list_frameworks", status=401, times=None)  # also with a token that is new
-    monkeypatch.setattr(looks_module, "REFUSED_PAUSE", 0.15)
+class Clock:
+    """A clock that only advances while somebody sleeps on it; stops the stream at `end`."""
+
+    def __init__(self, end: float) -> None:
+        self.now = 0.0
+        self.end = end
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self.now >= self.end:
+            raise InterruptedError
+
+
+def poll_until(end: float, poll_interval: float) -> Clock:
+    clock = Clock(end)
 
     async def scenario() -> None:
-        async with running(shares, watcher(), store):
-            await asyncio.sleep(1.2)  # after 0, 0.15, 0.45 and 1.05 s
-            assert 4 <= service.count("list_frameworks", 401) <= 8
-            service.clear_faults()
-            monkeypatch.setattr(looks_module, "LONGEST_REFUSED_PAUSE", 0.0)
-            await until(lambda: store.note)
-
-    asyncio.run(scenario())
-
-
-def test_the_next_look_is_when_the_service_says(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def sleep(seconds: float) -> None:
-        raise InterruptedError(seconds)
-
-    async def scenario() -> None:
-        async for _ in looks_module.FrameworkPoller(CONN, 0.02).stream():
+        async for _ in watcher_module.FrameworkPoller(CONN, poll_interval, clock, clock.sleep).stream():
             pass
 
-    monkeypatch.setattr(looks_module, "asyncio", SimpleNamespace(sleep=sleep, timeout=asyncio.timeout))
-    service.fail("list_frameworks", status=503, retry_after=3600)
-    with pytest.raises(InterruptedError) as pause:
+    with pytest.raises(InterruptedError):
         asyncio.run(scenario())
-    assert pause.value.args == (3600.0,)
+    return clock
 
 
-def test_a_connection_that_is_not_there_is_waited_for(
+@pytest.mark.parametrize(("end", "refused"), [(200, 1), (700, 2), (1_000, 3), (2_000, 3), (2_200, 4)])
+def test_refused_credentials_back_off(service: Emulator, end: float, refused: int) -> None:
+    service.fail("list_frameworks", status=401, times=None)  # even with a new token
+    poll_until(end, 100)
+    assert service.count("list_frameworks", 401) == 2 * refused  # the client renews the token once
+
+
+def test_refused_credentials_are_used_again_after_six_hours(service: Emulator) -> None:
+    service.fail("list_frameworks", status=401, times=None)
+    poll_until(8 * 86_400, 3_600)
+    before = service.count("list_frameworks", 401)
+    assert before >= 2 * 8 * 4
+
+
+def test_the_next_poll_is_when_the_service_says(service: Emulator) -> None:
+    service.fail("list_frameworks", status=503, retry_after=3600)
+    assert poll_until(1, 0.02).now == 3600.0
+
+
+def test_a_missing_connection_is_waited_for(
     service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = service.connection_json
@@ -207,7 +223,7 @@ def test_a_connection_that_is_not_there_is_waited_for(
         async with running(shares, watcher(), store):
             await asyncio.sleep(0.1)
             monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", connection)
-            await until(lambda: store.note)
+            await until(lambda: store.state)
 
     asyncio.run(scenario())
 
@@ -215,7 +231,7 @@ def test_a_connection_that_is_not_there_is_waited_for(
 def test_nothing_is_left_when_a_watcher_ends(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> None:
         async with running(shares, watcher(), store):
-            await looked(service)
+            await polled(service)
         await until(lambda: len(asyncio.all_tasks()) == 1)
 
     asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""A triggerer as far as a watcher knows one: it runs triggers, stores their events, and may die."""
+"""A stand-in for a triggerer: it runs triggers, stores their events, and may die."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class AssetStore(dict[str, Any]):
         self[key] = json.loads(json.dumps(value))
 
     @property
-    def note(self) -> Any:
-        """What a watcher of the default connection remembers."""
+    def state(self) -> Any:
+        """The stored state of a watcher of the default connection."""
         return self.get("compliance_frameworks:compliance_default", {})
 
 
@@ -58,7 +58,7 @@ def rebuilt(
 
 
 class Triggerer:
-    """Runs triggers until it is dead; what they fire is in `events` when it is stored.
+    """Runs triggers; what they fire is in `fired`, what of it is stored in `events`.
 
     :param shares: whether it is one of Airflow 3.3, which lets triggers share a stream
     """
@@ -75,11 +75,11 @@ class Triggerer:
             self._streams = SharedStreamManager()
 
     def start(self, trigger: ComplianceFrameworkChangeTrigger) -> None:
-        """Begin to run a trigger."""
+        """Run a trigger."""
         self._tasks.append(asyncio.create_task(self._run(len(self._tasks), trigger)))
 
     async def die(self) -> None:
-        """End at once; nothing that is under way comes to its end."""
+        """End at once, whatever is in flight."""
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:
@@ -128,7 +128,7 @@ async def running(
 
 
 def watcher(**kwargs: Any) -> ComplianceFrameworkChangeTrigger:
-    """Make a trigger that looks all the time."""
+    """Make a trigger that polls without a pause."""
     return ComplianceFrameworkChangeTrigger(**{"poll_interval": 0.02, **kwargs})
 
 
@@ -137,12 +137,12 @@ def add(service: Emulator, name: str = "NIS2") -> None:
     service.set_frameworks([*service.frameworks(), {"id": name, "codeName": name, "name": f"All of {name}"}])
 
 
-async def looked(service: Emulator, times: int = 5) -> None:
-    """Wait for some more looks that went well."""
+async def polled(service: Emulator, times: int = 5) -> None:
+    """Wait for more successful polls."""
     before = service.count("list_frameworks", 200)
     await until(lambda: service.count("list_frameworks", 200) >= before + times)
 
 
-async def settled(store: AssetStore) -> None:
-    """Wait until something is remembered, and nobody is about to tell anything."""
-    await until(lambda: store.note and "claim" not in store.note)
+async def committed(service: Emulator, store: AssetStore) -> None:
+    """Wait until the state has the frameworks of the service."""
+    await until(lambda: store.state.get("frameworks") == len(service.frameworks()))

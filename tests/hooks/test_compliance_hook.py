@@ -249,7 +249,7 @@ def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHo
         ({"host": "https"}, {}, "TLS failed"),
         ({}, {"POST /token": Reply(401, json={"error": "invalid_grant"})}, "refused user 'alice'"),
         ({}, {"POST /token": Reply(401, json={"error": "invalid_client"})}, "refused client 'partner'"),
-        ({}, {"POST /token": Reply(404)}, "no token endpoint"),
+        ({}, {"POST /token": Reply(404)}, "not a token endpoint"),
         (
             {},
             {"GET /api/v1/frameworks": Reply(body=b"<html>", headers={"Content-Type": "text/html"})},

@@ -10,18 +10,18 @@ from pydantic import SecretStr
 
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import TokenCache
-from airflow_provider.client.wire import HttpResponse, plain
+from airflow_provider.client.wire import HttpResponse, reveal
 from tests.identity.conftest import Clock
 
 
 def renew(cache: TokenCache, answer: dict[str, Any]) -> Mapping[str, str]:
     """Carry out a renewal of one request; return the form that was posted."""
-    renewal = cache.renewal()
+    renewal = cache.renew()
     call = next(renewal)
     try:
         renewal.send(call.parse(HttpResponse(200, {}, json.dumps(answer).encode())))
     except StopIteration:
-        return {name: plain(value) for name, value in (call.form or {}).items()}
+        return {name: reveal(value) for name, value in (call.form or {}).items()}
     raise AssertionError("one request was not enough")
 
 

@@ -169,7 +169,7 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.2)
-    monkeypatch.setattr(event_loop, "LEFT_BEHIND", 0.2)
+    monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.2)
     real = sources.SourceFile.open
 
     class Hanging:

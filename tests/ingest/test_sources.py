@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-from airflow_provider.client.http.uploads import Document as Upload
+from airflow_provider.client.http.uploads import MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError, ComplianceStorageError
 from airflow_provider.ingest.sources import SourceFile, fingerprint, resolve
 from airflow_provider.operators.ingest import chunk
@@ -289,7 +289,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path, kind:
 
     def submit() -> None:
         try:
-            Upload(SourceFile(str(path)))
+            MultipartUpload(SourceFile(str(path)))
         except Exception as error:
             errors.append(error)
 
@@ -327,7 +327,7 @@ def test_whatever_a_source_raises_is_an_error_of_that_document(
     with pytest.raises(
         (ComplianceReadError, ComplianceStorageError), match=r"can't be read: .*(output|500)"
     ) as raised:
-        Upload(source)
+        MultipartUpload(source)
     opened.close()
     assert raised.value.transient
     assert "s3cret" not in str(raised.value)

@@ -43,9 +43,9 @@ class Elsewhere:
     def bin(self) -> Path:
         return self.folder / "venv" / "bin"
 
-    def run(self, *command: str | Path, patience: float = PATIENCE) -> str:
+    def run(self, *command: str | Path, patience: float = PATIENCE, **variables: str) -> str:
         """Run one of its programs to a good end; return what it said."""
-        environment = clean_environment({"AIRFLOW_HOME": str(self.folder / "airflow")})
+        environment = clean_environment({"AIRFLOW_HOME": str(self.folder / "airflow"), **variables})
         return said_by([self.bin / command[0], *command[1:]], self.folder, environment, patience)
 
 

@@ -20,8 +20,15 @@ from tests.release.conftest import BUILDER, ROOT, clean_environment, said_by
 pytestmark = pytest.mark.release
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-DATA = {"py.typed", "emulator/memory/catalogue.json"}
-DATA |= {f"emulator/wire/page.{kind}" for kind in ("html", "js", "css")}
+EMULATOR_DATA = (
+    "catalogue.json",
+    "page.css",
+    "page.html",
+    "page.js",
+    "sample_clauses.txt",
+    "sample_kinds.txt",
+)
+DATA = {"py.typed", *(f"emulator/data/{name}" for name in EMULATOR_DATA)}
 DATA |= {f"reports/templates/{name}" for name in ("base.html", "macros.html", "ingest.html", "report.css")}
 ABOUT = {"METADATA", "RECORD", "WHEEL", "entry_points.txt", "licenses/LICENSE"}
 
@@ -51,7 +58,11 @@ def test_the_wheel_holds_the_package_its_licence_and_nothing_else(wheel: Path) -
     about = {name for name in names if ".dist-info/" in name}
 
     assert {name.partition("/")[2] for name in about} == ABOUT
-    assert names - about == committed("airflow_provider")
+    examples = {f"airflow_provider_compliance/{name}" for name in committed("example_dags")}
+    assert examples
+    assert names - about == (
+        committed("airflow_provider") | committed("airflow_provider_compliance") | examples
+    )
     assert {f"airflow_provider/{name}" for name in DATA} <= names
 
 

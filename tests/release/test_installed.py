@@ -39,6 +39,26 @@ def test_airflow_knows_the_provider(elsewhere: Elsewhere) -> None:
     assert about["Version"] == __version__
 
 
+EXAMPLES = """
+import json, sys
+sys.stderr = sys.stdout  # whatever is logged is part of what is said
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import DagBag
+bundle = DagBundlesManager().get_bundle("airflow-provider-compliance-example-dags")
+bag = DagBag(bundle.path, bundle_path=bundle.path, bundle_name=bundle.name)
+print("\\n" + json.dumps([sorted(bag.dags), bag.import_errors]))
+"""
+
+
+def test_airflow_offers_the_examples(elsewhere: Elsewhere) -> None:
+    """With `load_examples`, and without a line about a module that it can't import."""
+    said = elsewhere.run("python", "-c", EXAMPLES, AIRFLOW__CORE__LOAD_EXAMPLES="True")
+    dags, errors = json.loads(said.splitlines()[-1])
+    assert len(dags) == len(list((ROOT / "example_dags").glob("*.py"))) == 10
+    assert not errors
+    assert "Could not load provider module airflow_provider_compliance" not in said
+
+
 def test_the_nightly_job_succeeds(elsewhere: Elsewhere) -> None:
     amounts = ("--pdfs=4", "--docx=3", "--pages=3", "--broken=0")
     said = elsewhere.run("python", "-m", "demo", "--folder=night", *amounts, patience=3 * PATIENCE)

@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.files import create, put_now
+from airflow_provider.storage.files import create, put_sync
 from airflow_provider.storage.locations import Location
 
 
@@ -103,7 +103,7 @@ def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.files import create, put_now
+from airflow_provider.storage.files import create, put_sync
 from airflow_provider.storage.locations import Location
 file = create(Location(sys.argv[1] + "/x.txt"))
 file.write(b"x" * 100_000)
@@ -149,10 +149,10 @@ def test_a_file_and_its_name_are_on_the_disk_after_a_commit(
         monkeypatch.delattr(os, "O_TMPFILE")
     (tmp_path / "top").mkdir()
     calls.clear()
-    put_now(Location(f"{tmp_path}/top/x.txt"), b"1")
+    put_sync(Location(f"{tmp_path}/top/x.txt"), b"1")
     assert calls == ["sync file", "link" if kind == "nameless" else "rename", "sync top/"]
     calls.clear()
-    put_now(Location(f"{tmp_path}/top/x.txt"), b"2")
+    put_sync(Location(f"{tmp_path}/top/x.txt"), b"2")
     assert calls[-2:] == ["rename", "sync top/"]
     assert calls[0] == "sync file"
 
@@ -160,7 +160,7 @@ def test_a_file_and_its_name_are_on_the_disk_after_a_commit(
 def test_new_folders_are_on_the_disk_before_what_is_in_them(tmp_path: Path, calls: list[str]) -> None:
     (tmp_path / "top").mkdir()
     calls.clear()
-    put_now(Location(f"{tmp_path}/top/a/b/x.txt"), b"1")
+    put_sync(Location(f"{tmp_path}/top/a/b/x.txt"), b"1")
     assert calls == ["mkdir", "sync top/", "mkdir", "sync a/", "sync file", "link", "sync b/"]
 
 
@@ -175,7 +175,7 @@ def test_a_file_system_that_can_t_sync_folders_will_do(
         fsync(descriptor)
 
     monkeypatch.setattr(os, "fsync", refuse)
-    put_now(Location(f"{tmp_path}/new/x.txt"), b"1")
+    put_sync(Location(f"{tmp_path}/new/x.txt"), b"1")
     assert (tmp_path / "new/x.txt").read_bytes() == b"1"
 
 
@@ -187,5 +187,5 @@ def test_a_disk_that_can_t_write_the_file_is_an_error(
 
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(ComplianceStorageError, match="No space left"):
-        put_now(Location(f"{tmp_path}/x.txt"), b"1")
+        put_sync(Location(f"{tmp_path}/x.txt"), b"1")
     assert list(tmp_path.iterdir()) == []

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider.client.models import ContentJob
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.storage.names import check_template, distinct, fields_of, fill_in, safe, source_name
+from airflow_provider.storage.names import check_template, distinct, fill_in, job_fields, safe, source_name
 
 
 def job(uuid: str = "u-1", **fields: Any) -> ContentJob:
@@ -79,8 +79,8 @@ def test_a_document_is_called_by_its_file_name_or_the_end_of_its_address(
 
 
 def test_a_document_without_a_name_is_called_like_its_job() -> None:
-    assert fields_of(job("u-7")) == {"uuid": "u-7", "source_name": "u-7", "source_stem": "u-7"}
-    assert fields_of(job("../u", fileName="a.b.pdf")) == {
+    assert job_fields(job("u-7")) == {"uuid": "u-7", "source_name": "u-7", "source_stem": "u-7"}
+    assert job_fields(job("../u", fileName="a.b.pdf")) == {
         "uuid": "_u",
         "source_name": "a.b.pdf",
         "source_stem": "a.b",
@@ -98,7 +98,7 @@ def test_good_templates_pass(template: str) -> None:
 @pytest.mark.parametrize(
     ("template", "complaint"),
     [
-        ("{uuid", "can't be read"),
+        ("{uuid", "is invalid"),
         ("{password}.txt", "unknown field {password}"),
         ("{uuid.__class__}", "unknown field {uuid.__class__}"),
         ("{uuid!r}", "unknown field {uuid}"),

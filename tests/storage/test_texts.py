@@ -33,7 +33,7 @@ class SlowFile:
 
 
 async def endless() -> AsyncIterator[bytes]:
-    yield bytes(texts.BATCH)
+    yield bytes(texts.BATCH_BYTES)
     await asyncio.sleep(60)
 
 

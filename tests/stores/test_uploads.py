@@ -10,8 +10,8 @@ from airflow_provider.storage import files
 from airflow_provider.storage.locations import Location
 from tests.stores.stores import Store
 
-PART = bytes(files.BLOCK)
-SIZES = pytest.mark.parametrize("size", [1, files.BLOCK + 1], ids=["small", "in parts"])
+PART = bytes(files.BLOCK_BYTES)
+SIZES = pytest.mark.parametrize("size", [1, files.BLOCK_BYTES + 1], ids=["small", "in parts"])
 
 
 @SIZES

@@ -12,7 +12,7 @@ def own_parameters(kind: type[Any]) -> set[str]:
     own: set[str] = set()
     for each in kind.__mro__:
         if each.__module__.startswith("airflow_provider.") and "__init__" in vars(each):
-            own |= set(inspect.signature(each.__init__).parameters) - {"self", "kwargs"}
+            own |= set(inspect.signature(vars(each)["__init__"]).parameters) - {"self", "kwargs"}
     return own
 
 

@@ -28,7 +28,7 @@ LARGE = "All work and no play makes a dull text. " * 100_000  # 4 MB
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(texts, "PAUSE", 0.0)
+    monkeypatch.setattr(texts, "REFETCH_DELAY_SECONDS", 0.0)
 
 
 def transfer(uuid: Any, destination: Any, **kwargs: Any) -> ComplianceContentToObjectStorageOperator:
@@ -121,7 +121,7 @@ def test_a_run_without_a_date_says_what_to_use(service: Emulator, attempts: Atte
 def test_a_bad_template_ends_the_task_before_any_request(
     service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:
-    with pytest.raises(AirflowFailException, match=r"unknown field \{secret\}. There are: \{uuid\}"):
+    with pytest.raises(AirflowFailException, match=r"unknown field \{secret\}. Known fields: \{uuid\}"):
         attempts.run(transfer("x", tmp_path, file_name_template="{secret}"))
     assert service.count() == 0
 
@@ -144,7 +144,7 @@ def test_an_empty_text_is_an_empty_object_and_said(
     assert files(tmp_path) == {f"{uuids[0]}.txt": b"", f"{uuids[1]}.txt": b"x"}
     assert attempts.ti.xcoms["sha256"][0] == hashlib.sha256(b"").hexdigest()
     assert [line for line in caplog.messages if "is empty" in line] == [
-        f"Job {uuids[0]} is completed, but its text is empty: '{tmp_path}/{uuids[0]}.txt' is too."
+        f"Job {uuids[0]} is completed, but its text is empty, and so is '{tmp_path}/{uuids[0]}.txt'."
     ]
 
 
@@ -265,7 +265,7 @@ def test_a_text_that_always_breaks_off_leaves_nothing(
     if old:
         (tmp_path / "x").write_bytes(old)
     service.fail("get_content", reset="middle", times=None)
-    with pytest.raises(exc.ComplianceConnectionError, match="not whole") as error:
+    with pytest.raises(exc.ComplianceConnectionError, match="is incomplete") as error:
         attempts.run(transfer(uuid, tmp_path / "x"))
     assert not isinstance(error.value, AirflowFailException)
     assert files(tmp_path) == ({"x": old} if old else {})
@@ -295,7 +295,7 @@ def test_one_text_that_fails_stops_the_others_tidily(
 
 def test_a_place_where_no_file_can_be_says_so(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(AirflowFailException, match="Choose a path where no other file or folder is"):
+    with pytest.raises(AirflowFailException, match="Choose a path that is not taken"):
         attempts.run(transfer(completed(service), tmp_path / "file" / "x"))
 
 
@@ -303,7 +303,7 @@ def test_a_place_where_no_file_can_be_says_so(service: Emulator, attempts: Attem
 def test_a_destination_that_is_none_ends_the_task(
     service: Emulator, attempts: Attempts, destination: str
 ) -> None:
-    with pytest.raises(AirflowFailException, match=r"no place in a store|can't be used"):
+    with pytest.raises(AirflowFailException, match=r"not a valid location|can't be used"):
         attempts.run(transfer([completed(service)], destination))
     assert service.count("get_content") == 0
 

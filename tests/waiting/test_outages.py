@@ -52,7 +52,7 @@ FAULTS: dict[str, tuple[list[str], int]] = {
 @contextmanager
 def fault(service: Emulator, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
     """Let something go wrong; yields whether it has been met a few times."""
-    monkeypatch.setattr(tokens, "REFUSAL_MEMORY", 0.1)
+    monkeypatch.setattr(tokens, "REJECTION_CACHE_SECONDS", 0.1)
     operations, status = FAULTS[name]
 
     def count() -> int:

@@ -1,1 +1,1 @@
-"""How bytes travel: bodies, files, proxies, certificates, timeouts."""
+"""HTTP details: bodies, uploads, proxies, certificates, timeouts."""

@@ -1,18 +1,24 @@
-"""The body of an answer, from its bytes on the wire to its content: unpacked, whole, and within a limit."""
+"""Response bodies: decompressed, checked for truncation and size, and decoded to UTF-8 text."""
 
 from __future__ import annotations
 
+import codecs
+import logging
 import zlib
 from collections.abc import Iterator, Mapping
+from email.message import Message
 
-from airflow_provider.client.wire import Failure, FailureKind
+from airflow_provider.client.wire import Failure, FailureKind, HttpResponse
+from airflow_provider.exceptions import ComplianceProtocolError
 
-ACCEPTED = "gzip, deflate"  # what requests ask for, and what can be decoded here
-PIECE = 256 * 1024  # bytes of content at a time, however well they are packed
+log = logging.getLogger(__name__)
+
+ACCEPT_ENCODING = "gzip, deflate"  # the encodings that BodyDecoder knows
+PIECE_BYTES = 256 * 1024  # most decompressed bytes at a time
 
 
 class BodyError(Exception):
-    """A body that can't be taken; `failure` says why."""
+    """A body that can't be used; `failure` says why."""
 
     def __init__(self, kind: FailureKind, reason: str) -> None:
         super().__init__(reason)
@@ -20,62 +26,130 @@ class BodyError(Exception):
 
 
 class BodyDecoder:
-    """Decodes one body, piece by piece.
+    """Decompresses one body incrementally.
 
-    :param headers: the headers of the answer, with keys in lower case
-    :param limit: how many bytes of content are taken at most; None for any number
+    :param headers: the response headers, with names in lower case
+    :param limit: maximum number of decompressed bytes; None for no limit
     """
 
     def __init__(self, headers: Mapping[str, str], limit: int | None) -> None:
-        codings = [word.strip() for word in headers.get("content-encoding", "").lower().split(",")]
-        codings = [word for word in codings if word not in ("", "identity")]
+        codings = [name.strip() for name in headers.get("content-encoding", "").lower().split(",")]
+        codings = [name for name in codings if name not in ("", "identity")]
         if codings not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
             raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {', '.join(codings)[:50]!r}")
         self._is_gzip = codings in (["gzip"], ["x-gzip"])
-        self._is_packed = bool(codings)
-        # Chunks may end before the first byte of a packed body; a length of 0 says that there is none.
-        self._is_begun = self._is_packed and "chunked" in headers.get("transfer-encoding", "").lower()
-        self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else None
+        self._is_compressed = bool(codings)
+        # A chunked body may be truncated before its first byte; with a length of 0 there is no body.
+        self._has_data = self._is_compressed and "chunked" in headers.get("transfer-encoding", "").lower()
+        self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else None
         self._limit = limit
         self._size = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
-        """Take the next bytes of the body, give the content in them; what exceeds the limit is cut off."""
-        for piece in self._unpacked(data) if self._is_packed else [data]:
+        """Take the next bytes of the body, yield their content up to the limit."""
+        for piece in self._decompress(data) if self._is_compressed else [data]:
             left = len(piece) if self._limit is None else self._limit - self._size
             self._size += len(piece)
             yield piece[:left]
             if len(piece) > left:
-                raise BodyError(FailureKind.TOO_LARGE, f"more than {_size(self._size - len(piece) + left)}")
+                raise BodyError(
+                    FailureKind.TOO_LARGE, f"more than {_format_size(self._size - len(piece) + left)}"
+                )
 
     def finish(self) -> None:
-        """Check that the body was whole; an answer may also have none."""
-        if self._is_begun and not (self._unpacker and self._unpacker.eof):
-            raise BodyError(FailureKind.UNREADABLE, "a packed body that is cut off")
+        """Check that the body is complete, or that there is none."""
+        if self._has_data and not (self._decompressor and self._decompressor.eof):
+            raise BodyError(FailureKind.UNREADABLE, "truncated compressed body")
 
-    def _unpacked(self, data: bytes) -> Iterator[bytes]:
+    def _decompress(self, data: bytes) -> Iterator[bytes]:
         more = bool(data)
-        self._is_begun |= more
+        self._has_data |= more
         while more:
-            if self._unpacker is None:  # deflate: with the head of zlib, as it should be, or bare
-                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS if data[0] & 15 == 8 else -zlib.MAX_WBITS)
-            elif self._unpacker.eof:
-                # A gzip file may have several members, and be padded; nothing else may follow.
+            if self._decompressor is None:  # deflate: with a zlib header, as specified, or raw
+                self._decompressor = zlib.decompressobj(
+                    zlib.MAX_WBITS if data[0] & 15 == 8 else -zlib.MAX_WBITS
+                )
+            elif self._decompressor.eof:
+                # gzip data may have several members and padding; nothing else may follow.
                 if not (data := data.lstrip(b"\0")):
                     return
                 if not self._is_gzip:
-                    raise BodyError(FailureKind.UNREADABLE, "rubbish after a packed body")
-                self._unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                    raise BodyError(FailureKind.UNREADABLE, "trailing data after a compressed body")
+                self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
             try:
-                piece = self._unpacker.decompress(data, PIECE)
+                piece = self._decompressor.decompress(data, PIECE_BYTES)
             except zlib.error:
-                raise BodyError(FailureKind.UNREADABLE, "a packed body that is broken") from None
+                raise BodyError(FailureKind.UNREADABLE, "corrupt compressed body") from None
             if piece:
                 yield piece
-            data = self._unpacker.unused_data or self._unpacker.unconsumed_tail
-            # A full piece says that there may be more of it, also without more bytes to unpack.
-            more = bool(data) or (len(piece) == PIECE and not self._unpacker.eof)
+            data = self._decompressor.unused_data or self._decompressor.unconsumed_tail
+            # After a full piece there may be more output, even without more input.
+            more = bool(data) or (len(piece) == PIECE_BYTES and not self._decompressor.eof)
 
 
-def _size(count: int) -> str:
+def _format_size(count: int) -> str:
     return f"{count / 1024**2:g} MB" if count >= 1024**2 else f"{count / 1024:g} KB"
+
+
+_EMPTY_STATE = (b"", 0)  # of a decoder
+# Codecs of Python that are not charsets.
+_NOT_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
+
+
+class TextStream:
+    """Re-encodes one response as UTF-8 incrementally."""
+
+    def __init__(self, charset: str, url: str = "") -> None:
+        self.charset = charset
+        self._url = url
+        self._decoder = codecs.getincrementaldecoder(charset)()
+        self._is_utf8 = codecs.lookup(charset).name == "utf-8"
+
+    @classmethod
+    def from_response(cls, response: HttpResponse) -> TextStream:
+        """Start from the headers; refuse a response whose truncation could not be detected."""
+        if not response.is_delimited:
+            raise ComplianceProtocolError(
+                f"The response from {response.url} has neither a length nor chunks, so a truncated text "
+                "could not be detected. Check the proxies in front of the service."
+            )
+        return cls(_charset(response), response.url)
+
+    def feed(self, data: bytes) -> bytes:
+        """Take the next bytes, return as much UTF-8 as is complete."""
+        return self._decode(data, final=False)
+
+    def finish(self) -> bytes:
+        """Return the rest after the last bytes."""
+        return self._decode(b"", final=True)
+
+    def _decode(self, data: bytes, *, final: bool) -> bytes:
+        state = self._decoder.getstate()
+        if self._is_utf8 and state == _EMPTY_STATE and data.isascii():
+            return data  # the usual case; checking is much faster than copying
+        try:
+            return self._decoder.decode(data, final).encode("utf-8", "replace")
+        except UnicodeError:
+            if self._decoder.errors == "replace":
+                raise ComplianceProtocolError(
+                    f"The text from {self._url} can't be decoded as {self.charset}: check its Content-Type."
+                ) from None
+        log.warning("The text from %s is not valid %s: invalid bytes become U+FFFD.", self._url, self.charset)
+        self._decoder.setstate(state)
+        self._decoder.errors = "replace"
+        return self._decode(data, final=final)
+
+
+def _charset(response: HttpResponse) -> str:
+    header = Message()
+    header["Content-Type"] = response.headers.get("content-type", "")
+    name = str(header.get_param("charset", "utf-8")).strip()
+    try:
+        "x".encode(name)  # fails unless it is a text encoding
+        is_known = codecs.lookup(name).name not in _NOT_CHARSETS
+    except (LookupError, ValueError):
+        is_known = False
+    if not is_known:
+        log.warning("The text from %s has an unknown charset %r: read as UTF-8.", response.url, name[:50])
+        return "utf-8"
+    return name

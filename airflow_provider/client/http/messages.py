@@ -1,4 +1,4 @@
-"""Foreign text, made fit for a message: on one line, with nothing hidden in it, and without our secrets."""
+"""Sanitize foreign text for messages: one line, no hidden characters, no secrets."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from collections.abc import Iterable, Iterator
 from html.entities import codepoint2name
 from urllib.parse import quote_plus
 
-_BREAKS = re.compile(r"[^\S ]+")  # all white space but the blank itself
-_JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji, and harmless
-SHORTEST = 4  # characters; fewer would blank out half of any text
-SHORTEST_BASE64 = 8
+_BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
+_JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
+MIN_SECRET_CHARS = 4  # shorter ones would match in any text
+MIN_BASE64_CHARS = 8
 
 
 def one_line(text: str) -> str:
-    """Write line breaks as blanks, control and format characters as escapes: none can forge a log line."""
+    """Replace line breaks by spaces and escape control characters, so that nothing can forge a log line."""
     return "".join(
         letter if letter.isprintable() or letter in _JOINERS else letter.encode("unicode_escape").decode()
         for letter in _BREAKS.sub(" ", text)
@@ -23,16 +23,16 @@ def one_line(text: str) -> str:
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
-    """Blank out secrets, also where they were escaped for HTML, URLs, JSON or Python, or put into base64."""
+    """Mask secrets, even if escaped for HTML, URLs, JSON or Python, or encoded in base64."""
     for secret in secrets:
-        if len(secret) >= SHORTEST:
+        if len(secret) >= MIN_SECRET_CHARS:
             forms = ["".join(map(_spellings, secret)), *_in_base64(secret)]
             text = re.sub("|".join(forms), "***", text)
     return text
 
 
 def _spellings(letter: str) -> str:
-    """Make an expression for all ways to write a character; one may have been escaped more than once."""
+    """Build a pattern for all escapes of a character, even nested ones."""
     if letter.isascii() and letter.isalnum():
         return letter
     code, utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
@@ -49,7 +49,7 @@ def _spellings(letter: str) -> str:
         forms.append(rf"&(?:amp;)*{name};")
     if letter == " ":
         forms.append(r"\+")
-    # A backslash before a sign; a byte of latin-1 in a text that was read as UTF-8.
+    # A backslash escape; a latin-1 byte in a text that was decoded as UTF-8.
     forms.append(rf"\\*{re.escape(letter)}" if code < 128 else re.escape(letter))
     if 127 < code < 256:
         forms.append(chr(0xDC00 + code))
@@ -57,12 +57,12 @@ def _spellings(letter: str) -> str:
 
 
 def _in_base64(secret: str) -> Iterator[str]:
-    """Make expressions for a secret inside of something that was put into base64 as a whole."""
-    for plain in {secret, quote_plus(secret, errors="replace")}:
-        data = plain.encode("utf-8", "surrogatepass")
+    """Build patterns for a secret inside a larger base64-encoded text."""
+    for raw in {secret, quote_plus(secret, errors="replace")}:
+        data = raw.encode("utf-8", "surrogatepass")
         for before in range(3):
             encoded = base64.b64encode(bytes(before) + data).decode()
-            # Letters at the ends also hold bits of what stands there.
+            # The characters at both ends also hold bits of their neighbors.
             core = encoded[-(-before * 8 // 6) : (before + len(data)) * 8 // 6]
-            if len(core) >= SHORTEST_BASE64:
+            if len(core) >= MIN_BASE64_CHARS:
                 yield re.sub(r"[+/]", lambda sign: {"+": r"[+\-]", "/": "[/_]"}[sign[0]], core)

@@ -1,4 +1,4 @@
-"""What the environment says about the network, read the same way for both clients."""
+"""Proxies, CA certificates and error classification, the same for both clients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 
 def ca_file(verify: bool | str) -> str | None:
-    """Return the file or folder of trusted authorities, or None to trust anybody.
+    """Return the CA file or directory, or None to skip verification.
 
-    :param verify: True, False, or the path of a CA file, or of a folder as `openssl rehash` makes it
+    :param verify: True, False, or the path of a CA file, or of a directory made by `openssl rehash`
     """
     if verify is False:
         return None
@@ -30,8 +30,8 @@ def ca_file(verify: bool | str) -> str | None:
     try:
         tls_context(path)
     except FileNotFoundError:
-        problem = f"There is no CA file or folder '{path}'"
-    except (OSError, ValueError) as error:  # an ssl.SSLError, for instance, which is an OSError
+        problem = f"There is no CA file or directory '{path}'"
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         reason = error.strerror if isinstance(error, OSError) else None
         problem = f"'{path}' has no usable certificates ({reason or type(error).__name__})"
     else:
@@ -43,9 +43,9 @@ _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def tls_context(path: str) -> ssl.SSLContext:
-    """Trust the authorities of a file or folder, and nobody else.
+    """Trust only the CA certificates of a file or directory.
 
-    :param path: what `ca_file` has returned
+    :param path: the result of `ca_file`
     """
     if os.path.isdir(path):  # noqa: PTH112 - a plain string is what both libraries take
         return ssl.create_default_context(capath=path)
@@ -53,20 +53,20 @@ def tls_context(path: str) -> ssl.SSLContext:
 
 
 def proxy_for(url: str) -> str | None:
-    """Return the proxy that the environment names for `url`, with its scheme."""
+    """Return the URL of the proxy that the environment sets for `url`."""
     parts = urlsplit(url)
     proxies = getproxies()
     name = parts.scheme if proxies.get(parts.scheme) else "all"
     proxy = proxies.get(name, "").strip()
-    if not proxy or _needs_no_proxy(parts, proxies.get("no", "")):
+    if not proxy or _bypasses_proxy(parts, proxies.get("no", "")):
         return None
     proxy = proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
     _check_proxy(proxy, f"{name.upper()}_PROXY")
     return proxy
 
 
-def _needs_no_proxy(parts: SplitResult, no_proxy: str) -> bool:
-    """Tell whether NO_PROXY names the host; the standard library knows names and ports, but no ranges."""
+def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
+    """Return whether NO_PROXY matches the host; the standard library supports no address ranges."""
     host = parts.hostname or ""
     port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
     names = [name.strip() for name in no_proxy.split(",")]
@@ -80,15 +80,15 @@ def _needs_no_proxy(parts: SplitResult, no_proxy: str) -> bool:
 
 
 def _networks(name: str, port: int | None) -> Iterator[ipaddress.IPv4Network | ipaddress.IPv6Network]:
-    """Read an address or a range of NO_PROXY, with or without brackets and the port."""
+    """Parse an address or range of NO_PROXY, with or without brackets and port."""
     may_have_port = name.count(":") == 1 or "]:" in name
-    for plain in (name, name.removesuffix(f":{port}") if may_have_port else name):
+    for text in (name, name.removesuffix(f":{port}") if may_have_port else name):
         with suppress(ValueError):
-            yield ipaddress.ip_network(plain.replace("[", "").replace("]", ""), strict=False)
+            yield ipaddress.ip_network(text.replace("[", "").replace("]", ""), strict=False)
 
 
 def _check_proxy(proxy: str, variable: str) -> None:
-    """Refuse a proxy that the clients can't use; its address may hold a password, so it is not shown."""
+    """Refuse an unusable proxy; its URL may contain a password, so it is not shown."""
     try:
         parts = urlsplit(proxy)
         is_usable = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -100,23 +100,23 @@ def _check_proxy(proxy: str, variable: str) -> None:
     if proxy.lower().startswith("socks"):
         raise ComplianceConfigError(
             f"The environment variable {variable} names a SOCKS proxy, which is not supported: set HTTP_PROXY"
-            " and HTTPS_PROXY to an HTTP proxy, or name the hosts that need no proxy in NO_PROXY."
+            " and HTTPS_PROXY to an HTTP proxy, or list the hosts that need no proxy in NO_PROXY."
         )
     raise ComplianceConfigError(
-        f"The environment variable {variable} is not the address of a proxy: give it as http://host:port."
+        f"The environment variable {variable} is not a valid proxy URL: use http://host:port."
     )
 
 
-def failure(
+def classify_error(
     error: BaseException,
     not_connected: tuple[type[BaseException], ...],
     timed_out: tuple[type[BaseException], ...],
 ) -> Failure:
-    """Say how far a request came that ended with a library's error; one of our own, wrapped by it, passes.
+    """Classify an HTTP library's error; one of our own inside it is raised.
 
-    :param error: what the library raised
-    :param not_connected: the library's errors for a request that never left
-    :param timed_out: the library's errors for an answer that did not come in time
+    :param error: the library's error
+    :param not_connected: error types for a request that was never sent
+    :param timed_out: error types for a timeout
     """
     chain = _chain(error)
 
@@ -138,7 +138,7 @@ def failure(
 
 
 def _reason(chain: list[BaseException]) -> str:
-    """Describe an error by its innermost OSError, else its type: never by a repr, which may show headers."""
+    """Describe an error by its innermost OSError, or its type; a repr might show headers."""
     for link in chain:
         if isinstance(link, ssl.SSLError):
             return str(getattr(link, "verify_message", "") or link.reason or type(link).__name__)
@@ -148,15 +148,15 @@ def _reason(chain: list[BaseException]) -> str:
 
 
 def _chain(error: BaseException) -> list[BaseException]:
-    """List an error and all that it is made of, the innermost first.
+    """List an error and its causes, innermost first.
 
-    Without `__context__`, which leads into what the caller was handling when it sent the request.
+    Without `__context__`, which may be an error that the caller was handling.
     """
     seen: list[BaseException] = []
-    todo: list[Any] = [error]
-    while todo:
-        link = todo.pop()
+    pending: list[Any] = [error]
+    while pending:
+        link = pending.pop()
         if isinstance(link, BaseException) and link not in seen:
             seen.append(link)
-            todo += [link.__cause__, getattr(link, "reason", None), *link.args]
+            pending += [link.__cause__, getattr(link, "reason", None), *link.args]
     return seen[::-1]

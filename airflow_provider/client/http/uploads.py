@@ -1,26 +1,37 @@
-"""A document to upload: opened once, looked at before anything is sent, and read as often as needed."""
+"""Documents to upload: read from any file or store, with time limits, as often as a request is sent."""
 
 from __future__ import annotations
 
+import contextvars
+import errno
 import io
 import os
 import secrets
+import stat
+import sys
+import threading
 import zipfile
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Protocol, TypeAlias, cast, runtime_checkable
+from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
-from airflow_provider.client.http.files import CHUNK, Source, explained, open_regular
+from airflow_provider.client.wire import Body
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CHUNK_BYTES = 256 * 1024
+CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
 
 
 @runtime_checkable
 class StoredFile(Protocol):
-    """A path that opens itself, such as Airflow's ObjectStoragePath."""
+    """A path with its own `open`, such as Airflow's ObjectStoragePath."""
 
     @property
     def name(self) -> str:
@@ -35,16 +46,16 @@ class StoredFile(Protocol):
 FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
 
 
-class Document:
-    """An open PDF or DOCX document as a multipart form with the one part `file`; close it after use.
+class MultipartUpload:
+    """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
-    :param file: a path, a path that opens itself, or an open, seekable binary file (read from where it
-        stands, and left open)
-    :param file_name: name to tell the service; by default the file's own
+    :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
+        left open)
+    :param file_name: the name sent to the service; by default the file's own
     """
 
     def __init__(self, file: FileSource, file_name: str | None = None) -> None:
-        self._source, own_name, self._is_ours = _open(file)
+        self._source, own_name, self._owns_file = _open(file)
         try:
             self._start, self.size = _measure(self._source)
             self.media_type = _media_type(self._source, self._start)
@@ -64,55 +75,54 @@ class Document:
         self.length = len(self._head) + self.size + len(self._tail)
 
     def chunks(self) -> Iterator[bytes]:
-        """Read the whole form once, from its start; a file that changes its size meanwhile is an error."""
+        """Read the whole form once, from its start; a file that became shorter is an error."""
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
-            chunk = self._read(position, min(CHUNK, end - position))
-            position += len(chunk)
+            self._source.seek(position)
+            size = min(CHUNK_BYTES, end - position)
+            chunk = self._source.read(size)
+            if len(chunk) < size:
+                raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
+            position += size
             yield chunk
         yield self._tail
 
-    def _read(self, position: int, size: int) -> bytes:
-        self._source.seek(position)
-        chunk = self._source.read(size)
-        if len(chunk) < size:
-            raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: try again.")
-        return chunk
-
     def close(self) -> None:
-        """Close the file, if it was opened here; it was only read, so an error of that says nothing."""
-        if self._is_ours:
+        """Close the file, if it was opened here; errors do not matter after reading."""
+        if self._owns_file:
             with suppress(Exception):
                 self._source.stream.close()
 
-    def __enter__(self) -> Document:
+    def __enter__(self) -> MultipartUpload:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
 
-def _open(file: FileSource) -> tuple[Source, str, bool]:
-    """Return the open file, its name, and whether it is ours to close."""
-    shown = str(file)
+def _open(file: FileSource) -> tuple[_Reader, str, bool]:
+    """Return the open file, its name, and whether we have to close it."""
+    label = str(file)
     if (local := _local_path(file)) is not None:
-        with explained(shown):
-            return Source(open_regular(local), shown), Path(local).name, True
+        with _map_read_errors(label):
+            return _Reader(_open_regular(local), label), Path(local).name, True
     if isinstance(file, StoredFile):
-        with explained(shown):
-            return Source(file.open("rb"), shown), file.name, True
+        with _map_read_errors(label):
+            return _Reader(file.open("rb"), label), file.name, True
     if not hasattr(file, "read"):
-        raise ComplianceInputError(f"{file!r} is no file: pass a path, a storage URI or an open binary file.")
+        raise ComplianceInputError(
+            f"{file!r} is not a file: pass a path, a storage URI or an open binary file."
+        )
     name = getattr(file, "name", "")
     name = name if isinstance(name, str) else ""
-    return Source(cast("IO[bytes]", file), name or "document"), name, False
+    return _Reader(cast("IO[bytes]", file), name or "document"), name, False
 
 
 def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
-    """Return the path of a file of this machine; paths in stores may be PathLike, too."""
+    """Return the path of a local file; paths in object stores may be PathLike, too."""
     protocol = getattr(file, "protocol", None)
-    if protocol is not None:  # a path of fsspec, such as Airflow's ObjectStoragePath
+    if protocol is not None:  # an fsspec path, such as Airflow's ObjectStoragePath
         return getattr(file, "path", None) if protocol in ("", "file", "local") else None
     is_path = isinstance(file, str | Path) or (
         isinstance(file, os.PathLike) and not isinstance(file, StoredFile)
@@ -120,18 +130,18 @@ def _local_path(file: FileSource) -> str | os.PathLike[str] | None:
     return cast("str | os.PathLike[str]", file) if is_path else None
 
 
-def _measure(source: Source) -> tuple[int, int]:
+def _measure(source: _Reader) -> tuple[int, int]:
     if isinstance(source.stream, io.TextIOBase):
-        raise ComplianceInputError(f"'{source.shown}' is open as text: open it with mode 'rb'.")
+        raise ComplianceInputError(f"'{source.label}' is open as text: open it with mode 'rb'.")
     start = source.tell()
     source.end = source.seek(0, io.SEEK_END)
     if source.end <= start:
-        raise ComplianceInputError(f"'{source.shown}' is empty.")
+        raise ComplianceInputError(f"'{source.label}' is empty.")
     return start, source.end - start
 
 
-def _media_type(source: Source, start: int) -> str:
-    """Tell PDF from DOCX by their bytes, whatever the name says."""
+def _media_type(source: _Reader, start: int) -> str:
+    """Detect PDF or DOCX by content, not by name."""
     source.seek(start)
     head = source.read(1024)
     if b"%PDF-" in head:
@@ -144,15 +154,179 @@ def _media_type(source: Source, start: int) -> str:
                     return DOCX
         except ComplianceError:
             raise
-        except Exception:  # zipfile raises many kinds; what the file itself raises is ours already
+        except Exception:  # zipfile raises many types; errors of the file itself are ours already
             raise ComplianceInputError(
-                f"'{source.shown}' looks like DOCX, but is broken or cut off."
+                f"'{source.label}' looks like DOCX, but is corrupt or truncated: check the file."
             ) from None
-    raise ComplianceInputError(f"'{source.shown}' is neither PDF nor DOCX: the service takes nothing else.")
+    raise ComplianceInputError(f"'{source.label}' is neither PDF nor DOCX: the service accepts nothing else.")
 
 
 def _safe_name(name: str) -> str:
-    """Keep the last part of a name, fit for a header: quotes are percent-encoded, as browsers do."""
+    """Return the last part of a name, safe for a header: quotes are percent-encoded, as browsers do."""
     name = name.replace("\\", "/").rpartition("/")[2]
     name = name.replace('"', "%22").replace("\r", "%0D").replace("\n", "%0A")
     return "".join(letter for letter in name if letter.isprintable())
+
+
+def write_all(target: IO[bytes], data: bytes) -> int:
+    """Write to any file, even a raw one that writes only a part at a time; return the byte count."""
+    left = data
+    while left:
+        written: int | None = target.write(left)
+        if written is None and not isinstance(target, io.RawIOBase):
+            break  # such as paramiko's files, which return nothing
+        if not written:
+            raise BlockingIOError(errno.EAGAIN, "The file is non-blocking and full: pass a blocking one")
+        left = left[written:]
+    return len(data)
+
+
+class _Reader:
+    """An open file that raises only our errors; implements what zipfile needs."""
+
+    def __init__(self, stream: IO[bytes], label: str) -> None:
+        self.stream = stream
+        self.label = label
+        self.end = 0  # once it is known
+
+    def tell(self) -> int:
+        """Return the current position."""
+        with _map_read_errors(self.label, self.stream):
+            return self.stream.tell()
+
+    def seek(self, position: int, whence: int = io.SEEK_SET) -> int:
+        """Change the position; not every file returns it, so ask."""
+        if position < (-self.end if whence == io.SEEK_END else 0):
+            raise OSError(errno.EINVAL, "Before the start")  # zipfile tries that, and expects this
+        with _map_read_errors(self.label, self.stream):
+            self.stream.seek(position, whence)
+            return self.stream.tell()
+
+    def read(self, size: int = sys.maxsize) -> bytes:
+        """Read exactly `size` bytes, fewer only at the end."""
+        pieces: list[bytes] = []
+        while size > 0:
+            with _map_read_errors(self.label, self.stream):
+                piece = self.stream.read(min(size, CHUNK_BYTES))
+            if isinstance(piece, str):
+                raise ComplianceInputError(f"'{self.label}' is open as text: open it with mode 'rb'.")
+            if not piece:
+                break
+            pieces.append(piece)
+            size -= len(piece)
+        return b"".join(pieces)
+
+
+@contextmanager
+def _map_read_errors(label: str, stream: IO[bytes] | None = None) -> Iterator[None]:
+    """Map any error of a file or a storage library to ours, with advice."""
+    try:
+        yield
+    except ComplianceError:
+        raise
+    except Exception as error:
+        raise _map_read_error(error, label, stream) from None
+
+
+def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> ComplianceError:
+    status, name = _status(error), type(error).__name__
+    number = error.errno if isinstance(error, OSError) else None
+    if getattr(stream, "closed", False) is True:
+        return ComplianceInputError(f"'{label}' is closed: pass it open.")
+    lacks_seek = stream is not None and not (hasattr(stream, "seek") and hasattr(stream, "tell"))
+    if lacks_seek or isinstance(error, io.UnsupportedOperation) or number == errno.ESPIPE:
+        return ComplianceInputError(
+            f"'{label}' can't be read twice, so it could not be sent again: pass a path, or copy it."
+        )
+    if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
+        return ComplianceInputError(f"There is no file '{label}': check the path.")
+    if isinstance(error, IsADirectoryError):
+        return ComplianceInputError(f"'{label}' is a folder, not a file: pass the path of a file.")
+    if isinstance(error, PermissionError):
+        return ComplianceInputError(f"'{label}' may not be read by this user: check its permissions.")
+    if status in (401, 403) or "Credential" in name:
+        return ComplianceInputError(
+            f"'{label}' may not be read: check the credentials for its store ({name})."
+        )
+    if number == errno.ELOOP:
+        return ComplianceInputError(f"'{label}' is a symbolic link loop: pass the file itself.")
+    if number == errno.ENAMETOOLONG:
+        return ComplianceInputError(f"'{label}' is too long for a file name: check the path.")
+    if isinstance(error, ValueError) and stream is None:
+        return ComplianceInputError(f"{label!r} is not a valid path: {error}.")
+    # Not the error's text: a storage library may show a signed URL.
+    reason = error.strerror if isinstance(error, OSError) else f"{name}, status {status}" if status else None
+    return ComplianceReadError(f"'{label}' can't be read ({reason or name}): retry, and check its store.")
+
+
+def _status(error: Exception) -> int | None:
+    """Return the HTTP status of a botocore, gcsfs or Azure error, if any."""
+    response = getattr(error, "response", None)
+    metadata = response.get("ResponseMetadata") if isinstance(response, dict) else None
+    known = (
+        metadata.get("HTTPStatusCode") if isinstance(metadata, dict) else None,
+        getattr(error, "status_code", None),
+        getattr(error, "code", None),
+    )
+    return next((status for status in known if isinstance(status, int)), None)
+
+
+def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a local file for reading; refuse special files, because opening them could block."""
+    _refuse_special(os.stat(path), path)  # noqa: PTH116 - opening a device may have side effects
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        _refuse_special(os.fstat(descriptor), path)  # it may have been replaced in between
+        os.set_blocking(descriptor, True)
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _refuse_special(status: os.stat_result, path: str | os.PathLike[str]) -> None:
+    if stat.S_ISREG(status.st_mode):
+        return
+    kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
+    kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
+    raise ComplianceInputError(f"'{path}' is a {kind}, not a file: pass the path of a file.")
+
+
+def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+    """Run a function that may hang forever in a daemon thread, so that nothing waits for it at shutdown."""
+    future: Future[T] = Future()
+    future.set_running_or_notify_cancel()
+    context = contextvars.copy_context()
+
+    def work() -> None:
+        try:
+            result = context.run(function, *args, **kwargs)
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=work, name="compliance-read", daemon=True).start()
+    return future
+
+
+def close(upload: MultipartUpload) -> None:
+    """Close an upload; do not wait for a hanging read, which closes the file when it returns."""
+    wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
+
+
+def read_timeout_error(seconds: float) -> ComplianceReadError:
+    """Make the error for a read that hangs."""
+    return ComplianceReadError(f"Timed out after {seconds:g} s while reading the document: check its store.")
+
+
+def fits_in_chunk(body: bytes | Body) -> TypeGuard[bytes]:
+    """Return whether a body is small enough to be sent without streaming."""
+    return isinstance(body, bytes) and len(body) <= CHUNK_BYTES
+
+
+def iter_chunks(body: bytes | Body) -> Iterator[bytes]:
+    """Split a body into chunks, each with its own timeout."""
+    if isinstance(body, bytes):
+        return (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
+    return body.chunks()

@@ -1,1 +1,0 @@
-"""What the emulator remembers; nothing here knows HTTP."""

@@ -1,0 +1,229 @@
+"""The identity provider: accounts, sessions, signed tokens, the lock after wrong passwords."""
+
+from __future__ import annotations
+
+import functools
+import json
+import uuid
+from collections import OrderedDict, deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import jwt
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+if TYPE_CHECKING:
+    from airflow_provider.emulator.settings import Settings
+    from airflow_provider.emulator.state import Clock
+
+SCOPE = "compliance"
+KEY_ID = "emulator-1"
+MAX_SESSIONS = 10_000
+
+
+class GrantError(Exception):
+    """A refused token request, with the fields of an OAuth error response."""
+
+    def __init__(self, status: int, error: str, description: str) -> None:
+        super().__init__(description)
+        self.status, self.error, self.description = status, error, description
+
+
+class TokenError(Exception):
+    """A refused access token."""
+
+    def __init__(self, message: str, *, status: int = 401, error: str = "invalid_token") -> None:
+        super().__init__(message)
+        self.status, self.error = status, error
+
+
+@dataclass
+class Account:
+    """A user of the partner."""
+
+    username: str
+    password: str
+    subject: str
+    scope: str
+    failures: int = 0
+    locked_until: float = 0.0
+
+
+@functools.cache
+def signing_key() -> rsa.RSAPrivateKey:
+    """Return the key of this process; generating one is slow."""
+    return rsa.generate_private_key(public_exponent=65537, key_size=2048)
+
+
+def jwks() -> dict[str, Any]:
+    """Return the public keys that the gateway checks signatures with."""
+    public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(signing_key().public_key()))
+    return {"keys": [{**public, "kid": KEY_ID, "alg": "RS256", "use": "sig"}]}
+
+
+@functools.cache
+def _key_set() -> jwt.PyJWKSet:
+    return jwt.PyJWKSet.from_dict(jwks())
+
+
+class Identity:
+    """Issues and verifies tokens."""
+
+    def __init__(self, settings: Settings, clock: Clock) -> None:
+        self._clock = clock
+        self.issuer = ""
+        self.epoch = 0
+        self.start(settings)
+
+    def start(self, settings: Settings) -> None:
+        """Reset everything but the keys; all issued tokens become invalid."""
+        self.accounts: dict[str, Account] = {}
+        self.add_account(settings.username, settings.password)
+        self.sessions: OrderedDict[str, tuple[str, str]] = OrderedDict()
+        self.issued: deque[dict[str, Any]] = deque(maxlen=200)
+        self.issued_count = 0
+        self.not_before = 0
+        self.epoch += 1
+
+    def add_account(self, username: str, password: str, scope: str = f"profile email {SCOPE}") -> Account:
+        """Add a user; the subject is derived from the name, so it is the same in each run."""
+        subject = str(uuid.uuid5(uuid.NAMESPACE_URL, f"compliance-emulator:{username}"))
+        self.accounts[username] = Account(username, password, subject, scope)
+        return self.accounts[username]
+
+    def log_in(self, settings: Settings, username: str, password: str) -> dict[str, Any]:
+        """Handle the password grant. A locked user gets the same error as a wrong password."""
+        refusal = GrantError(401, "invalid_grant", "Invalid user credentials")
+        account = self.accounts.get(username)
+        if account is None or account.locked_until > self._clock.now():
+            raise refusal
+        if account.password != password:
+            account.failures += 1
+            if account.failures >= settings.lock_after:
+                account.failures, account.locked_until = 0, self._clock.now() + settings.lock_seconds
+            raise refusal
+        account.failures = 0
+        return self._issue(settings, account, str(uuid.uuid4()), "password")
+
+    def renew(self, settings: Settings, refresh_token: str) -> dict[str, Any]:
+        """Handle the refresh grant; each refresh token works once."""
+        try:
+            claims = self._verify(refresh_token, "Refresh")
+        except TokenError as refused:
+            raise GrantError(400, "invalid_grant", str(refused)) from None
+        username, current = self.sessions.get(claims["sid"], ("", ""))
+        account = self.accounts.get(username)
+        if account is None:
+            raise GrantError(400, "invalid_grant", "Session not active")
+        if claims["jti"] != current:
+            raise GrantError(400, "invalid_grant", "Maximum allowed refresh token reuse exceeded")
+        return self._issue(settings, account, claims["sid"], "refresh_token")
+
+    def verify_access(self, token: str) -> dict[str, Any]:
+        """Return the claims of a valid access token."""
+        claims = self._verify(token, "Bearer")
+        if claims.get("epoch") != self.epoch:
+            raise TokenError("Token is not active")
+        if SCOPE not in str(claims.get("scope")).split():
+            raise TokenError(f"The scope {SCOPE} is needed", status=403, error="insufficient_scope")
+        return claims
+
+    def expire_access(self) -> None:
+        """Invalidate all access tokens; refresh tokens stay valid."""
+        self.epoch += 1
+
+    def revoke(self) -> None:
+        """Invalidate all tokens, as an administrator's 'not before' does."""
+        self.epoch += 1
+        self.sessions.clear()
+        self.not_before = int(self._clock.now())
+
+    def locked(self) -> list[str]:
+        """Return the locked users."""
+        return [name for name, account in self.accounts.items() if account.locked_until > self._clock.now()]
+
+    def unlock(self) -> None:
+        """Unlock all users."""
+        for account in self.accounts.values():
+            account.failures, account.locked_until = 0, 0.0
+
+    def _verify(self, token: str, kind: str) -> dict[str, Any]:
+        try:
+            key = _key_set()[jwt.get_unverified_header(token)["kid"]]
+            # Times are checked below against the emulator's clock, which a test may have moved.
+            claims: dict[str, Any] = jwt.decode(
+                token,
+                key.key,
+                algorithms=["RS256"],
+                options={"verify_exp": False, "verify_iat": False, "verify_aud": False, "require": ["exp"]},
+            )
+        except (jwt.PyJWTError, KeyError, ValueError):
+            raise TokenError("Invalid token signature") from None
+        if claims.get("iss") != self.issuer or claims.get("typ") != kind:
+            raise TokenError("Invalid token")
+        if claims["exp"] <= self._clock.now():
+            raise TokenError("Token expired")
+        return claims
+
+    def _issue(self, settings: Settings, account: Account, session: str, grant: str) -> dict[str, Any]:
+        now = self._clock.now()
+        refresh_id = str(uuid.uuid4())
+        common = {
+            "iat": int(now),
+            "iss": self.issuer,
+            "sub": account.subject,
+            "azp": settings.client_id,
+            "sid": session,
+            "scope": account.scope,
+        }
+        access = {
+            **common,
+            "exp": _expires_at(now, settings.access_lifetime),
+            "jti": str(uuid.uuid4()),
+            "typ": "Bearer",
+            "preferred_username": account.username,
+            "epoch": self.epoch,
+        }
+        refresh = {
+            **common,
+            "exp": _expires_at(now, settings.refresh_lifetime),
+            "jti": refresh_id,
+            "typ": "Refresh",
+        }
+        self.sessions[session] = (account.username, refresh_id)
+        self.sessions.move_to_end(session)
+        while len(self.sessions) > MAX_SESSIONS:
+            self.sessions.popitem(last=False)
+        self.issued_count += 1
+        self.issued.append(
+            {
+                "time": now,
+                "grant": grant,
+                "user": account.username,
+                "session": session,
+                "expires": access["exp"],
+            }
+        )
+        return {
+            "access_token": _sign(access),
+            "expires_in": _as_int(settings.access_lifetime),
+            "refresh_expires_in": _as_int(settings.refresh_lifetime),
+            "refresh_token": _sign(refresh),
+            "token_type": "Bearer",
+            "not-before-policy": self.not_before,
+            "session_state": session,
+            "scope": account.scope,
+        }
+
+
+def _sign(claims: dict[str, Any]) -> str:
+    return jwt.encode(claims, signing_key(), algorithm="RS256", headers={"kid": KEY_ID})
+
+
+def _as_int(seconds: float) -> float:
+    return int(seconds) if seconds == int(seconds) else seconds
+
+
+def _expires_at(now: float, lifetime: float) -> float:
+    # Whole seconds, as identity providers do, unless a test wants less than one.
+    return int(now + lifetime) if lifetime >= 1 else now + lifetime

@@ -1,1 +1,0 @@
-"""What the emulator says over HTTP; nothing here remembers anything."""

@@ -1,0 +1,75 @@
+"""What an expert reads: readable, with the service's text escaped."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider.review.findings import Finding, Selection
+from airflow_provider.review.form import JOINER, escape, format_category, render, to_line
+
+SHOWN = """\
+From the *author*.
+
+### 2 findings to review: 1 missing · 1 not sufficiently regulated
+
+- To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
+- No feedback is sent on findings that you leave unchanged.
+- **Send feedback** sends all of them, **No feedback** none.
+
+*Not on the form: 1 finding with a score of 0.8 or more; 2 findings without a response ID; 3 findings beyond \
+the limit of the form: the log of this task says how to include them.*
+
+---
+
+#### 1\\. Exit (E\\-1)
+
+**Missing** · score 0.25 · response 7
+
+> Nothing was found\\.
+
+#### 2\\. Response 8
+
+**Not sufficiently regulated** · response 8
+
+> *The service gave no rationale.*"""
+
+
+def test_findings_are_numbered_with_category_score_and_rationale() -> None:
+    findings = (
+        Finding(7, "Exit", "MISSING", "Nothing was\nfound.", 0.25, "E-1"),
+        Finding(8, "", "NOT_SUFFICIENTLY_REGULATED"),
+    )
+    assert render(Selection(findings, 1, 2, 3), "From the *author*.", 0.8) == SHOWN
+
+
+def test_a_long_text_is_cut() -> None:
+    assert escape("word " * 1000, 20) == "word word word word…"
+    assert to_line("x" * 21, 20) == "x" * 19 + "…"
+    assert to_line("x" * 20, 20) == "x" * 20
+
+
+def test_a_category_reads_as_words() -> None:
+    assert format_category("NOT_SUFFICIENTLY_REGULATED") == "Not sufficiently regulated"
+    assert format_category(None) == "No category"
+
+
+@given(st.text(max_size=300))
+def test_every_sign_that_means_something_in_markdown_is_escaped(text: str) -> None:
+    escaped = escape(text, 200)
+    assert "\n" not in escaped
+    bare = re.sub(r"\\[!-/:-@\[-`{-~]", "", escaped)
+    assert not re.search(r"[!-/:-@\[-`{-~]", bare)
+
+
+@given(st.sampled_from(["http://", "HTTPS://", "www.", "ftp://", "mailto:", "a@"]), st.text(max_size=30))
+def test_no_address_is_left_for_a_link_to_be_made_of(start: str, rest: str) -> None:
+    shown = re.sub(r"\\(.)", r"\1", escape(f"see {start}b.example/{rest}", 200))
+    assert not re.search(r"(?i)https?://|www\.|ftp://|mailto:|\w@\w", shown)
+    assert JOINER in shown
+
+
+def test_signs_that_turn_the_direction_or_hide_are_gone() -> None:
+    assert to_line("a\u202eb\u200bc\x00d\ud800", 50) == "a b c d"

@@ -1,0 +1,365 @@
+"""The stored state of the watcher: every change is sent at least once, with the same id."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from airflow_provider.compat import HAS_ASSET_WATCHERS
+from airflow_provider.emulator import Emulator
+from airflow_provider.frameworks import catalogue as catalogue_module
+from airflow_provider.frameworks import state as state_module
+from airflow_provider.frameworks import watcher as watcher_module
+from airflow_provider.frameworks.state import VariableBackend
+from airflow_provider.triggers import framework as trigger_module
+from tests.frameworks.triggerers import (
+    CONN,
+    SHARES,
+    AssetStore,
+    Triggerer,
+    add,
+    committed,
+    polled,
+    rebuilt,
+    running,
+    watcher,
+)
+from tests.support.attempts import until
+
+pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
+
+
+def test_a_restart_repeats_nothing_and_notices_changes_in_between(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    async def scenario() -> list[list[dict[str, Any]]]:
+        lives: list[list[dict[str, Any]]] = []
+        for change in ("A", "B", ""):
+            async with running(shares, watcher(), store) as triggerer:
+                await until(lambda: not lives or triggerer.events)
+                await committed(service, store)
+                await polled(service)
+                lives.append(triggerer.fired)
+            if change:
+                add(service, change)
+        return lives
+
+    lives = asyncio.run(scenario())
+    assert [[event["framework_ids"] for event in life] for life in lives] == [[], [["A"]], [["B"]]]
+
+
+def test_an_event_that_was_not_stored_is_sent_again_with_the_same_id(
+    service: Emulator, store: AssetStore
+) -> None:
+    if not SHARES:
+        pytest.skip("before Airflow 3.3 a trigger does not learn whether an event is stored")
+
+    async def scenario() -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        async with running(True, watcher(), store) as first:
+            await polled(service)
+            first.stores_events = False
+            add(service)
+            await until(lambda: first.fired)
+            await polled(service)
+            assert len(first.fired) == 1  # in flight
+        async with running(True, watcher(), store) as second:
+            await until(lambda: second.events)
+            await committed(service, store)
+            await polled(service)
+            return first.fired, second.fired
+
+    (lost,), (again,) = asyncio.run(scenario())
+    assert again["id"] == lost["id"]
+
+
+def test_without_a_confirmation_an_event_counts_as_stored_after_a_while(
+    service: Emulator, store: AssetStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(False, watcher(), store) as first:
+            await polled(service)
+            monkeypatch.setattr(trigger_module, "EVENT_STORE_SECONDS", 3600.0)
+            add(service)
+            await until(lambda: first.fired)
+            await asyncio.sleep(0.1)  # far less than it waits, far more than a write takes
+            assert store.state["frameworks"] == 2
+        async with running(False, watcher(), store) as second:
+            await until(lambda: second.fired)
+            return first.fired + second.fired
+
+    first, second = asyncio.run(scenario())
+    assert first["id"] == second["id"]
+
+
+def test_an_event_that_may_not_be_stored_is_left_to_the_next_watcher(
+    service: Emulator, store: AssetStore
+) -> None:
+    async def scenario() -> None:
+        async with running(False, watcher(), store):
+            await until(lambda: store.state)
+        add(service)
+        snapshots: list[Any] = []
+
+        async def stream() -> Any:
+            async for snapshot in watcher_module.FrameworkPoller(CONN, 0.02).stream():
+                if snapshots and snapshots[-1].on_stored:
+                    raise TimeoutError  # as Airflow does without a confirmation
+                snapshots.append(snapshot)
+                yield snapshot
+
+        events = rebuilt(watcher(), store).filter_shared_stream(stream())
+        with pytest.raises(TimeoutError):
+            _ = [event async for event in events]
+        await snapshots[-1].commit()
+        assert store.state["frameworks"] == 2
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_is_reverted_before_it_was_stored_is_not_sent_again(
+    service: Emulator, store: AssetStore
+) -> None:
+    if not SHARES:
+        pytest.skip("before Airflow 3.3 a trigger does not learn whether an event is stored")
+
+    async def scenario() -> list[dict[str, Any]]:
+        original = service.frameworks()
+        async with running(True, watcher(), store) as first:
+            await polled(service)
+            first.stores_events = False
+            add(service)
+            await until(lambda: first.fired)
+        service.set_frameworks(original)
+        async with running(True, watcher(), store) as second:
+            await polled(service)
+            return second.fired
+
+    assert not asyncio.run(scenario())
+
+
+def test_two_watchers_of_one_state_may_repeat_an_event_with_the_same_id(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        triggerers = [Triggerer(shares), Triggerer(shares)]
+        for number, triggerer in enumerate([*triggerers, *triggerers]):
+            triggerer.start(rebuilt(watcher(poll_interval=0.02 + number / 1000), store))
+        await polled(service, 12)
+        for change in "ABC":
+            add(service, change)
+            await committed(service, store)
+            await polled(service, 24)
+        for triggerer in triggerers:
+            assert triggerer.is_well
+            await triggerer.die()
+        return [event for each in triggerers for event in each.fired]
+
+    sent = asyncio.run(scenario())
+    assert sorted({event["framework_ids"][0] for event in sent}) == ["A", "B", "C"]
+    assert len({event["id"] for event in sent}) == 3
+    assert len(sent) <= 3 * 4
+
+
+def test_an_event_whose_state_could_not_be_written_is_not_sent_again(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), store) as triggerer:
+            await polled(service)
+            add(service)
+            while not triggerer.fired:  # noqa: ASYNC110 - the store must fail at once after that
+                await asyncio.sleep(0)
+            store.error = RuntimeError("The database is away.")
+            await polled(service)
+            assert store.state["frameworks"] == 2
+            store.error = None
+            await committed(service, store)
+            await polled(service)
+            return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 1
+
+
+def test_the_stored_state_has_names_and_digests_and_no_other_texts(
+    service: Emulator, store: AssetStore, shares: bool
+) -> None:
+    async def scenario() -> None:
+        async with running(shares, watcher(), store):
+            await polled(service)
+
+    asyncio.run(scenario())
+    stored = store.state["catalogue"]["1"]
+    assert stored["code_name"] == "DORA"
+    assert all(each["description"].startswith("sha256:") for each in stored["criteria"].values())
+    assert service.frameworks()[0]["criteria"][0]["description"] not in json.dumps(store.state)
+
+
+def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
+    stores = [AssetStore() for _ in range(5)]
+
+    async def scenario() -> list[dict[str, Any]]:
+        triggerer = Triggerer(shares)
+        for each in stores:
+            triggerer.start(rebuilt(watcher(), each))
+        await until(lambda: all(each.state for each in stores))
+        add(service)
+        await until(lambda: len(triggerer.events) == 5)
+        await polled(service, 20)
+        await triggerer.die()
+        return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 5
+    assert {each.state["frameworks"] for each in stores} == {3}
+
+
+def test_assets_of_one_trigger_store_the_same_state(service: Emulator, shares: bool) -> None:
+    early, late = AssetStore(), AssetStore()
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), early):
+            await polled(service)
+        add(service)
+        async with running(shares, watcher(), early, late) as triggerer:
+            await until(lambda: triggerer.events)
+            await committed(service, late)
+            await polled(service)
+            return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 1
+    assert early.state == late.state
+
+
+def test_the_newest_state_of_several_assets_counts(service: Emulator, shares: bool) -> None:
+    early, late = AssetStore(), AssetStore()
+
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), early):
+            await polled(service)
+        add(service)
+        async with running(shares, watcher(), late):
+            await polled(service)
+        async with running(shares, watcher(), early, late) as triggerer:
+            await polled(service)
+            return triggerer.fired
+
+    assert not asyncio.run(scenario())
+
+
+def test_without_its_state_a_watcher_sends_nothing(
+    service: Emulator, store: AssetStore, shares: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher(), store) as triggerer:
+            await polled(service)
+            store.error = RuntimeError("The database is away.")
+            add(service)
+            await polled(service)
+            assert not triggerer.fired
+            store.error = None
+            await until(lambda: triggerer.events)
+            return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 1
+    assert caplog.text.count("The database is away.") == 1
+
+
+def test_every_change_of_a_catalogue_too_large_to_store_is_sent_once(
+    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue_module, "MAX_STORED_CHARS", 10)
+
+    async def scenario() -> list[dict[str, Any]]:
+        fired: list[dict[str, Any]] = []
+        for change in ("A", "B", ""):
+            async with running(shares, watcher(), store) as triggerer:
+                await until(lambda: len(fired) == "AB".find(change) or triggerer.events or not change)  # noqa: B023
+                await committed(service, store)
+                await polled(service)
+                fired += triggerer.fired
+            if change:
+                add(service, change)
+        return fired
+
+    first, second = asyncio.run(scenario())
+    assert "catalogue" not in store.state
+    assert store.state["frameworks"] == 4
+    assert first["summary"].startswith("2 frameworks before, 3 now")
+    assert second["framework_ids"] == ["1", "2", "A", "B"]
+    assert not second["details_known"]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"at": 1},
+        {"at": 1, "frameworks": 1, "criteria": 0, "digest": "x", "catalogue": 7},
+        {"frameworks": "?"},
+    ],
+)
+def test_an_invalid_state_is_replaced(
+    service: Emulator, store: AssetStore, shares: bool, odd: dict[str, Any]
+) -> None:
+    store["compliance_frameworks:compliance_default"] = odd
+
+    async def scenario() -> None:
+        async with running(shares, watcher(), store) as triggerer:
+            await until(lambda: store.state.get("frameworks") == 2)
+            assert not triggerer.fired
+
+    asyncio.run(scenario())
+
+
+def test_without_an_asset_the_state_lasts_as_long_as_the_watcher(service: Emulator, shares: bool) -> None:
+    async def scenario() -> list[dict[str, Any]]:
+        async with running(shares, watcher()) as triggerer:
+            await polled(service)
+            add(service)
+            await until(lambda: triggerer.events)
+            await polled(service)
+            return triggerer.fired
+
+    assert len(asyncio.run(scenario())) == 1
+
+
+def test_before_airflow_3_3_the_state_is_a_variable(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    variables: dict[str, Any] = {}
+
+    async def get_variable(key: str) -> Any:
+        return variables.get(key)
+
+    async def set_variable(key: str, value: Any, description: str) -> None:
+        assert CONN in description
+        variables[key] = json.loads(json.dumps(value))
+
+    monkeypatch.setattr(state_module, "get_variable", get_variable)
+    monkeypatch.setattr(state_module, "set_variable", set_variable)
+    monkeypatch.setattr(trigger_module, "asset_stores_of", lambda _: None)
+
+    async def scenario() -> list[list[dict[str, Any]]]:
+        lives = []
+        for _ in range(3):
+            async with running(False, watcher()) as triggerer:
+                await polled(service, 8)
+                lives.append(triggerer.fired)
+            if len(lives) == 1:
+                add(service)
+        return lives
+
+    lives = asyncio.run(scenario())
+    assert [len(life) for life in lives] == [0, 1, 0]
+    assert [key.startswith("compliance_frameworks_") for key in variables] == [True]
+
+
+def test_a_variable_that_is_not_written_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> None:
+        """Do what Airflow does then: log."""
+
+    monkeypatch.setattr(state_module, "get_variable", nothing)
+    monkeypatch.setattr(state_module, "set_variable", nothing)
+    with pytest.raises(RuntimeError, match="'v' could not be written"):
+        asyncio.run(VariableBackend("v", "").write({"at": 1}))

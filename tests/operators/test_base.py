@@ -1,0 +1,217 @@
+"""What every operator, sensor and transfer inherits: the connection, the hook class, waiting, durability."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, TaskDeferred
+
+from airflow_provider import compat
+from airflow_provider.emulator import Emulator
+from airflow_provider.frameworks.watcher import FrameworkPoller
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators import assessment, content, feedback, framework
+from airflow_provider.operators.base import ComplianceBaseOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
+from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from tests.support.attempts import Attempts
+from tests.support.jobs import completed
+
+PAGE = "https://example.com/privacy-policy"
+PAYLOAD = {"text": "Auditors may look at everything.", "frameworkId": 1}
+
+
+class OurHook(ComplianceHook):
+    """A hook of a deployment's own."""
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator; only `OurHook` may talk to it."""
+    init = ComplianceHook.__init__
+
+    def refuse_default(self: ComplianceHook, *args: Any, **kwargs: Any) -> None:
+        assert isinstance(self, OurHook), "the default hook class was used"
+        init(self, *args, **kwargs)
+
+    monkeypatch.setattr(ComplianceHook, "__init__", refuse_default)
+    compliance_service.configure(jobs="polls:1")
+    return compliance_service
+
+
+Parameters = Callable[[Emulator, Path], dict[str, Any]]
+WAITING = {"wait_for_completion": True, "poll_interval": 0.05}
+CASES: list[tuple[type[ComplianceBaseOperator], Parameters]] = [
+    (content.ComplianceSubmitFileOperator, lambda _, path: {"file": _pdf(path), **WAITING}),
+    (content.ComplianceRefreshContentOperator, lambda service, _: {"uuid": completed(service), **WAITING}),
+    (content.ComplianceCancelContentOperator, lambda service, _: {"uuid": completed(service)}),
+    (assessment.ComplianceSubmitAssessmentOperator, lambda *_: {"payload": PAYLOAD, **WAITING}),
+    (
+        assessment.ComplianceGetAssessmentResultsOperator,
+        lambda service, _: {"assessment_id": _assessed(service)},
+    ),
+    (assessment.ComplianceCancelAssessmentOperator, lambda service, _: {"assessment_id": _assessed(service)}),
+    (framework.ComplianceListFrameworksOperator, lambda *_: {}),
+    (framework.ComplianceListCriteriaOperator, lambda *_: {"framework_id": 1}),
+    (
+        feedback.ComplianceSubmitFeedbackOperator,
+        lambda *_: {"expert_id": "ada", "rational_feedback": "Clause 2 covers it."},
+    ),
+    (ComplianceContentSensor, lambda service, _: {"uuid": completed(service), "poll_interval": 0.05}),
+    (
+        ComplianceAssessmentSensor,
+        lambda service, _: {"assessment_id": _assessed(service), "poll_interval": 0.05},
+    ),
+    (
+        ComplianceContentToObjectStorageOperator,
+        lambda service, path: {"uuid": completed(service), "destination": f"file://{path}/texts/"},
+    ),
+    (
+        ComplianceIngestOperator,
+        lambda _, path: {
+            "sources": [_pdf(path)],
+            "destination": f"file://{path}/out/",
+            "poll_interval": 0.05,
+        },
+    ),
+]
+
+
+def _pdf(path: Path) -> str:
+    from airflow_provider.emulator.samples import write_samples
+
+    write_samples(path / "in", pdfs=1, docx=0, pages=0)
+    return str(next((path / "in").glob("*.pdf")))
+
+
+def _assessed(service: Emulator) -> str:
+    return str(service.add_assessment(PAYLOAD)["uuid"])
+
+
+@pytest.mark.parametrize(("kind", "parameters"), CASES, ids=[kind.__name__ for kind, _ in CASES])
+def test_the_hook_class_of_a_subclass_is_used_everywhere(
+    service: Emulator,
+    attempts: Attempts,
+    tmp_path: Path,
+    kind: type[ComplianceBaseOperator],
+    parameters: Parameters,
+) -> None:
+    ours: Any = type(f"Our{kind.__name__}", (kind,), {"hook_class": OurHook})
+    given = parameters(service, tmp_path)
+    attempts.run(ours(task_id="t", **given))
+    if "poll_interval" in given:
+        attempts.clear()
+        attempts.run(ours(task_id="t", **given, deferrable=True))
+        assert {row["hook_class"] for row in attempts.deferrals} <= {f"{__name__}.OurHook"}
+        # Where everything is completed at the first poll, there is nothing to defer for.
+        assert attempts.deferrals or kind in (
+            ComplianceContentToObjectStorageOperator,
+            ComplianceIngestOperator,
+        )
+
+
+def test_the_review_uses_it_too() -> None:
+    pytest.importorskip("airflow.providers.standard.operators.hitl")
+    kind: Any = feedback.ComplianceReviewAssessmentOperator
+    assert issubclass(kind, ComplianceBaseOperator)
+    ours: Any = type("OurReview", (kind,), {"hook_class": OurHook})
+    assert isinstance(ours(task_id="t", assessment_id=1).hook, OurHook)
+
+
+def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
+    poller = FrameworkPoller("compliance_default", 1.0, hook_class=f"{__name__}.OurHook")
+
+    async def first() -> Any:
+        async with aclosing(poller.stream()) as snapshots:
+            return await anext(snapshots)
+
+    assert asyncio.run(first()).catalogue.frameworks
+
+
+def test_default_args_reach_every_parameter() -> None:
+    defaults = {"conn_id": "other", "poll_interval": 7, "timeout": 8, "deferrable": True, "durable": False}
+    with DAG("d", schedule=None, default_args=defaults):
+        submit = content.ComplianceSubmitUrlOperator(task_id="submit", url=PAGE)
+        sensor = ComplianceContentSensor(task_id="sensor", uuid="u")
+        transfer = ComplianceContentToObjectStorageOperator(task_id="to", uuid="u", destination="file:///x/")
+        listing = framework.ComplianceListFrameworksOperator(task_id="list")
+    assert (submit.conn_id, submit.poll_interval, submit.timeout) == ("other", 7, 8)
+    assert (submit.deferrable, submit.durable) == (True, False)
+    assert (sensor.conn_id, sensor.poke_interval, sensor.deferrable) == ("other", 7, True)
+    assert (transfer.conn_id, transfer.timeout, listing.conn_id) == ("other", 8, "other")
+
+
+@pytest.mark.skipif(not compat.HAS_TASK_STATE_STORE, reason="Airflow before 3.3 has no task state store")
+@pytest.mark.parametrize("durable", [True, False])
+def test_durable_decides_whether_a_retry_re_attaches(
+    compliance_service: Emulator, attempts: Attempts, durable: bool, tmp_path: Path
+) -> None:
+    compliance_service.configure(jobs="manual")
+    task = content.ComplianceSubmitFileOperator(task_id="t", file=_pdf(tmp_path), durable=durable)
+    first, second = attempts.run(task), attempts.run(task)
+    assert (first == second) is durable
+    assert bool(attempts.store) is durable
+
+
+def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
+    for kind in (
+        content.ComplianceSubmitFileOperator,
+        content.ComplianceSubmitUrlOperator,
+        assessment.ComplianceSubmitAssessmentOperator,
+    ):
+        assert kind._supports_durable_execution is True
+
+
+def test_durable_warns_where_airflow_can_t_store_anything(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compat, "HAS_TASK_STATE_STORE", False)
+    assert compat.is_durable(None) is False
+    with pytest.warns(UserWarning, match=r"no effect before Airflow 3\.3"):
+        assert compat.is_durable(True) is False
+
+
+def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
+    compliance_service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    compliance_service.configure(jobs="manual")
+    task = content.ComplianceSubmitFileOperator(
+        task_id="t", file=_pdf(tmp_path), wait_for_completion=True, deferrable=True, durable=False
+    )
+    context: Any = {"ti": attempts.ti}
+    with pytest.raises(TaskDeferred) as deferred:
+        task.execute(context)
+    trigger: Any = deferred.value.trigger
+    assert trigger.is_durable is False
+    assert trigger.serialize()[1]["is_durable"] is False
+
+
+def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    (tmp_path / "payload.json").write_text(
+        json.dumps({"text": "Auditors of {{ params.who }}", "frameworkId": 1})
+    )
+    with DAG("d", schedule=None, template_searchpath=str(tmp_path)):
+        task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload="payload.json")
+    task.resolve_template_files()
+    context: Any = {"params": {"who": "Acme"}}
+    task.render_template_fields(context)
+    identifier = attempts.run(task)
+    assert compliance_service.assessments()[0]["uuid"] == identifier
+
+
+def test_an_assessment_links_to_its_page(
+    compliance_service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = compliance_service.connection()
+    connection["extra"]["assessment_console_url"] = "https://console.example.com/a/{assessment_id}"
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload=PAYLOAD)
+    identifier = attempts.run(task)
+    assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/a/{identifier}"}
+    assert [link.name for link in task.operator_extra_links] == ["Job at the service"]

@@ -1,0 +1,118 @@
+"""What stores say when something goes wrong."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
+from airflow_provider.storage.errors import Action, storage_errors
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.texts import _Sink
+
+
+@pytest.mark.parametrize(
+    ("action", "permission"),
+    [
+        ("written", "write there"),
+        ("read", "read there"),
+        ("checked", "read there"),
+        ("searched", "list what is there"),
+        ("cleaned up", "delete there"),
+    ],
+)
+def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(
+    action: Action, permission: str
+) -> None:
+    messages = {}
+    for uri in ("/x", "s3://conn@b/x", "s3://b/x"):
+        with pytest.raises(ComplianceStorageDeniedError) as error, storage_errors(Location(uri), action):
+            raise PermissionError("Access denied")
+        messages[uri] = str(error.value)
+    assert messages == {
+        "/x": f"'/x' can't be {action}: Access denied. Check that the worker may {permission}.",
+        "s3://conn@b/x": (
+            f"'s3://conn@b/x' can't be {action}: Access denied. Check that the connection 'conn' exists and "
+            f"has credentials that may {permission}."
+        ),
+        "s3://b/x": (
+            f"'s3://b/x' can't be {action}: Access denied. Check that the environment of the worker has "
+            f"credentials that may {permission}, or add a connection to the URI: s3://conn_id@…."
+        ),
+    }
+
+
+SECRET = "s3cr3t/0123+AbC"
+LEAKS = [
+    f"GET https://b.s3.amazonaws.com/k?X-Amz-Signature={SECRET}&x=1 failed",
+    f"https://storage.googleapis.com/b/k?X-Goog-Signature={SECRET}",
+    f"https://a.blob.core.windows.net/c?sv=2020&sig={SECRET}&se=1",
+    f"DefaultEndpointsProtocol=https;AccountName=a;AccountKey={SECRET}==;EndpointSuffix=x",
+    f"Cannot connect to sftp://user:{SECRET.replace('/', '')}@host/x",
+    f"headers: {{'Authorization': 'Bearer {SECRET}'}}",
+    f'{{"client_secret": "{SECRET}"}}',
+    f"password={SECRET}",
+]
+
+
+def _fail(messages: str, chain: str) -> None:
+    """Fail as a library does: at once, from another error, or while handling one."""
+    if chain == "alone":
+        raise ConnectionError(messages)
+    try:
+        raise ConnectionError(messages)
+    except ConnectionError as error:
+        if chain == "cause":
+            raise OSError("It did not work") from error
+        raise OSError("It did not work")  # noqa: B904 - as libraries do
+
+
+@pytest.mark.parametrize("chain", ["alone", "cause", "context"])
+@pytest.mark.parametrize("messages", LEAKS)
+def test_what_is_masked_does_not_come_back_in_the_traceback(messages: str, chain: str) -> None:
+    with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
+        _fail(messages, chain)
+    logged = "".join(traceback.format_exception(raised.value))
+    for leak in (SECRET, SECRET.replace("/", "")):
+        assert leak not in logged
+        assert leak not in repr(raised.value)
+    assert "***" in logged
+    assert "ConnectionError" in logged  # what it was, and where it came from
+    assert "in _fail" in logged
+    seen: list[BaseException] = [raised.value]
+    for error in seen:  # whoever follows the chain by hand finds nothing either
+        assert "s3cr3t" not in str(error)
+        seen += [each for each in (error.__cause__, error.__context__) if each is not None]
+
+
+def test_an_error_without_secrets_is_the_cause_as_it_is() -> None:
+    error = ConnectionError("Could not connect to the endpoint")
+    with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
+        raise error
+    assert raised.value.__cause__ is error
+
+
+def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:
+    with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("/in/M\udce4rz.pdf")):
+        raise OSError("M\udce4rz.pdf is locked")
+    assert r"'/in/M\xe4rz.pdf' can't be written: M\xe4rz.pdf is locked" in str(raised.value)
+    "".join(traceback.format_exception(raised.value)).encode()
+
+
+def test_what_could_not_be_removed_is_messages_without_secrets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class File:
+        def discard(self) -> None:
+            raise OSError(LEAKS[0])
+
+    sink: Any = _Sink(Location(f"{tmp_path}/x"), compress=False)
+    sink._file = File()
+    with caplog.at_level(logging.WARNING):
+        sink.discard()
+    assert "could not be removed" in caplog.text
+    assert SECRET not in caplog.text
