@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import re
 import runpy
@@ -14,17 +15,23 @@ from typing import Any
 
 import pytest
 from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.sdk import DAG
 from packaging.version import Version
 
 from airflow_provider import exceptions
 from airflow_provider.client.settings import Settings
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceContentOperator
+from airflow_provider.operators.framework import ComplianceListFrameworksOperator
 from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE_LINES = 10  # of a class, at most
-NEEDED = {"assess_and_review": "3.1", "reassess_on_framework_change": "3.0"}
+NEEDED = {
+    "assess_and_review": "3.1",
+    "reassess_on_framework_change": "3.0",
+    "ComplianceReviewAssessmentOperator": "3.1",
+}
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 TEXTS = {
@@ -143,8 +150,18 @@ def test_every_public_class_is_in_the_reference_and_described_on_one_page(kind: 
     assert sum(page.count(described) for page in PAGES.values()) == 1
 
 
+class Upstream(dict[str, Any]):
+    """Names that an example does not define are upstream tasks."""
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        self[name] = ComplianceListFrameworksOperator(task_id=f"upstream_{name}")
+        return self[name]
+
+
 @pytest.mark.parametrize("kind", TASKS, ids=lambda kind: kind.__name__)
-def test_every_operator_has_a_section_with_a_short_example_and_its_parameters(kind: type) -> None:
+def test_every_operator_has_a_section_with_a_working_example_and_its_parameters(kind: type) -> None:
     name = kind.__name__
     heading = rf"^## {name}\n(.*?)(?=^## |\Z)"
     (section,) = (
@@ -153,6 +170,9 @@ def test_every_operator_has_a_section_with_a_short_example_and_its_parameters(ki
     example = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0]
     assert re.search(rf"\b{name}(\.partial)?\(", example)
     assert len(example.splitlines()) <= EXAMPLE_LINES
+    if Version(airflow_version) >= Version(NEEDED.get(name, "2.11")):
+        with DAG("example", schedule=None):
+            exec(compile(example, name, "exec"), {}, Upstream())
     assert f"autoclass:: {kind.__module__}.{name}\n" in section
     assert f"`~{kind.__module__}.{name}`" in PAGES["operators.md"]
 
