@@ -18,6 +18,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
+default_role = "code"  # single backticks in docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_class_signature = "mixed"
