@@ -23,10 +23,10 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## the nightly job end to end, on a real Airflow: less than two minutes
+demo: $(READY) ## bulk ingestion end to end, on a real Airflow: about a minute
 	.venv/bin/python -m demo $(ARGS)
 
-ui: $(READY) ## the nightly job in Airflow's user interface, until Ctrl-C
+ui: $(READY) ## the same in the Airflow UI, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
 TEST_ENVIRONMENTS := $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready

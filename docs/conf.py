@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # this copy, also where another one is installed
+sys.path.insert(0, str(Path(__file__).parents[1]))  # this copy, even if another one is installed
 
 from airflow_provider import __version__
 
@@ -18,6 +18,7 @@ html_theme = "furo"
 html_title = f"{project} {release}"
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
+default_role = "code"  # single backticks in docstrings
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
 autodoc_class_signature = "mixed"

@@ -1,7 +1,7 @@
-"""Ingest documents, assess each against a framework, and let an expert review what was found.
+"""Ingest documents, assess each against a framework, and let an expert review the findings.
 
-The expert finds a form for each document under "Required Actions" in Airflow, which needs Airflow 3.1 or
-newer. What the expert writes there goes to the service as feedback.
+The expert finds a form for each document under "Required Actions" in the Airflow UI, which needs Airflow 3.1
+or newer. The answers are sent to the service as feedback.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from airflow_provider.operators.assessment import (
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 
-# An environment variable such as COMPLIANCE_CONTRACTS sets one for all runs, the params for one run.
+# An environment variable such as COMPLIANCE_CONTRACTS overrides one for all runs, the params for one run.
 PLACES = {
     "contracts": "s3://my_aws@documents/contracts/*.pdf",
     "assessed": "s3://my_aws@compliance-texts/assessed/",
@@ -32,12 +32,12 @@ PLACES = {
     tags=["compliance"],
     params={
         **{name: os.environ.get(f"COMPLIANCE_{name.upper()}", place) for name, place in PLACES.items()},
-        "framework": "DORA",  # what your service calls it
+        "framework": "DORA",  # the name that your service uses
     },
     doc_md=__doc__,
 )
 def compliance_assess_and_review() -> None:
-    """Ingest in one task; assess, get results and review document by document."""
+    """Ingest in one task; assess, get results and review with a mapped task per document."""
     ingest = ComplianceIngestOperator(
         task_id="ingest",
         sources="{{ params.contracts }}",
@@ -47,7 +47,7 @@ def compliance_assess_and_review() -> None:
 
     @task
     def make_payloads(ingested: Any, **context: Any) -> list[dict[str, Any]]:
-        """Make one assessment of each document; what belongs into it is the service's to say."""
+        """Build one assessment payload per document; the service defines its fields."""
         import json
 
         from airflow.providers.common.compat.sdk import ObjectStoragePath

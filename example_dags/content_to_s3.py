@@ -1,4 +1,4 @@
-"""Extract the texts of a few web pages and put them into S3, one object for each page."""
+"""Extract the texts of a few web pages and write them to S3, one object per page."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from airflow.providers.common.compat.sdk import Asset, dag
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 
-# The environment variable sets others, with blanks between them.
-PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/imprint https://example.com/privacy")
+# The environment variable overrides them; separate URLs by spaces.
+PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/privacy-policy https://example.com/terms")
 TEXTS = Asset("s3://compliance-texts/pages")
 
 
@@ -21,14 +21,14 @@ TEXTS = Asset("s3://compliance-texts/pages")
     doc_md=__doc__,
 )
 def compliance_content_to_s3() -> None:
-    """Submit all pages, then wait for them and write their texts in one task."""
+    """Submit each page in its own task, then wait for all and write their texts in one."""
     pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=2).expand(url=PAGES.split())
     ComplianceContentToObjectStorageOperator(
         task_id="store",
         uuid=pages.output,
         destination="{{ params.destination }}",
-        file_name_template="{source_stem}/{uuid}.txt.gz",
-        compression="gzip",
+        file_name_template="{source_stem}/{uuid}.txt",
+        compression="gzip",  # adds .gz to the names
         wait_for_completion=True,
         deferrable=True,
         outlets=[TEXTS],

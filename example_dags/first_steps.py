@@ -1,4 +1,4 @@
-"""Submit a web page and look at its job, with the hook alone."""
+"""Submit a web page and get the status of its job, with the hook alone."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 from airflow.providers.common.compat.sdk import dag, task
 
 
-@dag(schedule=None, tags=["compliance"], params={"url": "https://example.com/imprint"}, doc_md=__doc__)
+@dag(schedule=None, tags=["compliance"], params={"url": "https://example.com/privacy-policy"}, doc_md=__doc__)
 def compliance_first_steps() -> None:
-    """Submit a web page, then ask for the state of its job."""
+    """Submit a web page, then get the status of its job."""
 
     @task
     def submit(**context: Any) -> str:
@@ -18,12 +18,12 @@ def compliance_first_steps() -> None:
         return ComplianceHook().submit_url(context["params"]["url"]).uuid
 
     @task
-    def look(uuid: str) -> str:
+    def get_status(uuid: str) -> str:
         from airflow_provider.hooks.compliance import ComplianceHook
 
         return ComplianceHook().get_status(uuid).status
 
-    look(submit())  # type: ignore[arg-type] # Airflow passes the value when the task runs
+    get_status(submit())  # type: ignore[arg-type] # Airflow passes the value when the task runs
 
 
 made = compliance_first_steps()

@@ -1,4 +1,4 @@
-"""A first text: submit a document, wait for its job, and write its text into a folder or a bucket."""
+"""A first text: submit a document, wait for its job, and write the text to a folder or a bucket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What comes after the nightly job: runs as soon as texts have arrived, and knows which of them are new."""
+"""Downstream of bulk ingestion: runs as soon as texts have arrived, and knows which of them are new."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS = Asset("compliance-texts")
     doc_md=__doc__,
 )
 def compliance_new_texts() -> None:
-    """Read the manifests that the events of the asset name."""
+    """Read the manifests that the asset events refer to."""
 
     @task
     def count_new(**context: Any) -> int:
@@ -28,10 +28,10 @@ def compliance_new_texts() -> None:
 
         from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-        # The second name is the one of Airflow 2.11.
+        # Airflow 2.11 has the second name.
         events = context.get("triggering_asset_events") or context.get("triggering_dataset_events") or {}
         extras = [event.extra for many in events.values() for event in many]
-        manifests = [extra["manifest"] for extra in extras if "manifest" in extra]  # others may have none
+        manifests = [extra["manifest"] for extra in extras if "manifest" in extra]  # some have none
         new: list[str] = []
         for manifest in manifests:
             rows = [json.loads(line) for line in ObjectStoragePath(manifest).read_text().splitlines()]

@@ -1,7 +1,7 @@
-"""The nightly job: every document below a prefix and every page of a list become texts in object storage.
+"""Bulk ingestion: every document below a prefix and every page of a list become texts in object storage.
 
-Documents that have not changed since an earlier night are not sent again. Shards of a hundred documents run
-side by side; each writes a manifest, a report, and an event of the asset `compliance-texts`.
+Documents that have not changed since an earlier run are not submitted again. Shards run in parallel; each
+writes a manifest and a report, and sends an event of the asset `compliance-texts`.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ from airflow.providers.common.compat.sdk import Asset, dag, task
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
 
 TEXTS = Asset("compliance-texts")
-# An environment variable such as COMPLIANCE_DOCUMENTS sets one for all runs, the params for one run.
+# An environment variable such as COMPLIANCE_DOCUMENTS overrides one for all runs, the params for one run.
 PLACES = {
     "documents": "s3://my_aws@documents/inbox/",
     "pages": "s3://my_aws@documents/pages.txt",
     "destination": "s3://my_aws@compliance-texts/nightly/",
-    "reports": "",  # where a browser finds the destination, such as https://texts.example.com/nightly/
+    "reports": "",  # URL of the destination in a browser, such as https://texts.example.com/nightly/
 }
-SHARD = 100
+SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000
+# Unlike `ds`, defined in every run: one without a logical date has `run_after`.
 NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
 
 
@@ -37,11 +38,11 @@ NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
     doc_md=__doc__,
 )
 def compliance_nightly_ingestion() -> None:
-    """Find documents, ingest them in shards, and add up what came of it."""
+    """Find documents, ingest them in shards, and add up the results."""
 
     @task
     def find_documents(**context: Any) -> list[str]:
-        """List the files below the prefix, and the addresses in the list, one per line."""
+        """List the files below the prefix, and the URLs in the list, one per line."""
         from airflow.providers.common.compat.sdk import ObjectStoragePath
 
         params = context["params"]
@@ -62,16 +63,16 @@ def compliance_nightly_ingestion() -> None:
         rows = [f"{'shard':>5}" + "".join(f"{name:>11}" for name in names)]
         for shard, result in (*enumerate(results), ("all", totals)):
             rows.append(f"{shard:>5}" + "".join(f"{result[name]:>11}" for name in names))
-        log.info("What came of %s shards:\n%s", len(results), "\n".join(rows))
+        log.info("Results of %s shards:\n%s", len(results), "\n".join(rows))
         return totals
 
     ingest = ComplianceIngestOperator.partial(
         task_id="ingest",
         destination="{{ params.destination }}" + NIGHT,
         report_base_url="{% if params.reports %}{{ params.reports }}" + NIGHT + "{% endif %}",
-        max_failed=0.1,  # of the documents of a shard
+        max_failed=0.1,  # share of the documents of a shard
         skip_unchanged=True,
-        max_age=timedelta(days=7),  # pages are read again after a week
+        max_age=timedelta(days=7),  # pages are fetched again after a week
         deferrable=True,
         outlets=[TEXTS],
     ).expand(sources=chunk(find_documents(), SHARD))

@@ -1,7 +1,7 @@
-"""Assess documents again when a framework changes: Airflow watches the service's catalogue of frameworks.
+"""Assess documents again when a framework changes: Airflow watches the catalogue of frameworks.
 
-The documents are those that the DAG of assess_and_review.py has ingested. Only the frameworks that were added
-or changed are assessed again. Needs Airflow 3.0 or newer, for its asset watchers.
+The documents are those that the DAG of assess_and_review.py has ingested. Only frameworks that were added or
+changed are assessed again. Needs Airflow 3.0 or newer, for asset watchers.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ FRAMEWORKS = Asset(
     "compliance-frameworks",
     watchers=[AssetWatcher(name="catalogue", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
 )
-# An environment variable such as COMPLIANCE_ASSESSED sets one for all runs, the params for one run.
+# An environment variable such as COMPLIANCE_ASSESSED overrides one for all runs, the params for one run.
 PLACES = {
-    "assessed": "s3://my_aws@compliance-texts/assessed/",  # has manifests of ingests, at any depth
+    "assessed": "s3://my_aws@compliance-texts/assessed/",  # contains manifests, at any depth
     "reassessed": "s3://my_aws@compliance-texts/reassessed/",
 }
 
@@ -39,11 +39,11 @@ PLACES = {
     doc_md=__doc__,
 )
 def compliance_reassess_on_framework_change() -> None:
-    """Submit many assessments, let one sensor wait for all, and keep the results."""
+    """Submit many assessments, wait for all in one sensor, and store the results."""
 
     @task
     def make_payloads(**context: Any) -> list[dict[str, Any]]:
-        """Make one assessment of each document for each framework that is new or has changed."""
+        """Build one assessment payload per document and new or changed framework."""
         import json
         import logging
 
@@ -56,9 +56,9 @@ def compliance_reassess_on_framework_change() -> None:
             for event in events:
                 log.info("%s", event.extra["payload"]["summary"])
                 changed |= set(event.extra["payload"]["framework_ids"])
-        # Without those that were removed.
+        # Without removed frameworks.
         ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]
-        uuids: dict[str, str] = {}  # by source: one that was ingested twice is assessed once
+        uuids: dict[str, str] = {}  # by source: what was ingested twice is assessed once
         for manifest in ObjectStoragePath(context["params"]["assessed"]).glob("**/manifest.jsonl"):
             rows = map(json.loads, manifest.read_text().splitlines())
             uuids |= {row["source"]: row["uuid"] for row in rows if row["status"] == "COMPLETED"}

@@ -1,4 +1,4 @@
-"""Have pages processed again whose text is too old."""
+"""Refresh pages whose text is stale."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from airflow_provider.operators.content import ComplianceRefreshContentOperator
     doc_md=__doc__,
 )
 def compliance_refresh_stale() -> None:
-    """Ask for all jobs in one request, then refresh those that were fetched too long ago."""
+    """Get all jobs in one request, then refresh those that were fetched too long ago."""
 
     @task
     def find_stale(**context: Any) -> list[str]:

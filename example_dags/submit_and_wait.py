@@ -1,4 +1,4 @@
-"""Submit a document and a web page, and wait for both without holding a worker."""
+"""Submit a document and a web page, and wait for both without occupying a worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from airflow_provider.sensors.content import ComplianceContentSensor
 @dag(
     schedule=None,
     tags=["compliance"],
-    params={"file": "s3://my_aws@documents/contract.pdf", "url": "https://example.com/imprint"},
+    params={"file": "s3://my_aws@documents/contract.pdf", "url": "https://example.com/privacy-policy"},
     doc_md=__doc__,
 )
 def compliance_submit_and_wait() -> None:

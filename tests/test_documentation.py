@@ -1,27 +1,37 @@
-"""What README and documentation show is true."""
+"""README and documentation are true."""
 
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import re
 import runpy
 from collections.abc import Iterator
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow import __version__ as airflow_version
+from airflow.providers.common.compat.sdk import DAG
 from packaging.version import Version
 
 from airflow_provider import exceptions
 from airflow_provider.client.settings import Settings
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.content import ComplianceContentOperator
+from airflow_provider.operators.framework import ComplianceListFrameworksOperator
 from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
 
 ROOT = Path(__file__).parents[1]
-NEEDED = {"assess_and_review": "3.1", "reassess_on_framework_change": "3.0"}
+EXAMPLE_LINES = 10  # of a class, at most
+NEEDED = {
+    "assess_and_review": "3.1",
+    "reassess_on_framework_change": "3.0",
+    "ComplianceReviewAssessmentOperator": "3.1",
+}
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 TEXTS = {
@@ -65,6 +75,32 @@ def test_the_first_dag_of_the_readme_is_a_dag(tmp_path: Path) -> None:
     assert getattr(names["made"], "task_ids", None) == ["file", "page", "wait"]
 
 
+def test_numbers_in_the_readme_are_those_of_the_page_that_measures_them() -> None:
+    def measured(row: str) -> list[str]:
+        (line,) = re.findall(rf"^\| {row} \| (.*) \|$", PAGES["comparison.md"], re.MULTILINE)
+        return [cell.strip() for cell in line.split("|")]
+
+    ours, stock, _ = measured("status requests per minute")
+    assert re.findall(r"([\d,]+) requests a minute\s.*?: ([\d,]+)\)", README) == [(ours, stock)]
+    assert f"a thousand deferred tasks wait with one login and {ours}" in " ".join(README.split())
+    assert measured("memory that an upload of 400 MiB adds")[0] == "0"
+    assert "a 400 MiB document or a 1 GiB text" in README
+
+
+def test_the_duration_of_the_demo_is_the_same_everywhere() -> None:
+    texts = (README, PAGES["quickstart.md"], TEXTS["CONTRIBUTING.md"], (ROOT / "Makefile").read_text())
+    lines = [" ".join(re.findall(r"^.*make demo.*$|^demo: .*$", text, re.MULTILINE)) for text in texts]
+    assert all("about a minute" in line for line in lines), lines
+
+
+def test_the_tree_of_the_contributor_guide_is_the_package() -> None:
+    (tree,) = re.findall(r"^airflow_provider/\n(.*?)^```", TEXTS["CONTRIBUTING.md"], re.DOTALL | re.MULTILINE)
+    package = ROOT / "airflow_provider"
+    rooms = {f"{path.parent.name}/" for path in package.glob("*/__init__.py")}
+    modules = {path.name for path in package.glob("*.py")} - {"__init__.py", "__main__.py"}
+    assert set(re.findall(r"^  (\S+)", tree, re.MULTILINE)) == rooms | modules
+
+
 def test_every_error_is_explained() -> None:
     text = PAGES["troubleshooting.md"]
     kinds: list[Any] = [kind for kind in vars(exceptions).values() if inspect.isclass(kind)]
@@ -90,12 +126,10 @@ def test_every_example_is_shown_on_one_page(example: Path) -> None:
     assert sum(page.count(line) for page in PAGES.values()) == 1
 
 
-def public_classes() -> Iterator[type]:
-    """Return the classes of all modules that the provider names, and those that these offer as their own."""
+def public_classes(*kinds: str) -> Iterator[type]:
+    """Yield the public classes of the modules that the provider lists."""
     info = get_provider_info()
-    groups = [
-        each for kind in ("hooks", "operators", "sensors", "transfers", "triggers") for each in info[kind]
-    ]
+    groups = [each for kind in kinds for each in info[kind]]
     for name in [name for each in groups for name in each.get("python-modules") or [each["python-module"]]]:
         module = import_module(name)
         own = [each for each in vars(module) if getattr(vars(module)[each], "__module__", "") == name]
@@ -104,11 +138,49 @@ def public_classes() -> Iterator[type]:
                 yield found
 
 
-@pytest.mark.parametrize("kind", sorted(set(public_classes()), key=str), ids=lambda kind: kind.__name__)
+KINDS = ("operators", "sensors", "transfers")
+TASKS = sorted(set(public_classes(*KINDS)) - {ComplianceContentOperator}, key=str)
+PUBLIC = sorted(set(public_classes(*KINDS, "hooks", "triggers")), key=str)
+
+
+@pytest.mark.parametrize("kind", PUBLIC, ids=lambda kind: kind.__name__)
 def test_every_public_class_is_in_the_reference_and_described_on_one_page(kind: type) -> None:
     assert re.search(rf"\b{kind.__name__}\b", PAGES["api.md"])
     described = f".. autoclass:: {kind.__module__}.{kind.__qualname__}\n"
     assert sum(page.count(described) for page in PAGES.values()) == 1
+
+
+class Upstream(dict[str, Any]):
+    """Names that an example does not define are upstream tasks."""
+
+    def __missing__(self, name: str) -> Any:
+        if hasattr(builtins, name):
+            raise KeyError(name)
+        self[name] = ComplianceListFrameworksOperator(task_id=f"upstream_{name}")
+        return self[name]
+
+
+@pytest.mark.parametrize("kind", TASKS, ids=lambda kind: kind.__name__)
+def test_every_operator_has_a_section_with_a_working_example_and_its_parameters(kind: type) -> None:
+    name = kind.__name__
+    heading = rf"^## {name}\n(.*?)(?=^## |\Z)"
+    (section,) = (
+        found for page in PAGES.values() for found in re.findall(heading, page, re.DOTALL | re.MULTILINE)
+    )
+    example = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)[0]
+    assert re.search(rf"\b{name}(\.partial)?\(", example)
+    assert len(example.splitlines()) <= EXAMPLE_LINES
+    if Version(airflow_version) >= Version(NEEDED.get(name, "2.11")):
+        with DAG("example", schedule=None):
+            exec(compile(example, name, "exec"), {}, Upstream())
+    assert f"autoclass:: {kind.__module__}.{name}\n" in section
+    assert f"`~{kind.__module__}.{name}`" in PAGES["operators.md"]
+
+
+def test_examples_work_in_runs_without_a_logical_date() -> None:
+    blocks = [re.findall(r"^```python.*?^```", page, re.DOTALL | re.MULTILINE) for page in PAGES.values()]
+    code = "".join([*chain(*blocks), *(example.read_text() for example in EXAMPLES)])
+    assert not re.findall(r"\{\{ (?:ds|ts|logical_date|data_interval)\w*", code)
 
 
 def test_links_into_the_reference_lead_to_something() -> None:

@@ -1,4 +1,4 @@
-"""What the documentation shows runs as it is written there."""
+"""Code in the documentation runs as it is written there."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ AIRFLOW_2 = ("from airflow.sdk import", "from airflow.decorators import")  # as 
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Return the environment of somebody who has this copy of the provider, and an Airflow of his own."""
+    """Return an environment with this copy of the provider, and without an Airflow configuration."""
     own = {name: value for name, value in os.environ.items() if not name.startswith(("AIRFLOW", "PYTEST"))}
     path = f"{Path(sys.executable).parent}{os.pathsep}{own['PATH']}"
     return {**own, "PATH": path, "PYTHONPATH": str(ROOT), **more}
 
 
 def run(command: list[str], folder: Path, env: dict[str, str]) -> str:
-    """Run a command to its end and return what it said."""
+    """Run a command and return its output."""
     done = subprocess.run(
         command, cwd=folder, env=env, capture_output=True, text=True, timeout=600, check=False
     )
@@ -69,13 +69,11 @@ def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulato
     assert said.split("Connection success!")[1].count(compliance_service.text(job["uuid"]))
 
 
-def test_an_operator_of_one_s_own_waits_with_the_trigger(
-    compliance_service: Emulator, attempts: Attempts
-) -> None:
-    text = (DOCS / "waiting.md").read_text()
+def test_a_custom_operator_defers_to_the_trigger(compliance_service: Emulator, attempts: Attempts) -> None:
+    text = (DOCS / "custom-operators.md").read_text()
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    names: dict[str, Any] = {"__name__": "own_operator"}
-    exec(compile(source, "waiting.md", "exec"), names)
+    names: dict[str, Any] = {"__name__": "custom_operator"}
+    exec(compile(source, "custom-operators.md", "exec"), names)
 
     result = attempts.run(names["SubmitPagesOperator"](task_id="pages", urls=["http://127.0.0.1:9/none"]))
 

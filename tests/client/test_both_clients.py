@@ -50,11 +50,11 @@ def test_303_is_completed_and_never_followed(run: Any, service: Service) -> None
 
 def test_submit_url_sends_json_and_returns_the_job(run: Any, service: Service) -> None:
     service.on(f"POST {CONTENT}/url", ACCEPT_ENCODING)
-    job = run("submit_url", "https://example.com/imprint")
+    job = run("submit_url", "https://example.com/privacy-policy")
     assert (job.uuid, job.status) == (UUID, "PENDING")
     (request,) = service.requests_to(f"POST {CONTENT}/url")
     assert request.headers["content-type"] == "application/json"
-    assert request.json == {"url": "https://example.com/imprint"}
+    assert request.json == {"url": "https://example.com/privacy-policy"}
 
 
 @pytest.mark.parametrize("location", [f"{CONTENT}/{UUID}/status", f"status/../{UUID}", "absolute"])

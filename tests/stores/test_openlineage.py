@@ -51,7 +51,7 @@ def executed(
 ) -> ComplianceContentToObjectStorageOperator:
     """Return an operator that has written a page and a file."""
     uuids = [
-        completed(service, text=TEXTS[0], url="https://user:pass@example.com/imprint?lang=de"),
+        completed(service, text=TEXTS[0], url="https://user:pass@example.com/privacy-policy?lang=de"),
         completed(service, text=TEXTS[1], file_name="Ein Vertrag.pdf"),
     ]
     task = ComplianceContentToObjectStorageOperator(
@@ -64,7 +64,7 @@ def executed(
 def expected(service: Emulator, store: Store, task: Any) -> tuple[list[Any], list[Any]]:
     """Say which datasets are inputs and outputs; outputs with their sizes."""
     inputs = [
-        ("https://example.com", "/imprint?lang=de"),
+        ("https://example.com", "/privacy-policy?lang=de"),
         (f"compliance://{service.url.removeprefix('http://')}", "/Ein%20Vertrag.pdf"),
     ]
     keys = [f"deep/{uuid}.txt" for uuid in task.uuid]
