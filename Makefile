@@ -40,11 +40,11 @@ test: test-deployment test-units test-stores test-core ## all tests on Airflow 3
 endif
 
 test-core: $(READY)
-	.venv/bin/coverage run -m pytest tests/client tests/contract
+	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalogue.py
 
 test-units: $(READY) .venv-idp/.ready
 	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
-	  --ignore tests/client --ignore tests/contract --ignore tests/stores/test_servers.py
+	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalogue.py --ignore tests/stores/test_servers.py
 
 test-deployment: $(READY)
 	.venv/bin/python -m pytest -m deployment

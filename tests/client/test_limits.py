@@ -191,7 +191,7 @@ class Slow(io.BytesIO):
     """Somewhere to write to that takes longer than an answer may."""
 
     def write(self, data: Any) -> int:
-        time.sleep(0.3)
+        time.sleep(0.45)
         return super().write(data)
 
 
@@ -199,7 +199,7 @@ def test_a_slow_target_is_not_the_service_s_fault(connect: Any, service: Service
     text = b"x" * 2_000_000
     service.on(TEXT, Reply(body=text, headers={"Content-Type": "text/plain"}))
     target = Slow()
-    connect(hasty(service))("download_content", UUID, target)
+    connect(hasty(service, timeout=1.0))("download_content", UUID, target)
     assert target.getvalue() == text
 
 

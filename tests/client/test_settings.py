@@ -115,3 +115,13 @@ def test_endpoints_can_be_replaced_one_by_one() -> None:
     endpoints = Endpoints.parse({"assessment_cancel": "/v9/{assessment_id}"})
     assert endpoints.assessment_cancel == "/v9/{assessment_id}"
     assert endpoints.assessment_submit == "/api/v1/assessments"
+
+
+def test_links_to_a_console_may_be_any_url() -> None:
+    links = {
+        "console_url": "https://console.example.com/jobs/{uuid}",
+        "assessment_console_url": "http://console.example.com/{assessment_id}",
+    }
+    settings = settings_for("https://api.example.com", **links)
+    assert settings.console_url == links["console_url"]
+    assert settings.assessment_console_url == links["assessment_console_url"]
