@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-units test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-fast test-units test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -38,6 +38,12 @@ else
 test: test-deployment test-units test-stores test-core ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
 	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
 endif
+
+test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
+	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(FAST)
+FAST := $(patsubst %,tests/%,bulk contract hooks operators reports storage test_event_loop.py test_exceptions.py \
+  test_imports.py test_params.py $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
+  frameworks/test_operators.py feedback/test_findings.py feedback/test_form.py waiting/test_airflow_layer.py)
 
 test-core: $(READY)
 	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalogue.py
@@ -98,7 +104,11 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
 # What does not depend on Airflow is tested by `make test`, and with the lowest versions of all that we depend on.
-SAME_ON_EVERY_AIRFLOW := client contract emulator bulk/test_limiter.py bulk/test_retries.py reports storage/test_names.py
+SAME_ON_EVERY_AIRFLOW := bulk client contract emulator reports \
+  $(patsubst %,feedback/test_%.py,findings form) frameworks/test_catalogue.py \
+  $(patsubst %,ingest/test_%.py,blips deadline names) storage/test_names.py \
+  $(patsubst %,waiting/test_%.py,deadlines outages poller subscriptions) \
+  $(patsubst %,test_%.py,documentation event_loop exceptions mutants sbom snippets)
 ignored_in = $(patsubst %,--ignore tests/%,stores/test_servers.py $(if $(filter lowest-%,$(1)),,$(SAME_ON_EVERY_AIRFLOW)))
 
 cell-%: .venv-cells/%/.ready
