@@ -106,7 +106,7 @@ def have_credentials_worked(client: Any) -> bool:
 
 
 def may_cancel(found: PollResult | None) -> bool:
-    """Tell whether what a poll has found may be cancelled: only what is surely in flight."""
+    """Tell whether what a poll has found may be canceled: only what is surely in flight."""
     return found is not None and not isinstance(found, ComplianceError) and found["status"] not in FINAL
 
 
@@ -135,6 +135,11 @@ class RefreshCheck:
         self._unconfirmed.add(identifier)
         self._in_flight.discard(identifier)
         self._stale_since.pop(identifier, None)
+
+    def forget(self, identifier: str) -> None:
+        """Expect nothing of one any more."""
+        self._before.pop(identifier, None)
+        self._unconfirmed.discard(identifier)
 
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
         """Tell whether a record is the end of what was begun by the refresh; call it for every poll."""
