@@ -134,7 +134,7 @@ class BulkEngine(Generic[I]):
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""
         if isinstance(error, SYSTEMIC) and (
-            self._pipeline.retries.has_any_success or self._updates.has_succeeded
+            self._pipeline.retries.has_any_success or self._updates.poller.has_succeeded
         ):
             error.transient = True
         if not isinstance(error, ComplianceSupersededError):

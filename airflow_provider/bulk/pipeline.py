@@ -152,7 +152,7 @@ class Pipeline(Generic[I]):
         self.jobs.clear()
 
     def _late_error(self, item: I) -> str:
-        last = self._updates.last_result(item.job_id) if item.state is SUBMITTED else None
+        last = self._updates.poller.last_result(item.job_id) if item.state is SUBMITTED else None
         if isinstance(last, ComplianceError):
             cause = f"the last poll of its job failed: {last}"
         elif item.state is SUBMITTED:
@@ -318,7 +318,7 @@ class Pipeline(Generic[I]):
         """Handle an update of the poller."""
         items = self.jobs.pop(job_id, [])
         if isinstance(update, Exception):
-            if self._updates.is_outage or not isinstance(update, ComplianceError):
+            if self._updates.poller.is_outage or not isinstance(update, ComplianceError):
                 raise update
             self.refreshes.forget(job_id)
             for item in items:
