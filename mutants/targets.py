@@ -19,6 +19,8 @@ TARGETS = {
     "client/sharing": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
     "waiting/poller": WAITING,
     "waiting/results": f"{WAITING} tests/waiting/test_operators.py",
+    "bulk/pipeline": "tests/bulk/test_engine.py tests/bulk/test_polling.py tests/ingest/test_operator.py",
+    "bulk/items": "tests/bulk/test_items.py tests/bulk/test_journal.py",
     "bulk/engine": "tests/bulk/test_engine.py tests/ingest/test_operator.py tests/bulk/test_polling.py",
     "bulk/journal": "tests/bulk/test_journal.py tests/ingest/test_operator.py",
     "storage/files": "tests/storage/test_files.py tests/storage/test_texts.py",

@@ -51,7 +51,7 @@ class BulkEngine(Generic[I]):
     :param hook: for the poller
     :param client: for everything else
     :param items: all items, including finished ones
-    :param outdated: jobs in flight that nobody waits for any more, to be canceled
+    :param outdated: jobs in flight that nobody waits for any more, to be cancelled
     :param clock: returns monotonic time
     """
 
@@ -134,7 +134,7 @@ class BulkEngine(Generic[I]):
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""
         if isinstance(error, SYSTEMIC) and (
-            self._pipeline.retries.has_any_success or self._updates.has_succeeded
+            self._pipeline.retries.has_any_success or self._updates.poller.has_succeeded
         ):
             error.transient = True
         if not isinstance(error, ComplianceSupersededError):
@@ -150,8 +150,8 @@ class BulkEngine(Generic[I]):
             await self._journal.flush()
             await self._lease.check()
         except ComplianceError as error:
-            # Without knowing whose the jobs are, none is canceled.
-            self._log.warning("No job is canceled: %s", error)
+            # Without knowing whose the jobs are, none is cancelled.
+            self._log.warning("No job is cancelled: %s", error)
             return
         if self._options.cancel_on_kill:
             await self._cancel(self.job_ids)
@@ -205,7 +205,7 @@ class BulkEngine(Generic[I]):
                     self._client, job_ids, self._limiter.max_limit, self._log, ended.__setitem__
                 )
         except TimeoutError:
-            self._log.warning("Not all jobs could be canceled within %.0f s.", CANCEL_SECONDS)
+            self._log.warning("Not all jobs could be cancelled within %.0f s.", CANCEL_SECONDS)
         return ended
 
     async def _cancel_outdated(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
@@ -152,7 +152,7 @@ class Pipeline(Generic[I]):
         self.jobs.clear()
 
     def _late_error(self, item: I) -> str:
-        last = self._updates.last_result(item.job_id) if item.state is SUBMITTED else None
+        last = self._updates.poller.last_result(item.job_id) if item.state is SUBMITTED else None
         if isinstance(last, ComplianceError):
             cause = f"the last poll of its job failed: {last}"
         elif item.state is SUBMITTED:
@@ -264,46 +264,44 @@ class Pipeline(Generic[I]):
         if await self._steps.skip(item):
             self._complete(item, SKIPPED)
             return
-        await self._unwritten.acquire()
-        try:
-            async with self._limiter.slot():
-                record = await self._steps.submit(item)
-        except ComplianceUncertainError:
-            item.attempts += 1
-            self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
-            raise
-        except BaseException:
-            self._unwritten.release()
-            raise
+        record = await self._send(item, self._steps.submit)
         item.job_id, item.submitted_at = record[self._steps.kind.id_name], now()
         item.completed_at, item.is_from_previous_attempt = None, False
-        item.attempts += 1
-        self._move(item, SUBMITTED)
-        self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
+        self._checkpoint(item)
         self._on_record(item, record)
 
     async def _retry(self, item: I) -> None:
-        item.attempts += 1
-        try:
-            async with self._limiter.slot():
-                record = await self._steps.retry(item)
-        except ComplianceUncertainError:
-            self._journal.append(item)
-            raise
-        except ComplianceError:
-            item.attempts -= 1  # the service has not taken it
-            raise
+        record = await self._send(item, self._steps.retry)
         item.retry_count += 1
         job_id = record[self._steps.kind.id_name]
         if job_id == item.job_id and item.retried_from:
             self.refreshes.restart(job_id, item.retried_from)
         item.job_id = job_id
-        self._move(item, SUBMITTED)
-        self._journal.append(item)
+        self._checkpoint(item)
         if record["status"] == COMPLETED:
             self._on_record(item, record)
         else:
             self._watch(item)  # the answer may still be the failure from before
+
+    async def _send(self, item: I, send: Callable[[I], Awaitable[Record]]) -> Record:
+        """Have the service process an item, and count that even where it may not have taken it."""
+        await self._unwritten.acquire()
+        try:
+            async with self._limiter.slot():
+                record = await send(item)
+        except ComplianceUncertainError:
+            item.attempts += 1
+            self._checkpoint(item)
+            raise
+        except BaseException:
+            self._unwritten.release()
+            raise
+        item.attempts += 1
+        self._move(item, SUBMITTED)
+        return record
+
+    def _checkpoint(self, item: I) -> None:
+        self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
 
     async def _fetch(self, item: I) -> None:
         async with self._limiter.slot():
@@ -320,8 +318,9 @@ class Pipeline(Generic[I]):
         """Handle an update of the poller."""
         items = self.jobs.pop(job_id, [])
         if isinstance(update, Exception):
-            if self._updates.is_outage or not isinstance(update, ComplianceError):
+            if self._updates.poller.is_outage or not isinstance(update, ComplianceError):
                 raise update
+            self.refreshes.forget(job_id)
             for item in items:
                 self._fail(item, update)
         else:
@@ -356,7 +355,7 @@ class Pipeline(Generic[I]):
             self._move(item, PENDING)
             self._enqueue(item)
         else:
-            self._fail(item, f"The job was canceled, or is gone ({status}).")
+            self._fail(item, f"The job was cancelled, or is gone ({status}).")
 
     def _check_done(self) -> None:
         if self.counts.done == len(self.items):

@@ -73,7 +73,7 @@ class JobKind(ABC):
             except ComplianceNotFoundError:
                 pass
             except ComplianceError as error:
-                log.warning("%s %s could not be canceled: %s", self.noun.capitalize(), identifier, error)
+                log.warning("%s %s could not be cancelled: %s", self.noun.capitalize(), identifier, error)
 
         size = client.settings.batch_size
         for start in range(0, len(ids), size):
@@ -82,12 +82,12 @@ class JobKind(ABC):
             for each, result in found.items():
                 if isinstance(result, ComplianceError):
                     log.warning(
-                        "%s %s is not canceled, it can't be polled: %s", self.noun.capitalize(), each, result
+                        "%s %s is not cancelled, it can't be polled: %s", self.noun.capitalize(), each, result
                     )
                 elif result["status"] in FINAL and result["status"] != UNKNOWN:
                     on_ended(each, result)
             in_flight = [each for each, result in found.items() if may_cancel(result)]
-            log.info("Canceling %s %ss.", len(in_flight), self.noun)
+            log.info("Cancelling %s %ss.", len(in_flight), self.noun)
             await for_each(cancel, in_flight, concurrency)
 
 

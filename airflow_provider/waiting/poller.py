@@ -336,16 +336,6 @@ class Subscription:
     ids: set[str] = field(default_factory=set)
 
     @property
-    def is_outage(self) -> bool:
-        """Nothing can be polled, so an error is not the fault of one job."""
-        return self.poller.is_outage
-
-    @property
-    def has_succeeded(self) -> bool:
-        """Something could be polled."""
-        return self.poller.has_succeeded
-
-    @property
     def has_unsettled(self) -> bool:
         """Some were not polled yet, or are unknown for a short time only."""
         return self.poller.has_unsettled(self.waiter)
@@ -362,10 +352,6 @@ class Subscription:
         ids = set(ids)
         self.ids -= ids
         self.poller.leave(self.waiter, ids)
-
-    def last_result(self, identifier: str) -> PollResult | None:
-        """Return what the last poll of one has found."""
-        return self.poller.last_result(identifier)
 
     async def get(self) -> Update:
         """Wait for the next update."""
@@ -396,24 +382,21 @@ async def subscribe(
         subscription.remove(subscription.ids)
         poller = subscription.poller
         if poller.is_idle:
-            pollers, key = _pollers_and_key(hook, kind)
+            pollers, key = _pollers[asyncio.get_running_loop()], _key(hook, kind)
             if pollers.get(key) is poller:
                 del pollers[key]
             await poller.close()
 
 
 def _get_poller(hook: ComplianceHook, kind: JobKind) -> Poller:
-    pollers, key = _pollers_and_key(hook, kind)
+    pollers, key = _pollers.setdefault(asyncio.get_running_loop(), {}), _key(hook, kind)
     if key not in pollers or pollers[key].is_over:
         pollers[key] = Poller(hook, kind)
     return pollers[key]
 
 
-def _pollers_and_key(
-    hook: ComplianceHook, kind: JobKind
-) -> tuple[dict[tuple[object, ...], Poller], tuple[object, ...]]:
-    pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
-    return pollers, (type(hook), hook.conn_id, kind.noun)
+def _key(hook: ComplianceHook, kind: JobKind) -> tuple[object, ...]:
+    return type(hook), hook.conn_id, kind.noun
 
 
 def _release(futures: Iterable[asyncio.Future[None]]) -> None:

@@ -154,6 +154,11 @@ class RefreshCheck:
         self._in_flight.discard(identifier)
         self._stale_since.pop(identifier, None)
 
+    def forget(self, identifier: str) -> None:
+        """Expect nothing of one any more."""
+        self._before.pop(identifier, None)
+        self._unconfirmed.discard(identifier)
+
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
         """Tell whether a record is the end of what was begun by the refresh; call it for every poll."""
         if record["status"] not in FINAL:

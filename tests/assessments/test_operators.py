@@ -18,7 +18,7 @@ from airflow_provider.operators.assessment import (
     ComplianceSubmitAssessmentOperator,
 )
 from tests.support.attempts import Attempts, heard
-from tests.test_templates import MappedOutputs
+from tests.test_params import MappedOutputs
 
 PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
 

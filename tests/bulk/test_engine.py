@@ -16,16 +16,18 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, journal, pipeline
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
-from airflow_provider.bulk.items import SUBMITTED
+from airflow_provider.bulk.items import SUBMITTED, Item
 from airflow_provider.bulk.journal import Journal, Lease
-from airflow_provider.client.models import ContentJob
+from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.client.models import Assessment, ContentJob, JobStatus
 from airflow_provider.event_loop import in_thread
-from airflow_provider.ingest import steps
+from airflow_provider.ingest import steps as ingest_steps
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.publishing import MANIFEST
 from airflow_provider.ingest.steps import IngestSteps
 from airflow_provider.storage.files import put
 from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.kinds import ASSESSMENTS
 from tests.support.attempts import until
 
 BEFORE, AFTER = "2026-01-01T00:00:00", "2026-01-01T00:01:00"
@@ -83,8 +85,13 @@ class Service:
 
 
 def make(
-    service: Any, folder: Path, *documents: Document, clock: Any = time.monotonic, **changes: Any
-) -> BulkEngine[Document]:
+    service: Any,
+    folder: Path,
+    *items: Any,
+    clock: Any = time.monotonic,
+    steps: Steps[Any] | None = None,
+    **changes: Any,
+) -> BulkEngine[Any]:
     place = Location(str(folder))
     lease = Lease(place / "own", 1)
     lease.acquire()
@@ -95,8 +102,8 @@ def make(
     return BulkEngine(
         service,
         service,
-        documents or [Document("https://example.com/a")],
-        IngestSteps(service, lambda document: place / "text.txt"),
+        items or [Document("https://example.com/a")],
+        steps or IngestSteps(service, lambda document: place / "text.txt"),
         Journal(place / "own", lease=lease),
         lease,
         BulkOptions(**{**values, **changes}),
@@ -251,7 +258,7 @@ def test_a_killed_ingest_does_first_what_matters_most(
         with pytest.raises(asyncio.CancelledError):
             await working
 
-    monkeypatch.setattr(steps, "store_text", stuck)
+    monkeypatch.setattr(ingest_steps, "store_text", stuck)
     monkeypatch.setattr(journal, "put", written)
     documents = [Document(f"https://example.com/{number}") for number in range(2)]
     ingest = make(Mixed(job("PENDING"), [], []), tmp_path, *documents)
@@ -259,3 +266,42 @@ def test_a_killed_ingest_does_first_what_matters_most(
     order = list(dict.fromkeys(done))
     assert order[0] == "fetching"
     assert order[1:] == ["journal", "cancel 1"]
+
+
+class AssessSteps(Steps[Item]):
+    """Another operator on the same engine: one item is one assessment."""
+
+    kind = ASSESSMENTS
+    noun = "cells"
+
+    def __init__(self) -> None:
+        self.submits = 0
+        self.polls: dict[str, int] = {}
+        self.fetched: list[str] = []
+
+    async def submit(self, item: Item) -> dict[str, Any]:
+        self.submits += 1
+        return {"id": f"{item.key}-{self.submits}", "status": "PENDING"}
+
+    async def fetch(self, item: Item) -> None:
+        self.fetched.append(item.job_id)
+
+
+class Assessing(Service):
+    """Each first assessment of an item fails, each second one completes."""
+
+    async def get_assessment(self, assessment_id: str) -> Assessment:
+        status = "FAILED" if assessment_id.endswith(("-1", "-2")) else "COMPLETED"
+        return Assessment(id=assessment_id, status=JobStatus(status), raw={})
+
+
+def test_another_operator_runs_on_the_same_engine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    service, steps = Assessing(job("PENDING"), [], []), AssessSteps()
+    items = [Item("a.pdf gdpr"), Item("b.pdf gdpr")]
+    asyncio.run(make(service, tmp_path, *items, steps=steps).run())
+    assert [each.state for each in items] == ["COMPLETED", "COMPLETED"]
+    assert [each.attempts for each in items] == [2, 2]  # a retry without a refresh is another submit
+    assert sorted(steps.fetched) == sorted(each.job_id for each in items)
+    assert steps.submits == 4
+    assert "2 of 2 cells: 2 completed" in caplog.text

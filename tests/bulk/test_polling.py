@@ -1,4 +1,4 @@
-"""Polling of the jobs of a bulk task: the rules of all waits, the shared poller, and what may be canceled."""
+"""Polling of the jobs of a bulk task: the rules of all waits, the shared poller, what may be cancelled."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_a_job_that_is_refused_while_others_are_not_fails_alone(fake: Service, t
     asyncio.run(story())
     assert found[0].state is FAILED
     assert "No poll has succeeded for" in found[0].error
-    assert "was canceled, or is gone" in found[1].error
+    assert "was cancelled, or is gone" in found[1].error
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_only_what_is_seen_in_flight_is_canceled(caplog: pytest.LogCaptureFixtur
     ended = cancel(service, "a", "b", "c", "d", "e", "f")
     assert sorted(service.cancelled) == ["a", "d"]
     assert {uuid: record["status"] for uuid, record in ended.items()} == {"b": COMPLETED, "c": FAILED}
-    assert "Job f is not canceled, it can't be polled: 403" in caplog.text
+    assert "Job f is not cancelled, it can't be polled: 403" in caplog.text
 
 
 def test_nothing_is_canceled_if_nothing_can_be_polled(caplog: pytest.LogCaptureFixture) -> None:
@@ -229,7 +229,7 @@ def test_nothing_is_canceled_if_nothing_can_be_polled(caplog: pytest.LogCaptureF
     service.error = exc.ComplianceConnectionError("away")
     assert not cancel(service, "a", "b")
     assert not service.cancelled
-    assert caplog.text.count("is not canceled") == 2
+    assert caplog.text.count("is not cancelled") == 2
 
 
 def test_a_blip_of_refusals_takes_no_job_with_it(service: Emulator) -> None:

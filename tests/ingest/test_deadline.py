@@ -24,6 +24,20 @@ def under_way(service: Emulator) -> list[str]:
 
 
 @pytest.fixture
+def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The documents whose jobs the task knows."""
+    sources: list[str] = []
+    append = journal.Journal.append
+
+    def counted(self: journal.Journal, document: Any) -> Any:
+        sources.append(document.source)
+        return append(self, document)
+
+    monkeypatch.setattr(journal.Journal, "append", counted)
+    return sources
+
+
+@pytest.fixture
 def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a long poll_interval: only the last poll finds anything."""
     monkeypatch.setattr(rules, "next_poll_time", lambda now, *_: now + 3600)
@@ -43,7 +57,7 @@ def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
     assert counts(attempts.run(task)) == (4, 6, 0)
     assert len(outcome.texts) == 4
     assert len(attempts.deferrals) == 1
-    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is canceled
+    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is cancelled
     errors = {row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"}
     assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
 
@@ -95,15 +109,16 @@ def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
     corpus: Corpus,
     outcome: Outcome,
     clock: Clock,
+    submitted: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     service.configure(jobs="manual")
     service.fail("get_statuses", status=503, times=None)
-    clock.is_over = lambda: len(service.jobs()) == 3
+    clock.is_over = lambda: len(submitted) == 3
     task = heard(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert counts(attempts.run(task)) == (0, 3, 0)
     assert service.count("cancel") == 0
-    assert "is not canceled, it can't be polled" in caplog.text
+    assert "is not cancelled, it can't be polled" in caplog.text
     for row in outcome.rows.values():
         assert row["error"].startswith("Not finished in time: the last poll of its job failed: ")
         assert "503" in row["error"]
@@ -139,16 +154,9 @@ def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
     corpus: Corpus,
     outcome: Outcome,
     clock: Clock,
+    submitted: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    submitted: list[Any] = []
-    append = journal.Journal.append
-
-    def counted(self: journal.Journal, document: Any) -> Any:
-        submitted.append(document)
-        return append(self, document)
-
-    monkeypatch.setattr(journal.Journal, "append", counted)
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("get_content", status=503, times=None)

@@ -201,14 +201,15 @@ def test_each_bad_source_is_a_row_with_a_reason_and_the_good_ones_are_written(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
 ) -> None:
     os.mkfifo(tmp_path / "pipe.pdf")
-    sources = [*BAD, None, str(tmp_path / "pipe.pdf"), *corpus.sources[:3]]
-    task = ingest(sources, outcome, max_failed=len(BAD) + 1, deferrable=True)
+    bad = BAD | {str(tmp_path / "pipe.pdf"): "not a file", str(corpus.folder): "end it with '/'"}
+    sources = [*bad, None, *corpus.sources[:3]]
+    task = ingest(sources, outcome, max_failed=len(bad), deferrable=True)
     result = attempts.run(task)
-    assert (result["completed"], result["failed"]) == (3, len(BAD) + 1)
-    for source, reason in BAD.items():
+    assert (result["completed"], result["failed"]) == (3, len(bad))
+    for source, reason in bad.items():
         assert outcome.rows[source]["status"] == "FAILED"
         assert reason in outcome.rows[source]["error"]
-    with pytest.raises(AirflowFailException, match=f"{len(BAD) + 1} of {len(BAD) + 4} documents failed"):
+    with pytest.raises(AirflowFailException, match=f"{len(bad)} of {len(bad) + 3} documents failed"):
         attempts.run(ingest(sources, outcome))
     assert service.count("submit_file") + service.count("submit_url") == 3
 

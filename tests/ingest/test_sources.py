@@ -336,3 +336,12 @@ def test_whatever_a_source_raises_is_an_error_of_that_document(
 def test_the_outputs_of_a_mapped_task_that_returns_lists_are_one_list(folder: Path) -> None:
     pages = ["https://example.com/1", "https://example.com/2", "https://example.com/3"]
     assert resolve([pages[:2], pages[2:]]) == pages
+
+
+@pytest.mark.parametrize("start", ["", "file://"])
+def test_a_folder_without_a_slash_at_its_end_says_to_add_it(folder: Path, start: str) -> None:
+    source = f"{start}{folder}/deep"
+    assert resolve(source) == [source]
+    with pytest.raises(ComplianceInputError, match=r"deep' is a folder: .* end it with '/'"):
+        MultipartUpload(SourceFile(source))
+    assert resolve(f"{source}/") == [f"{source}/d.pdf"]

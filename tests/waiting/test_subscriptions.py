@@ -33,7 +33,7 @@ def test_ids_can_be_added_and_removed_while_it_runs(service: Emulator, hook: Com
     async def story() -> None:
         async with subscribe(hook, JOBS, (), 0.1) as updates:
             updates.add([first])
-            await until(lambda: updates.last_result(first))
+            await until(lambda: updates.poller.last_result(first))
             updates.remove([first])
             updates.add([second])
             identifier, record = await updates.get()
@@ -99,15 +99,15 @@ def test_what_is_not_certain_yet_is_known(
 
     async def story() -> None:
         async with subscribe(hook, JOBS, ["gone"], 0.1) as updates:
-            assert updates.is_outage
+            assert updates.poller.is_outage
             assert updates.has_unsettled
-            await until(lambda: updates.last_result("gone"))
-            assert updates.last_result("gone") == {"uuid": "gone", "status": "UNKNOWN"}
+            await until(lambda: updates.poller.last_result("gone"))
+            assert updates.poller.last_result("gone") == {"uuid": "gone", "status": "UNKNOWN"}
             assert updates.has_unsettled
-            assert not updates.is_outage
-            assert updates.has_succeeded
+            assert not updates.poller.is_outage
+            assert updates.poller.has_succeeded
             service.fail("get_statuses", status=503, times=None)
-            await until(lambda: isinstance(updates.last_result("gone"), exc.ComplianceServerError))
+            await until(lambda: isinstance(updates.poller.last_result("gone"), exc.ComplianceServerError))
 
     asyncio.run(story())
 
