@@ -142,11 +142,20 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         context: Context,
         event: Any = None,
         limit: str = "timeout",
-        **resumed: Any,
+        deadline: float = 0.0,
+        started: str = "",
+        left: float = 0.0,
+        **older: Any,
     ) -> dict[str, Any]:
-        """Resume after the trigger's event."""
-        resumed_result: dict[str, Any] = self._resume(context, event, limit, **resumed)
-        return resumed_result
+        """Resume after the trigger's event.
+
+        :param left: seconds that were left when the task deferred
+        :param older: what another version of this operator has kept when the task deferred
+        """
+        finished: dict[str, Any] = self._resume(
+            context, event, limit, at=deadline, started=started, left=left
+        )
+        return finished
 
     def _finish(
         self,
@@ -157,14 +166,9 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         at: float = 0.0,
         started: str = "",
         left: float = 0.0,
-        **older: Any,
+        **_: Any,
     ) -> dict[str, Any]:
-        """Process what the jobs have completed.
-
-        :param at: the deadline
-        :param left: seconds that were left when the task deferred
-        :param older: what another version of this operator has kept when the task deferred
-        """
+        """Process what the jobs have completed; `deadline` has the name of the limit only."""
         if result.status == "error":
             error = polling_error(result)
             raise error if result.transient else as_non_retryable(error)
@@ -290,7 +294,7 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         self.defer(
             trigger=self._make_trigger(job_ids, limit, cancel_on_kill=self.cancel_on_kill, enough=enough),
             method_name="execute_complete",
-            kwargs={"limit": limit.name, "at": limit.at, "started": started, "left": left},
+            kwargs={"limit": limit.name, "deadline": limit.at, "started": started, "left": left},
             timeout=limit.trigger_timeout,
         )
 
