@@ -6,20 +6,18 @@ import asyncio
 import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import suppress
 from dataclasses import MISSING, fields
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGER_HAS_ON_KILL, task_state
-from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.poller import Update, subscribe
 from airflow_provider.waiting.results import Countdown, Record, WaitResult
-from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, PollResult, may_cancel
+from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts
 
 CANCEL_CONCURRENCY = 8
 CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
@@ -91,24 +89,11 @@ class ComplianceWaitTrigger(BaseTrigger):
 
     async def _cancel(self) -> None:
         noun = self.kind.noun
+        self.log.info("The task was killed: cancelling its %ss in flight.", noun)
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 async with await self.make_hook().get_async_conn(max_retries=2) as client:
-                    seen: dict[str, PollResult] = {}
-                    await self.kind.poll(client, self.ids, seen.__setitem__)
-                    for each, found in seen.items():
-                        if isinstance(found, ComplianceError):
-                            self.log.warning("The task was killed, but %s %s could not be cancelled: %s",
-                                             noun, each, found)  # fmt: skip
-                    in_flight = [each for each in self.ids if may_cancel(seen.get(each))]
-
-                    async def cancel(identifier: str) -> None:
-                        with suppress(ComplianceNotFoundError):  # gone since the poll
-                            await self.kind.cancel(client, identifier)
-
-                    await for_each(cancel, in_flight, CANCEL_CONCURRENCY)
-                    self.log.info("The task was killed: cancelled %s %ss in flight of %s.",
-                                  len(in_flight), noun, len(self.ids))  # fmt: skip
+                    await self.kind.cancel_in_flight(client, self.ids, CANCEL_CONCURRENCY, self.log)
         except (ComplianceError, TimeoutError) as error:
             self.log.warning("The task was killed, but not all %ss could be cancelled: %s", noun, error)
 

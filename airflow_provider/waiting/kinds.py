@@ -58,7 +58,7 @@ class JobKind(ABC):
         ids: Sequence[str],
         concurrency: int,
         log: Any,
-        on_ended: Callable[[str, Record], None],
+        on_ended: Callable[[str, Record], None] = lambda *_: None,
     ) -> None:
         """Cancel those of these that are in flight.
 

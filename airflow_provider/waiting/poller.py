@@ -74,6 +74,7 @@ class Poller:
         self._client: AsyncComplianceClient | None = None
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
+        self._wakes_at = float("inf")
         self._states: Counter[str] = Counter()
         self._logged_at = _now()
         self._failing: set[str] = set()
@@ -123,7 +124,8 @@ class Poller:
             one.poll_interval = min(one.poll_interval, poll_interval)
             one.schedule(now, pace)
             one.waiters.append(waiter)
-        self._joined.set()
+            if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
+                self._joined.set()
 
     def leave(self, waiter: Waiter, ids: Iterable[str]) -> None:
         """Let a waiter go; what nobody else waits for is not polled any more."""
@@ -176,9 +178,9 @@ class Poller:
             if due := [one.id for one in self._watched.values() if one.next_poll_at <= now]:
                 return due
             self._joined.clear()
-            first = min((one.next_poll_at for one in self._watched.values()), default=now + 3600)
+            self._wakes_at = min((one.next_poll_at for one in self._watched.values()), default=now + 3600)
             try:
-                async with asyncio.timeout(first - now):
+                async with asyncio.timeout(self._wakes_at - now):
                     await self._joined.wait()
             except TimeoutError:
                 continue

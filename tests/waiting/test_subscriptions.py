@@ -161,3 +161,19 @@ def test_a_refresh_is_unconfirmed_until_something_newer_is_seen() -> None:
     assert not check.accepts("u", {"status": "RUNNING"}, 400.0)
     assert not check.has_unconfirmed
     assert check.accepts("u", before, 401.0)
+
+
+def test_ids_that_are_added_one_by_one_do_not_wake_the_poller_each_time(service: Emulator) -> None:
+    """It looks through all that it polls when it wakes up, so thousands of additions must not wake it."""
+
+    async def scenario() -> list[bool]:
+        async with subscribe(ComplianceHook("compliance_default"), JOBS, ["a"], 30.0) as updates:
+            for _ in range(5):
+                await asyncio.sleep(0)  # until the poller sleeps
+            woken = []
+            for number in range(100):
+                updates.add([str(number)])
+                woken.append(updates.poller._joined.is_set())
+            return woken
+
+    assert not any(asyncio.run(scenario()))
