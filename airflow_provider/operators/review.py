@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from inspect import unwrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.compat import (
     awaiting_input,
@@ -52,7 +52,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param conn_id: the Airflow connection
     :param subject: headline of the form
     :param body: Markdown to show above the findings
-    :param defaults: `No feedback`, to go on without feedback when nobody answers in time
+    :param defaults: `No feedback`, to succeed without feedback if nobody answers in time
     :param response_timeout: how long to wait for an answer; by default for ever
     :param assigned_users: who may answer; by default everybody who may see the DAG's required actions
     :param notifiers: whom to tell that an answer is needed
@@ -67,6 +67,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         "subject",
         "body",
     )
+    template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json"}
     default_map_index_template = "{{ task.assessment_id or '' }}"
     ui_color = "#e3f0e0"
 

@@ -47,7 +47,7 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         uuid, the full key; for a list it is always a prefix
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
-        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names are told apart, also those of
+        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
         mapped tasks
     :param overwrite: what to do where there is an object of the name already: "replace", "skip" (and return
         its URI, with no hash), or "fail" before anything is written

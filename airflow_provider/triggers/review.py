@@ -11,7 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 @dataclass(eq=False, repr=False)
 class ComplianceEarlierAnswerTrigger(BaseTrigger):
-    """Tells by whom and when the form of a task was answered before it is shown anew, which loses the answer.
+    """Finds out by whom and when a form was answered, before the task shows it again and loses the answer.
 
     Before Airflow 3.3 only a triggerer can ask for it. Not needed when 3.3 is the oldest supported version.
 
@@ -24,7 +24,7 @@ class ComplianceEarlierAnswerTrigger(BaseTrigger):
         super().__init__()
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return what to make it anew from."""
+        """Return the class path and the fields."""
         return f"{__name__}.{type(self).__qualname__}", {f.name: getattr(self, f.name) for f in fields(self)}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
