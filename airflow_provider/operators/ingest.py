@@ -48,8 +48,8 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
     :param sources: one or many of: a URL; a path or storage URI of a PDF or DOCX file, or a pattern such as
         `s3://conn_id@bucket/in/*.pdf`; a folder, ending with `/`; a file with a list of these, `.jsonl`,
         `.ndjson`, `.txt` or `.lst`; the result of a task
-    :param destination: prefix for the texts, such as `s3://conn_id@bucket/run={{ run_id }}/`; manifest and report
-        are below it in `_ingest/`
+    :param destination: prefix for the texts, such as `s3://conn_id@bucket/run={{ run_id }}/`; manifest and
+        report are below it in `_ingest/`
     :param file_name_template: names of the texts, with the fields `{source_name}`, `{source_stem}`,
         `{source_hash}` and `{uuid}`; one of the last two is required, so that no two texts share a name
     :param concurrency: maximum number of requests in flight; fewer for a while after a 429

@@ -43,8 +43,8 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
     The sizes and SHA-256 hashes of the objects are pushed to XCom as `bytes` and `sha256`, in the same order.
 
     :param uuid: the uuid of a job, or many
-    :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or, for one
-        uuid, the full key; for a list it is always a prefix
+    :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or, for
+        one uuid, the full key; for a list it is always a prefix
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
         `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
