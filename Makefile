@@ -40,10 +40,12 @@ test: test-deployment test-units test-stores test-core ## all tests on Airflow 3
 endif
 
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
-	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(FAST)
-FAST := $(patsubst %,tests/%,bulk contract hooks operators reports storage test_event_loop.py test_exceptions.py \
-  test_imports.py test_params.py $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
-  frameworks/test_operators.py feedback/test_findings.py feedback/test_form.py waiting/test_airflow_layer.py)
+	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
+
+FAST_TESTS := bulk contract hooks operators reports storage frameworks/test_operators.py \
+  $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
+  $(patsubst %,feedback/test_%.py,findings form) waiting/test_airflow_layer.py \
+  $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
 	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalogue.py
@@ -63,7 +65,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/messages models responses settings tokens wire) frameworks/catalogue))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalogue))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .
@@ -103,17 +105,20 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 	@cat $(OTHERS:%=build/cells/%.txt)
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
-# What does not depend on Airflow is tested by `make test`, and with the lowest versions of all that we depend on.
-SAME_ON_EVERY_AIRFLOW := bulk client contract emulator reports \
-  $(patsubst %,feedback/test_%.py,findings form) frameworks/test_catalogue.py \
-  $(patsubst %,ingest/test_%.py,blips deadline names) storage/test_names.py \
-  $(patsubst %,waiting/test_%.py,deadlines outages poller subscriptions) \
-  $(patsubst %,test_%.py,documentation event_loop exceptions mutants sbom snippets)
-ignored_in = $(patsubst %,--ignore tests/%,stores/test_servers.py $(if $(filter lowest-%,$(1)),,$(SAME_ON_EVERY_AIRFLOW)))
+# Every version of Airflow, and with them every Python, runs what depends on Airflow; other Pythons with the newest Airflow
+# run what is fast; the lowest versions run what our dependencies are used for. `make test` runs everything.
+ON_AIRFLOW := assessments feedback frameworks hooks operators storage stores transfers \
+  $(patsubst %,ingest/test_%.py,kills operator resuming sources) \
+  $(patsubst %,waiting/test_%.py,airflow_layer operators ownership refreshing sensor) \
+  $(patsubst %,test_%.py,demo imports params private_apis provider_info)
+ON_LOWEST := $(FAST_TESTS) client stores transfers ingest/test_operator.py waiting/test_operators.py \
+  $(patsubst %,emulator/test_%.py,extraction samples service tokens)
+tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(filter airflow-3.3-%,$(1)),$(FAST_TESTS),$(ON_AIRFLOW))))
 
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells
-	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call ignored_in,$*) \
+	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call tests_in,$*) \
+	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalogue.py \
 	  -m 'not $(subst $() , and not ,$(ELSEWHERE))' -k 'not rclone and not seaweedfs' $(ARGS) | tee build/cells/$*.log
 	@echo "$*: $$(tail -n 1 build/cells/$*.log | tr -d '=')" >build/cells/$*.txt
 ELSEWHERE := browser deployment distributed identity_provider once release stores

@@ -55,7 +55,7 @@ class Item:
     :param is_permanent_failure: no retry of the task can help
     :param retry_count: how often this attempt has had its failed job processed again
     :param retried_from: the record of the job from before that, to recognize the new one
-    :param is_from_previous_attempt: its job was submitted by an earlier attempt of the task
+    :param is_resumed: its job was submitted before this attempt, or before the task deferred
     :param last_error: the last transient error
     """
 
@@ -71,7 +71,7 @@ class Item:
     is_permanent_failure: bool = False
     retry_count: int = 0
     retried_from: Record | None = None
-    is_from_previous_attempt: bool = field(default=False, compare=False)
+    is_resumed: bool = field(default=False, compare=False)
     last_error: str = field(default="", compare=False)
 
     @property
@@ -145,7 +145,7 @@ def resume(
     if is_new_attempt:
         items = [each.for_retry() for each in items]
     for each in items:
-        each.is_from_previous_attempt = bool(each.job_id)
+        each.is_resumed = bool(each.job_id)
     return items
 
 

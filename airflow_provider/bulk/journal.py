@@ -110,7 +110,7 @@ class Journal:
         return written
 
     async def run_writer(self) -> None:
-        """Write records as they come, for ever; errors of the store are raised here."""
+        """Write records as they come, forever; errors of the store are raised here."""
         while True:
             await self._has_records.wait()
             await self.flush()

@@ -30,6 +30,7 @@ from airflow_provider.exceptions import (
     ComplianceConfigError,
     ComplianceError,
     ComplianceHttpError,
+    ComplianceNotFoundError,
     ComplianceStorageDeniedError,
     ComplianceTlsError,
     ComplianceUncertainError,
@@ -196,7 +197,7 @@ class Pipeline(Generic[I]):
         self._journal.append(item)
 
     async def work(self) -> None:
-        """Process items, for ever."""
+        """Process items, forever."""
         while True:
             _, _, item = await self._queue.get()
             state = item.state
@@ -247,6 +248,8 @@ class Pipeline(Generic[I]):
         if delay is None:
             if item.state is READY:
                 item.completed_at = None  # so that the next attempt does not rely on this job
+                if isinstance(error, ComplianceNotFoundError):
+                    error.transient = True  # the job is gone with its result: the next attempt submits again
             self._fail(item, error)
             return
         item.last_error = str(error)
@@ -266,7 +269,7 @@ class Pipeline(Generic[I]):
             return
         record = await self._send(item, self._steps.submit)
         item.job_id, item.submitted_at = record[self._steps.kind.id_name], now()
-        item.completed_at, item.is_from_previous_attempt = None, False
+        item.completed_at, item.is_resumed = None, False
         self._checkpoint(item)
         self._on_record(item, record)
 
@@ -310,7 +313,7 @@ class Pipeline(Generic[I]):
         self._complete(item, COMPLETED)
 
     async def receive(self) -> None:
-        """Handle updates, for ever; an error that all jobs meet is raised here."""
+        """Handle updates, forever; an error that all jobs meet is raised here."""
         while True:
             self.on_update(*await self._updates.get())
 
@@ -349,8 +352,8 @@ class Pipeline(Generic[I]):
             self._enqueue(item)
         elif status == FAILED:
             self._fail(item, record.get("error") or "The service gave no reason.")
-        elif item.is_from_previous_attempt:
-            self._log.info("Job %s of an earlier attempt is gone: submitting again.", item.job_id)
+        elif item.is_resumed:
+            self._log.info("Job %s no longer exists: submitting '%s' again.", item.job_id, item.label)
             item.job_id = ""
             self._move(item, PENDING)
             self._enqueue(item)

@@ -39,7 +39,7 @@ class Progress:
         self._done_before = counts.done
 
     async def run(self) -> None:
-        """Report for ever."""
+        """Report forever."""
         is_terminal = sys.stderr.isatty()
         try:
             while True:

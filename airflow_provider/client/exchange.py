@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 
 from airflow_provider import __version__
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
-from airflow_provider.client.http.messages import mask
+from airflow_provider.client.http.masking import mask
 from airflow_provider.client.responses import (
     body_excerpt,
     error_message,

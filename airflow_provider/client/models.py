@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from airflow_provider.client.http.messages import one_line
+from airflow_provider.client.http.masking import one_line
 
 log = logging.getLogger(__name__)
 

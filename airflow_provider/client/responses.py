@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from airflow_provider.client.http.messages import one_line
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
 from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from airflow_provider.client.http.messages import one_line
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.client.models import WireModel
 from airflow_provider.client.responses import proxy_hint
 from airflow_provider.client.settings import Settings

@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic import SecretStr
 
-from airflow_provider.client.http.messages import one_line
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
 
 T = TypeVar("T")

@@ -1,1 +1,1 @@
-"""One ingest: what to do, the doing of it, and what it leaves behind."""
+"""Bulk ingestion: sources, steps, unchanged documents, resume, manifest."""

@@ -53,7 +53,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param subject: headline of the form
     :param body: Markdown to show above the findings
     :param defaults: `No feedback`, to succeed without feedback if nobody answers in time
-    :param response_timeout: how long to wait for an answer; by default for ever
+    :param response_timeout: how long to wait for an answer; by default forever
     :param assigned_users: who may answer; by default everybody who may see the DAG's required actions
     :param notifiers: whom to tell that an answer is needed
     """

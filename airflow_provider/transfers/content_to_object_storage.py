@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
 JOB_FIELDS = ("uuid", "source_name", "source_stem")
 SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these tells mapped tasks apart
-URIS_IN_EVENT = 100  # an asset event is kept for ever, so it stays small
+URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
 class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator):

@@ -1,1 +1,1 @@
-"""Triggers, and the waiting behind them."""
+"""Triggers."""

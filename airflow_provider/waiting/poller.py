@@ -291,7 +291,7 @@ class Poller:
     def _fail(self, identifier: str, error: ComplianceError) -> None:
         if not self._failing:
             self._failing_since = _now()
-            log.warning("%s can't be polled, retrying: %s", self._name.capitalize(), error)
+            log.warning("Polling the %s failed, retrying: %s", self._name, error)
         self._failing.add(identifier)
 
     def _recover(self, identifier: str) -> None:
@@ -299,7 +299,7 @@ class Poller:
             self._failing.discard(identifier)
             if not self._failing:
                 seconds = _now() - self._failing_since
-                log.info("%s can be polled again, after %.0f s.", self._name.capitalize(), seconds)
+                log.info("Polling the %s works again, after %.0f s.", self._name, seconds)
 
     def _log_progress(self, now: float) -> None:
         self._logged_at = now

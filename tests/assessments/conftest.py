@@ -17,7 +17,12 @@ ELSEWHERE = {
 }
 
 
-@pytest.fixture(params=[{}, ELSEWHERE], ids=["default-paths", "other-paths"])
+@pytest.fixture(
+    params=[
+        pytest.param({}, id="default-paths"),
+        pytest.param(ELSEWHERE, id="other-paths", marks=pytest.mark.once),
+    ]
+)
 def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
     with Emulator(endpoints=request.param) as emulator:
         yield in_our_hands(emulator, monkeypatch)

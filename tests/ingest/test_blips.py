@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import journal, pipeline, retries
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import publishing, sources
+from airflow_provider.ingest import publishing, sources, steps
 from airflow_provider.ingest.documents import Document
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome
@@ -225,3 +225,27 @@ def test_sources_that_can_t_be_read_are_rows(
     assert counts(attempts.run(task)) == (5, 4, 0)
     assert all(outcome.rows[source]["error"] for source in bad)
     assert Path(outcome.rows[corpus.sources[1]]["path"]).is_file()
+
+
+def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_again_by_a_retry(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The service refuses its text for good while others succeed; a retry is worth it nevertheless."""
+    lost, fetch = corpus.sources[0], steps.IngestSteps.fetch
+
+    async def fetch_too_late(self: Any, item: Document) -> None:
+        if item.source == lost and any(job["uuid"] == item.job_id for job in service.jobs()):
+            service.remove_job(item.job_id)
+        await fetch(self, item)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(steps.IngestSteps, "fetch", fetch_too_late)
+        with pytest.raises(exc.ComplianceIngestError) as error:
+            attempts.run(ingest(corpus.sources[:5], outcome))
+    assert not isinstance(error.value, AirflowFailException)
+    assert counts(attempts.run(ingest(corpus.sources[:5], outcome))) == (5, 0, 0)
+    assert service.count("submit_file") == 5 + 1
