@@ -25,24 +25,24 @@ HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
 
 def is_durable(durable: bool | None) -> bool:
-    """Return whether to re-attach to the job of a previous attempt; by default wherever Airflow can store it.
+    """Return whether to re-attach to the job of a previous attempt, wherever Airflow can store it.
 
     The warning is not needed when 3.3 is the oldest supported version.
     """
     if durable and not HAS_TASK_STATE_STORE:
         warnings.warn("`durable` has no effect before Airflow 3.3.", UserWarning, stacklevel=3)
-    return HAS_TASK_STATE_STORE if durable is None else durable and HAS_TASK_STATE_STORE
+    return durable is not False
 
 
 def apply_map_index_template(task: Any, context: Any) -> None:
-    """Name a mapped task after the default of its class: Airflow only uses what `partial` was given.
+    """Name a mapped task by its title, unless its author has given another name.
 
     Airflow 3.0 renders the name before the task's own templates, which fails if a parameter is the output of
     another task. That part is not needed when 3.1 is the oldest supported version.
     """
     context["task"] = task
-    if context.get("map_index_template") is None:
-        context["map_index_template"] = task.map_index_template
+    if context.get("map_index_template") is None and getattr(context.get("ti"), "map_index", -1) >= 0:
+        context["map_index_template"] = "{{ task.title }}"
 
 
 async def task_state(trigger: BaseTrigger) -> str | None:

@@ -36,6 +36,7 @@ class ComplianceError(Exception):
     """Base class of all errors; `transient` says whether a retry may succeed."""
 
     transient: bool = False
+    concerns_one_job: bool = False  # set by the poller: other jobs could be polled meanwhile
 
 
 class ComplianceConfigError(ComplianceError):

@@ -54,6 +54,7 @@ class Item:
     :param attempts: how often the service was asked to process it, even if it may not have received that
     :param is_permanent_failure: no retry of the task can help
     :param retry_count: how often this attempt has had its failed job processed again
+    :param resubmit_count: how often this attempt has submitted it again because its job was gone
     :param retried_from: the record of the job from before that, to recognize the new one
     :param is_resumed: its job was submitted before this attempt, or before the task deferred
     :param last_error: the last transient error
@@ -70,6 +71,7 @@ class Item:
     attempts: int = 0
     is_permanent_failure: bool = False
     retry_count: int = 0
+    resubmit_count: int = 0
     retried_from: Record | None = None
     is_resumed: bool = field(default=False, compare=False)
     last_error: str = field(default="", compare=False)
@@ -98,7 +100,7 @@ class Item:
     def for_retry(self) -> Self:
         """Return it as the next attempt of the task starts with it: a failed one is processed again."""
         if self.state is not FAILED:
-            self.retry_count = 0
+            self.retry_count = self.resubmit_count = 0
             return self
         if not (self.job_id and self.completed_at):
             return self.reset()

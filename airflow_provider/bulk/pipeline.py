@@ -30,7 +30,6 @@ from airflow_provider.exceptions import (
     ComplianceConfigError,
     ComplianceError,
     ComplianceHttpError,
-    ComplianceNotFoundError,
     ComplianceStorageDeniedError,
     ComplianceTlsError,
     ComplianceUncertainError,
@@ -42,6 +41,7 @@ from airflow_provider.waiting.rules import RefreshCheck
 if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
 
+MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
 
 # What can be done with an item depends on its state; what is nearer to its end goes first.
@@ -129,6 +129,8 @@ class Pipeline(Generic[I]):
         for item in self.items:
             if item.job_id and item.state is not SKIPPED:
                 self.retries.record_earlier_success(PENDING)
+            if item.state is COMPLETED:
+                self.retries.record_earlier_success(READY)
             if item.state is SUBMITTED:
                 if item.retry_count and item.retried_from:
                     self.refreshes.restart(item.job_id, item.retried_from)
@@ -246,10 +248,10 @@ class Pipeline(Generic[I]):
         if _is_retryable(item.state, error):
             delay = self.retries.next_delay(item.state, item.key, error)
         if delay is None:
-            if item.state is READY:
+            if item.state is not PENDING:
                 item.completed_at = None  # so that the next attempt does not rely on this job
-                if isinstance(error, ComplianceNotFoundError):
-                    error.transient = True  # the job is gone with its result: the next attempt submits again
+                if isinstance(error, ComplianceHttpError):
+                    error.transient = True  # it is about this job, and the next attempt submits again
             self._fail(item, error)
             return
         item.last_error = str(error)
@@ -282,9 +284,10 @@ class Pipeline(Generic[I]):
         item.job_id = job_id
         self._checkpoint(item)
         if record["status"] == COMPLETED:
+            self.refreshes.forget(job_id)
             self._on_record(item, record)
         else:
-            self._watch(item)  # the answer may still be the failure from before
+            self._watch(item)  # the response may still be the failure from before
 
     async def _send(self, item: I, send: Callable[[I], Awaitable[Record]]) -> Record:
         """Have the service process an item, and count that even where it may not have taken it."""
@@ -321,7 +324,7 @@ class Pipeline(Generic[I]):
         """Handle an update of the poller."""
         items = self.jobs.pop(job_id, [])
         if isinstance(update, Exception):
-            if self._updates.poller.is_outage or not isinstance(update, ComplianceError):
+            if not isinstance(update, ComplianceError) or not update.concerns_one_job:
                 raise update
             self.refreshes.forget(job_id)
             for item in items:
@@ -352,7 +355,8 @@ class Pipeline(Generic[I]):
             self._enqueue(item)
         elif status == FAILED:
             self._fail(item, record.get("error") or "The service gave no reason.")
-        elif item.is_resumed:
+        elif item.is_resumed and item.resubmit_count < MAX_RESUBMITS:
+            item.resubmit_count += 1
             self._log.info("Job %s no longer exists: submitting '%s' again.", item.job_id, item.label)
             item.job_id = ""
             self._move(item, PENDING)

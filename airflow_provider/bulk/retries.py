@@ -73,8 +73,8 @@ class RetryTracker:
     def next_delay(self, step: Hashable, key: str, error: ComplianceError) -> float | None:
         """Return in how many seconds to retry, or None to give the item up.
 
-        Where many items in a row meet errors, it is an outage: that ends the attempt. The error is transient
-        then, unless it is a refusal of a step that has never worked.
+        Where many items in a row meet errors, or nothing at all has worked, it is an outage: that ends the
+        attempt. The error is transient then, unless it is a refusal of a step that has never worked.
         """
         now, state = self._clock(), self._step(step)
         errors = self._errors.setdefault((step, key), _ItemErrors(now))
@@ -87,18 +87,25 @@ class RetryTracker:
         if error.transient:
             if are_many and errors.count <= MAX_TRIES:
                 raise error
-        elif now - state.failing_since >= REFUSAL_SECONDS and (are_many or not state.has_worked):
+        elif now - state.failing_since >= REFUSAL_SECONDS and (are_many or not self._has_anything_worked):
             error.transient = state.has_worked
             raise error
         elif are_many and now >= state.held_until:
             state.held_until = now + _delay(state.hold_count)
             state.hold_count += 1
         do_others_succeed = state.last_success_at is not None and state.last_success_at > errors.since
-        if errors.count >= MAX_TRIES and (do_others_succeed or now - errors.since >= OUTAGE_RETRY_SECONDS):
+        # A refusal of a step that has never worked, as the refresh of the only failed item, is soon believed.
+        is_new_refusal = not error.transient and not state.has_worked
+        patience = REFUSAL_SECONDS if is_new_refusal else OUTAGE_RETRY_SECONDS
+        if errors.count >= MAX_TRIES and (do_others_succeed or now - errors.since >= patience):
             # Only where others succeed is it this item that is refused, for good.
             error.transient = error.transient or not do_others_succeed
             return None
         return _delay(errors.count - 1)
+
+    @property
+    def _has_anything_worked(self) -> bool:
+        return any(each.has_worked for each in self._steps.values())
 
     def _step(self, step: Hashable) -> _Step:
         return self._steps.setdefault(step, _Step())

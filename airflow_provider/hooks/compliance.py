@@ -314,9 +314,21 @@ def import_hook_class(path: str) -> type[ComplianceHook]:
     module, _, name = path.rpartition(".")
     try:
         hook_class: type[ComplianceHook] = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever the module raises
         raise ComplianceConfigError(
-            f"The triggerer can't import the hook class '{path}': {error}. Put it into a package or the "
-            "plugins folder, not into a DAG file."
+            f"The triggerer can't import the hook class '{path}': {error}. Put it at the top level of a "
+            "module in a package or the plugins folder, not into a DAG file."
         ) from None
     return hook_class
+
+
+def check_hook_class(hook_class: type[ComplianceHook]) -> str:
+    """Return the path of a hook class that a triggerer can import; others are an error, before any submit."""
+    path = hook_class_path(hook_class)
+    is_of_dag_file = hook_class.__module__.startswith("unusual_prefix_")
+    if path and (is_of_dag_file or import_hook_class(path) is not hook_class):
+        raise ComplianceConfigError(
+            f"The triggerer can't import the hook class '{path}': put it at the top level of a module in a "
+            "package or the plugins folder, not into a DAG file, or set deferrable=False."
+        )
+    return path

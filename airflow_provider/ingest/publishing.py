@@ -124,8 +124,12 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
 def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
     """Raise if each document does not have one row, in a final state, and each text one document."""
     problems = find_problems(documents, sources)
-    paths = Counter(each.path for each in documents if each.state is COMPLETED)
-    if shared := [path for path, count in paths.items() if count > 1 or not path]:
+    jobs: dict[str, set[str]] = {}
+    for each in documents:
+        if each.state is COMPLETED:
+            jobs.setdefault(each.path, set()).add(each.job_id)
+    # A service may give one job to equal documents, which then have one text.
+    if shared := [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]:
         problems.append(
             f"{len(shared)} texts belong to more than one document or to none, such as '{shared[0]}'"
         )

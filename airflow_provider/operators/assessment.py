@@ -40,12 +40,18 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
     template_fields: Sequence[str] = ("conn_id", "payload")
-    template_ext: Sequence[str] = (".json",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json"}
 
     def __init__(self, *, payload: dict[str, Any] | Sequence[Any] | str | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.payload = payload
+        # Not for values inside of a payload: Airflow would take each that ends so for the name of a file.
+        self.template_ext: Sequence[str] = (".json",) if isinstance(payload, str) else ()
+
+    @property
+    def topic(self) -> object:
+        """What the task is about: a digest of the payload."""
+        return self.source
 
     @property
     def source(self) -> str:
@@ -77,7 +83,6 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id", "destination")
-    default_map_index_template = "{{ task.assessment_id }}"
     ui_color = "#dce8f5"
 
     def __init__(
@@ -92,6 +97,11 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         self.assessment_id = assessment_id
         self.destination = destination
         self.xcom_limit = xcom_limit
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.assessment_id
 
     @entry_point
     def execute(self, context: Context) -> Any:
@@ -133,7 +143,6 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
-    default_map_index_template = "{{ task.assessment_id }}"
     ui_color = "#f5e3dc"
 
     def __init__(
@@ -142,6 +151,11 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
         super().__init__(**kwargs)
         self.assessment_id = assessment_id
         self.ignore_missing = ignore_missing
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.assessment_id
 
     @entry_point
     def execute(self, context: Context) -> None:

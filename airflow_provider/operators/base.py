@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.compat import apply_map_index_template
-from airflow_provider.hooks.compliance import ComplianceHook, hook_class_path
+from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.errors import fail_without_retry
+from airflow_provider.hooks.objects import mask_secrets
+from airflow_provider.storage.names import printable
 from airflow_provider.waiting.results import FINAL, Deadline, WaitResult
 from airflow_provider.waiting.worker import wait_in_worker
 
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import Accepts
 
+MAX_TITLE_CHARS = 100
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 
 
@@ -50,14 +56,25 @@ class ComplianceBaseOperator(BaseOperator):
     """
 
     hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
-    default_map_index_template: ClassVar[str | None] = None
     template_fields: Sequence[str] = ("conn_id",)
 
     def __init__(self, *, conn_id: str = ComplianceHook.default_conn_name, **kwargs: Any) -> None:
-        # A mapped operator passes None for what its author did not set.
-        kwargs["map_index_template"] = kwargs.get("map_index_template") or self.default_map_index_template
         super().__init__(**kwargs)
         self.conn_id = conn_id
+
+    @property
+    def topic(self) -> object:
+        """What the task is about, for the name of a mapped task."""
+        return self.conn_id
+
+    @property
+    def title(self) -> str:
+        """The name of a mapped task: short, because Airflow stores 250 characters, and without secrets."""
+        text = mask_secrets(one_line(printable(str(self.topic))))
+        with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
+            ast.literal_eval(text)
+            text = f"#{text}"  # else native templates would make a number of it, which is no name
+        return text if len(text) <= MAX_TITLE_CHARS else f"{text[: MAX_TITLE_CHARS - 1]}…"
 
     @functools.cached_property
     def hook(self) -> ComplianceHook:
@@ -140,7 +157,7 @@ class WaitMixin:
             ids,
             self.longest_poll_interval,
             deadline.at,
-            hook_class=hook_class_path(self.hook_class),
+            hook_class=check_hook_class(self.hook_class),
             **options,
         )
 

@@ -56,12 +56,16 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "file", "file_name")
-    default_map_index_template = "{{ task.file_name or task.file }}"
 
     def __init__(self, *, file: Any, file_name: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.file = file
         self.file_name = file_name
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.file_name or self.file
 
     @property
     def source(self) -> str:
@@ -101,11 +105,15 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "url")
-    default_map_index_template = "{{ task.url }}"
 
     def __init__(self, *, url: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.url = url
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.url
 
     @property
     def source(self) -> str:
@@ -132,11 +140,15 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")
-    default_map_index_template = "{{ task.uuid }}"
 
     def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
         super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)
         self.uuid = uuid
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.uuid
 
     @property
     def source(self) -> str:
@@ -161,13 +173,17 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")
-    default_map_index_template = "{{ task.uuid }}"
     ui_color = "#f5e3dc"
 
     def __init__(self, *, uuid: str, ignore_missing: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.uuid = uuid
         self.ignore_missing = ignore_missing
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.uuid
 
     @entry_point
     def execute(self, context: Context) -> None:

@@ -48,7 +48,6 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
         "assessment_response_id",
         "category_feedback",
     )
-    default_map_index_template = "{{ task.assessment_response_id or task.expert_id }}"
     ui_color = "#e3f0e0"
 
     def __init__(
@@ -65,6 +64,11 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
         self.rational_feedback = rational_feedback
         self.assessment_response_id = assessment_response_id
         self.category_feedback = category_feedback
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.assessment_response_id or self.expert_id
 
     @entry_point
     def execute(self, context: Context) -> None:

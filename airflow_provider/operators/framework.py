@@ -22,7 +22,6 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
     :param with_criteria: include the criteria; without them the result is small
     """
 
-    default_map_index_template = "{{ task.conn_id }}"
     ui_color = "#f1ecda"
 
     def __init__(self, *, with_criteria: bool = True, **kwargs: Any) -> None:
@@ -47,12 +46,16 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "framework_id")
-    default_map_index_template = "{{ task.framework_id }}"
     ui_color = "#f1ecda"
 
     def __init__(self, *, framework_id: str | int | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.framework_id: Any = framework_id
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.framework_id
 
     @entry_point
     def execute(self, context: Context) -> list[dict[str, Any]]:

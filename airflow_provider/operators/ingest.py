@@ -13,12 +13,12 @@ from airflow.providers.common.compat.sdk import Asset, conf
 from airflow_provider import lineage
 from airflow_provider.bulk.outcome import MaxFailed, count_allowed
 from airflow_provider.event_loop import EventLoop
+from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.ingest.sources import chunk
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
 from airflow_provider.params import as_list, as_seconds
-from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
-MAX_TITLE_CHARS = 100
+MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
 
 
@@ -75,7 +75,6 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     trigger_class: ClassVar[type[ComplianceIngestTrigger]] = ComplianceIngestTrigger
-    default_map_index_template = "{{ task.title }}"
     ui_color = "#f4ecd8"
     operator_extra_links = (ComplianceReportLink(),)
 
@@ -120,11 +119,10 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         self._transfers: list[lineage.Transfer] = []
 
     @property
-    def title(self) -> str:
-        """Title of a mapped task: its first source, and how many more there are."""
-        given = as_list(self.sources, "source")
-        first, *others = [names.printable(str(source)) for source in given] or ["nothing"]
-        return f"{first[:MAX_TITLE_CHARS]} and {len(others)} more" if others else first[:MAX_TITLE_CHARS]
+    def topic(self) -> object:
+        """What the task is about: its first source, and how many more there are."""
+        first, *others = as_list(self.sources, "source") or ["nothing"]
+        return f"{str(first)[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
     @property
     def longest_poll_interval(self) -> float:
@@ -134,6 +132,8 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, or resume from an earlier attempt."""
+        if self.deferrable:
+            check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
         return self._process(context, self._deadline(context), _now(), is_new_attempt=True)
 
     @entry_point

@@ -11,6 +11,7 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider.compat import is_durable
 from airflow_provider.exceptions import ComplianceInterruptedError
+from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.errors import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
@@ -120,6 +121,8 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
     def execute(self, context: Context) -> str:
         """Submit or re-attach, then wait if asked to."""
         self._prepare_for_kill(context)
+        if self.deferrable and self.wait_for_completion:
+            check_hook_class(self.hook_class)  # before a job is submitted that nobody could wait for
         if record := self._previous_job(context):
             return self._wait_or_return(context, record, found=True)
         return self._wait_or_return(context, self._submit(context))

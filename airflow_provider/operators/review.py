@@ -68,7 +68,6 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         "body",
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json"}
-    default_map_index_template = "{{ task.assessment_id or '' }}"
     ui_color = "#e3f0e0"
 
     def __init__(
@@ -94,6 +93,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self.expert_id = expert_id
         self.threshold = threshold
         self.max_findings = max_findings
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.assessment_id or "results"
 
     # -- to be overridden
 

@@ -31,9 +31,6 @@ class ComplianceAssessmentSensor(ComplianceJobSensor):
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
-    default_map_index_template = (
-        "{{ task.ids[0] if task.ids | length == 1 else (task.ids | length) ~ ' assessments' }}"
-    )
 
     def __init__(self, *, assessment_id: str | int | Sequence[str | int] | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -29,9 +29,6 @@ class ComplianceContentSensor(ComplianceJobSensor):
 
     trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
     template_fields: Sequence[str] = ("conn_id", "uuid")
-    default_map_index_template = (
-        "{{ task.ids[0] if task.ids | length == 1 else (task.ids | length) ~ ' jobs' }}"
-    )
 
     def __init__(self, *, uuid: str | Sequence[str] | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)

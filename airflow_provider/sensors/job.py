@@ -67,6 +67,12 @@ class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator)
     def ids(self) -> list[str]:
         """What to wait for, de-duplicated."""
 
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        ids = self.ids
+        return ids[0] if len(ids) == 1 else f"{len(ids)} {self.kind.noun}s"
+
     def format_result(self, records: list[Record]) -> Any:
         """Return what the task returns; the records are in the order of the ids."""
         return records

@@ -63,7 +63,6 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
     trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
-    default_map_index_template = "{{ task.title }}"
     ui_color = "#efe6f4"
 
     def __init__(
@@ -107,8 +106,8 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         return as_str_list(self.uuid, "uuid")
 
     @property
-    def title(self) -> str:
-        """The name of a mapped task."""
+    def topic(self) -> object:
+        """What the task is about."""
         uuids = self.uuids
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 

@@ -16,7 +16,7 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.poller import Update, subscribe
-from airflow_provider.waiting.results import Countdown, Record, WaitResult
+from airflow_provider.waiting.results import UNKNOWN, Countdown, Record, WaitResult
 from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts
 
 CANCEL_CONCURRENCY = 8
@@ -30,6 +30,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     kind: ClassVar[JobKind]
     # After a clear, the next attempt of a submit finds the job in Airflow's task state store.
     next_attempt_reattaches: ClassVar[bool] = HAS_TASK_STATE_STORE
+    _tolerates_single_errors: ClassVar[bool] = False
 
     conn_id: str
     poll_interval: float
@@ -129,10 +130,13 @@ class ComplianceWaitTrigger(BaseTrigger):
                                       len(ids), self.kind.noun, time.monotonic() - since)  # fmt: skip
                     continue
                 for identifier, what in found:
-                    if isinstance(what, Exception):
+                    if self._tolerates_single_errors and getattr(what, "concerns_one_job", False):
+                        ended[identifier] = {self.kind.id_name: identifier, "status": UNKNOWN}
+                    elif isinstance(what, Exception):
                         transient = getattr(what, "transient", True)
                         return WaitResult("error", ended, time.monotonic() - since, str(what), transient)
-                    ended[identifier] = what
+                    else:
+                        ended[identifier] = what
                 if is_last and len(ended) < len(ids) and not self._is_enough(len(ended)):
                     pending = [each for each in self.ids if each not in ended]
                     return WaitResult("timeout", ended, time.monotonic() - since, pending=pending)

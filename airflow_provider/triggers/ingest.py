@@ -19,6 +19,7 @@ class ComplianceIngestTrigger(ComplianceContentTrigger):
     """
 
     next_attempt_reattaches: ClassVar[bool] = True  # by its journal, on every Airflow
+    _tolerates_single_errors: ClassVar[bool] = True  # the task finds out what is wrong with one document
 
     enough: int = 1
 

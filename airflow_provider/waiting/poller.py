@@ -19,7 +19,6 @@ from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
     have_credentials_worked,
-    is_outage,
     is_refusal,
 )
 
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # for a poller to close its connections
+CONNECTION_SECONDS = 30.0  # to read an Airflow connection again: a secrets backend may hang
 
 Update = tuple[str, Record | Exception]
 """What a waiter gets: the id, and its final record or the error that ends the wait."""
@@ -96,19 +96,23 @@ class Poller:
         return self._is_over or self._task.done()
 
     @property
-    def is_outage(self) -> bool:
-        """Nothing can be polled, so an error is not the fault of one job."""
-        return is_outage(self._last_success_at, _now())
-
-    @property
     def has_succeeded(self) -> bool:
         """Something could be polled."""
         return self._last_success_at is not None
 
     def has_unsettled(self, waiter: Waiter) -> bool:
-        """Tell whether some of a waiter's were not polled yet, or are unknown for a short time only."""
+        """Tell whether some of a waiter's were not polled yet, or are unknown or refused for a short time."""
         mine = (each for each in self._watched.values() if waiter in each.waiters)
-        return any(each.last_result is None or each.unknown_since is not None for each in mine)
+        return any(
+            each.last_result is None or each.unknown_since is not None or self._is_refused_alone(each)
+            for each in mine
+        )
+
+    def _is_refused_alone(self, one: PollState) -> bool:
+        """Tell whether others could be polled since this one is refused."""
+        if one.refused_since is None or self._last_success_at is None:
+            return False
+        return self._last_success_at > one.refused_since
 
     def last_result(self, identifier: str) -> PollResult | None:
         """Return what the last poll of one has found."""
@@ -239,15 +243,16 @@ class Poller:
         """Read the connection again, use it if it has changed, and return whether it has."""
         hook = type(self._hook)(self._hook.conn_id)
         try:
-            client = await self._read_connection(hook)
-        except ComplianceError:
-            return False
-        if self._client is not None and client.settings == self._client.settings:
+            async with asyncio.timeout(CONNECTION_SECONDS):
+                client = await self._read_connection(hook)
+            if self._client is not None and client.settings == self._client.settings:
+                return False
+            client = await client.__aenter__()
+        except (ComplianceError, TimeoutError):  # not usable now: what matters is the error of the poll
             return False
         log.info("The connection of %s has changed: using the new one.", self._name)
         await self._close()
-        self._hook = hook
-        self._client = await client.__aenter__()
+        self._hook, self._client = hook, client
         return True
 
     async def _close(self) -> None:
@@ -266,7 +271,8 @@ class Poller:
         if isinstance(found, ComplianceError):
             self._is_connection_doubtful |= is_refusal(found)
             self._fail(identifier, found)
-            if ended is not None:
+            if isinstance(ended, ComplianceError):
+                ended.concerns_one_job = self._is_refused_alone(one)
                 self._publish(identifier, ended)
             return
         self._last_success_at = now

@@ -108,11 +108,6 @@ def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
     return ended
 
 
-def is_outage(last_success_at: float | None, now: float) -> bool:
-    """Tell whether nothing can be polled, so that an error is not the fault of one job."""
-    return last_success_at is None or now - last_success_at >= OUTAGE_SECONDS
-
-
 def is_refusal(error: ComplianceError) -> bool:
     """Tell whether an error may be permanent: outlasted for a while, with the connection read again."""
     return not error.transient or isinstance(error, CREDENTIALS)

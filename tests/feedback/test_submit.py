@@ -112,10 +112,8 @@ def test_it_maps_and_each_bears_the_name_of_its_response(service: Emulator) -> N
             [{"rational_feedback": "r", "assessment_response_id": 1}]
         )
     assert type(mapped).__name__ == "MappedOperator"
-    context: Any = {}
-    with pytest.raises(exc.ComplianceInputError):
-        submit(rational_feedback="").execute(context)
-    assert context["map_index_template"] == "{{ task.assessment_response_id or task.expert_id }}"
+    assert submit(assessment_response_id=1).title == "#1"
+    assert submit(assessment_response_id=None).title == submit().expert_id
 
 
 def test_a_dag_that_only_sends_feedback_does_not_load_human_in_the_loop() -> None:

@@ -99,12 +99,11 @@ def test_what_is_not_certain_yet_is_known(
 
     async def story() -> None:
         async with subscribe(hook, JOBS, ["gone"], 0.1) as updates:
-            assert updates.poller.is_outage
+            assert not updates.poller.has_succeeded
             assert updates.has_unsettled
             await until(lambda: updates.poller.last_result("gone"))
             assert updates.poller.last_result("gone") == {"uuid": "gone", "status": "UNKNOWN"}
             assert updates.has_unsettled
-            assert not updates.poller.is_outage
             assert updates.poller.has_succeeded
             service.fail("get_statuses", status=503, times=None)
             await until(lambda: isinstance(updates.poller.last_result("gone"), exc.ComplianceServerError))

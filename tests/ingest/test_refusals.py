@@ -1,0 +1,120 @@
+"""Refusals that concern one document never end the work on the others."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk import retries
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.waiting import rules
+from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.test_operator import counts, ingest
+from tests.support.attempts import Attempts
+
+
+@pytest.fixture
+def _sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proportions of production, but a hundredth of the time."""
+    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 1.2)
+    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 3.0)
+
+
+@pytest.mark.usefixtures("_sooner")
+@pytest.mark.parametrize("status", [403, 404, 405, 409])
+def test_a_refused_refresh_fails_its_document_alone(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, status: int
+) -> None:
+    broken = corpus.folder / "broken.pdf"
+    broken.write_bytes(b"%PDF-1.4 no")
+    service.fail("refresh", status=status, times=None)
+    task = ingest([*corpus.sources, str(broken)], outcome, max_failed=1)
+    assert counts(attempts.run(task)) == (15, 1, 0)
+    assert str(status) in outcome.rows[str(broken)]["error"]
+
+
+@pytest.mark.usefixtures("_sooner")
+def test_a_refused_text_of_the_only_new_document_fails_it_alone(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    attempts.run(ingest(corpus.sources, outcome))
+    attempts.clear()
+    extra = corpus.folder / "extra.pdf"
+    extra.write_bytes(corpus.samples[0].path.read_bytes())
+    service.fail("get_content", status=403, times=None)
+    task = ingest([*corpus.sources, str(extra)], outcome, max_failed=1)
+    assert counts(attempts.run(task)) == (15, 1, 0)
+
+
+@pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])
+def test_a_job_whose_status_is_refused_fails_its_document_alone(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,
+) -> None:
+    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 3.0)
+    refused: set[str] = set()
+    submit, poll = AsyncComplianceClient.submit_file, AsyncComplianceClient.get_statuses
+
+    async def submit_and_note(self: Any, file: Any, *rest: Any) -> Any:
+        job = await submit(self, file, *rest)
+        if str(file) == corpus.sources[0]:
+            refused.add(job.uuid)
+        return job
+
+    async def refuse_one(self: Any, uuids: Any) -> Any:
+        if refused & set(uuids):
+            raise exc.ComplianceRefusedError("This job is refused.", status=403)
+        return await poll(self, uuids)
+
+    monkeypatch.setattr(AsyncComplianceClient, "submit_file", submit_and_note)
+    monkeypatch.setattr(AsyncComplianceClient, "get_statuses", refuse_one)
+    service.configure(jobs="seconds:0.5")
+    task = ingest(corpus.sources, outcome, max_failed=1, deferrable=deferrable, poll_interval=0.2)
+    assert counts(attempts.run(task)) == (14, 1, 0)
+
+
+def test_a_job_that_is_gone_after_each_deferral_is_submitted_again_once(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+
+    def cancel(_: int) -> None:
+        for uuid in attempts.deferrals[-1]["uuids"]:
+            ComplianceHook().cancel(uuid)
+
+    attempts.while_deferred = cancel
+    task = ingest(corpus.sources[:1], outcome, deferrable=True, max_failed=1)
+    assert counts(attempts.run(task)) == (0, 1, 0)
+    assert service.count("submit_file") == 2
+    assert "gone" in outcome.rows[corpus.sources[0]]["error"]
+
+
+def test_equal_documents_that_share_a_job_share_its_text(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    submit = AsyncComplianceClient.submit_file
+    jobs: list[Any] = []
+
+    async def submit_once(self: Any, file: Any, *rest: Any) -> Any:
+        if not jobs:
+            jobs.append(await submit(self, file, *rest))
+        return jobs[0]
+
+    monkeypatch.setattr(AsyncComplianceClient, "submit_file", submit_once)
+    task = ingest(corpus.sources[:2], outcome, file_name_template="{uuid}.txt", concurrency=1)
+    assert counts(attempts.run(task)) == (2, 0, 0)
+    assert len({row["path"] for row in outcome.rows.values()}) == 1
