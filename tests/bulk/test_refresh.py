@@ -32,7 +32,7 @@ class Refreshing(Service):
 def test_it_does_not_keep_the_task_from_deferring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.2)
     monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
-    service: Any = Refreshing(None, [], [])
+    service: Any = Refreshing(job("FAILED", BEFORE), [], [])
     place = Location(str(tmp_path))
     steps = IngestSteps(service, lambda document: place / document.job_id)
     documents = [Document("https://example.com/a"), Document("https://example.com/b")]
