@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 
@@ -46,8 +47,12 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
 
 
 def listening(pids: list[int]) -> set[str]:
-    connections = [each for pid in pids for each in psutil.Process(pid).net_connections("tcp")]
-    return {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+    found: set[str] = set()
+    for pid in pids:
+        with suppress(psutil.NoSuchProcess):  # a task of the DAG may have ended meanwhile
+            connections = psutil.Process(pid).net_connections("tcp")
+            found |= {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+    return found
 
 
 def wait_for_success(url: str) -> None:
