@@ -137,10 +137,11 @@ def test_a_process_killed_in_the_middle_leaves_nothing_that_a_later_write_does_n
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=120)
     command = [sys.executable, "-W", "ignore", "-c", WORKER, uuid, f"{store.base}x.txt"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as worker:
-        until(lambda: _is_under_way(service, store))
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        until(lambda: worker.poll() is not None or _is_under_way(service, store))
         worker.kill()
-    assert worker.returncode == -signal.SIGKILL
+        said, _ = worker.communicate()
+    assert worker.returncode == -signal.SIGKILL, said.decode()[-3000:]
     assert store.keys() == set()
     monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
