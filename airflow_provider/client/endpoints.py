@@ -173,10 +173,14 @@ def get_content(uuid: str) -> Call[str]:
     return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT_BYTES)
 
 
-def stream_content(uuid: str) -> Call[TextStream]:
-    """Stream the extracted text."""
+def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
+    """Stream the extracted text: its decoder, and its chunks."""
+
+    def text(response: HttpResponse) -> tuple[TextStream, Any]:
+        return TextStream.from_response(response), response.stream
+
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=TextStream.from_response, idempotent=True, stream=True, limit=None)
+    return Call("GET", path, parse=text, idempotent=True, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:

@@ -111,7 +111,7 @@ class ComplianceHook(BaseHook):
         def prepare() -> AsyncComplianceClient:
             # These imports are slow enough to block an event loop, too.
             from airflow_provider.client.aio import AsyncComplianceClient
-            from airflow_provider.client.sharing import get_shared_state
+            from airflow_provider.client.base import get_shared_state
 
             settings = self._settings
             return AsyncComplianceClient(
@@ -162,7 +162,7 @@ class ComplianceHook(BaseHook):
         """Log in and read the frameworks; say in one sentence what is wrong."""
         from dataclasses import replace
 
-        from airflow_provider.client.sharing import SharedState
+        from airflow_provider.client.base import SharedState
         from airflow_provider.client.sync import ComplianceClient
 
         try:
