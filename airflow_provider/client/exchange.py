@@ -135,7 +135,7 @@ class Exchange(Generic[T]):
         if body is not None:
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if token:
-            headers["Authorization"] = token.authorization
+            headers["Authorization"] = f"Bearer {reveal(token.secret)}"
             if self.settings.idp_subject:
                 headers["IDP_SUBJECT"] = self.settings.idp_subject
         return HttpRequest(call.method, self.url, headers, body)

@@ -30,16 +30,16 @@ class Endpoints:
     assessment_cancel: str = "/api/v1/assessments/{assessment_id}"
 
     def __post_init__(self) -> None:
-        for entry, default in _DEFAULT_PATHS.items():
-            path = getattr(self, entry)
+        for name, default in ((path.name, str(path.default)) for path in fields(self)):
+            path = getattr(self, name)
             if not isinstance(path, str) or not path.startswith("/") or not path.isprintable() or " " in path:
                 raise ComplianceConfigError(
-                    f"'{entry}' of the extra 'endpoints' is {path!r}: give a path that starts with '/', "
+                    f"'{name}' of the extra 'endpoints' is {path!r}: give a path that starts with '/', "
                     f"such as '{default}'."
                 )
             if "{assessment_id}" in default and "{assessment_id}" not in path:
                 raise ComplianceConfigError(
-                    f"'{entry}' of the extra 'endpoints' is {path!r}: it must contain {{assessment_id}}, "
+                    f"'{name}' of the extra 'endpoints' is {path!r}: it must contain {{assessment_id}}, "
                     f"such as '{default}'."
                 )
 
@@ -58,9 +58,6 @@ class Endpoints:
                 f"known are {', '.join(known)}."
             )
         return cls(**paths)
-
-
-_DEFAULT_PATHS: dict[str, str] = {entry.name: str(entry.default) for entry in fields(Endpoints)}
 
 
 @dataclass(frozen=True)

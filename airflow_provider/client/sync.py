@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -20,9 +21,9 @@ from airflow_provider.client.http.network import classify_error, proxy_host
 from airflow_provider.client.http.transport import TimedSession, extend_deadline
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
+    CLOSE_SECONDS,
     FileSource,
     MultipartUpload,
-    close,
     fits_in_chunk,
     iter_chunks,
     read_timeout_error,
@@ -114,7 +115,8 @@ class ComplianceClient(BaseClient):
         try:
             return self.run(endpoints.submit_file(upload))
         finally:
-            close(upload)
+            # Do not wait for a hanging read: it closes the file when it returns.
+            wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""

@@ -47,11 +47,6 @@ class AccessToken:
     secret: SecretStr
     renew_at: float = field(default=0.0, compare=False)
 
-    @property
-    def authorization(self) -> str:
-        """The value of the Authorization header."""
-        return f"Bearer {self.secret.get_secret_value()}"
-
 
 @dataclass(frozen=True, slots=True)
 class TokenSet:
