@@ -11,7 +11,6 @@ from typing import Any
 
 import requests
 import requests.adapters
-import urllib3
 import urllib3.connection
 import urllib3.exceptions
 
@@ -81,8 +80,8 @@ class _HttpsConnection(urllib3.connection.HTTPSConnection):
 class _TimedAdapter(requests.adapters.HTTPAdapter):
     """Makes a session use these connections, with or without a proxy."""
 
-    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> urllib3.HTTPConnectionPool:
-        pool = super().get_connection_with_tls_context(*args, **kwargs)
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
         pool.ConnectionCls = _HttpsConnection if pool.scheme == "https" else _HttpConnection
         return pool
 
@@ -103,4 +102,5 @@ class TimedSession(requests.Session):
 
 def extend_deadline(response: requests.Response, seconds: float) -> None:
     """Set the deadline of a body this many seconds from now."""
-    response.raw._original_response.reader.extend_deadline(seconds)  # noqa: SLF001 - urllib3 hides it
+    original: Any = response.raw._original_response  # noqa: SLF001 - urllib3 hides it
+    original.reader.extend_deadline(seconds)
