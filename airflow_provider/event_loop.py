@@ -8,7 +8,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Coroutine, Hashable, Iterable
-from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
 
@@ -55,7 +55,7 @@ class EventLoop:
                 # With a timeout: a signal that reaches another thread is handled when this one wakes up.
                 wait([result], timeout=WAKE_UP_SECONDS)
             return result.result()
-        except CancelledError:
+        except asyncio.CancelledError:
             raise ComplianceInterruptedError("The task was stopped before it was done.") from None
         except BaseException:
             self.cancel()
@@ -85,7 +85,7 @@ class EventLoop:
                 value = runner.run(main())
         except BaseException as error:  # re-raised in the task's thread
             self._finished.set()
-            result.set_exception(CancelledError() if isinstance(error, asyncio.CancelledError) else error)
+            result.set_exception(error)
         else:
             self._finished.set()
             result.set_result(value)

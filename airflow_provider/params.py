@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 
 
 def as_list(given: Any, what: str) -> list[Any]:

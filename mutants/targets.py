@@ -16,7 +16,7 @@ TARGETS = {
     "client/http/bodies": "tests/client/test_content.py tests/client/test_encodings.py",
     "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
     "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
-    "client/sharing": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
+    "client/base": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
     "waiting/poller": WAITING,
     "waiting/results": f"{WAITING} tests/waiting/test_operators.py",
     "bulk/pipeline": "tests/bulk/test_engine.py tests/bulk/test_polling.py tests/ingest/test_operator.py",

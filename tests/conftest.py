@@ -15,8 +15,8 @@ import pytest
 # Before anything imports airflow: its files go where nobody else looks.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
+from airflow_provider.client.base import reset_shared_state
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import reset_shared_state
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service

@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider.bulk.items import FAILED, Item
 from airflow_provider.exceptions import ComplianceIngestError
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 
 MAX_FAILURES_SHOWN = 5
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from functools import cache, wraps
+from functools import wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
 from yarl import URL
 
 from airflow_provider.client import endpoints
+from airflow_provider.client.base import BaseClient
 from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.network import ca_file, classify_error, proxy_for, tls_context
+from airflow_provider.client.http.network import classify_error, proxy_host, tls_context
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
     CLOSE_SECONDS,
@@ -29,18 +29,9 @@ from airflow_provider.client.http.uploads import (
     write_all,
 )
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.responses import Translate
-from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import BaseClient, SharedState, leave_to_parent
+from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import (
-    ERROR_BODY_BYTES,
-    Body,
-    Call,
-    Failure,
-    HttpRequest,
-    HttpResponse,
-)
+from airflow_provider.client.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -51,9 +42,8 @@ _NOT_CONNECTED = (
     aiohttp.ClientHttpProxyError,
     aiohttp.ConnectionTimeoutError,
 )
-_TIMED_OUT = (TimeoutError,)
 MAX_HEADER_BYTES = 65536  # bytes, as with requests
-_FAILED = (aiohttp.ClientError, OSError, TimeoutError)
+_FAILED = (BodyError, aiohttp.ClientError, OSError)
 
 
 def _operation(
@@ -88,17 +78,10 @@ class AsyncComplianceClient(BaseClient):
     :param translate: maps an assessment record to one with `id`, `status` and `error`
     """
 
-    def __init__(
-        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
-    ) -> None:
-        self._session: aiohttp.ClientSession | None = None
-        self._proxy_for = cache(proxy_for)  # scans the whole environment
-        super().__init__(settings, shared=shared, translate=translate)
+    _session: aiohttp.ClientSession | None
 
-    def after_fork(self) -> None:
-        """Drop the session in a forked child, which must enter the client again in its own event loop."""
-        leave_to_parent(self._session)
-        self._session = None
+    def _new_session(self) -> None:
+        """Leave it to `__aenter__`: a session belongs to an event loop."""
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
@@ -157,8 +140,8 @@ class AsyncComplianceClient(BaseClient):
 
     async def run(self, call: Call[T]) -> T:
         """Send one call and return its result."""
-        async with self._open(call) as (value, _):
-            return value
+        async with self._open(call) as result:
+            return result
 
     async def run_flow(self, flow: endpoints.Flow[T]) -> T:
         """Run an operation of several calls."""
@@ -176,7 +159,7 @@ class AsyncComplianceClient(BaseClient):
 
     async def __aenter__(self) -> AsyncComplianceClient:
         # Loading the CA certificates takes tens of milliseconds: keep it off the event loop.
-        context = await asyncio.to_thread(_tls_context, self.settings.verify)
+        context = await asyncio.to_thread(tls_context, self._ca_file) if self._ca_file else False
         seconds = self.settings.timeout
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(ssl=context),
@@ -196,18 +179,17 @@ class AsyncComplianceClient(BaseClient):
             await self._session.close()
 
     @asynccontextmanager
-    async def _open(self, call: Call[T]) -> AsyncIterator[tuple[T, AsyncIterator[bytes]]]:
-        """Send a call, with retries; yield its result and, if streamed, the chunks of its body."""
+    async def _open(self, call: Call[T]) -> AsyncIterator[T]:
+        """Send a call, with retries; yield its result, whose body is read inside this block if streamed."""
         exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
         while True:
             await asyncio.sleep(exchange.delay())
             token = await self._token(exchange.refused_token) if call.authorized else None
             async with AsyncExitStack() as stack:
-                outcome, pieces = await self._send(exchange.next_request(token), call, stack)
-                match exchange.evaluate(outcome):
-                    case Done(value):
+                match exchange.evaluate(await self._send(exchange, token, stack)):
+                    case Done(result):
                         self._shared.has_worked |= call.authorized
-                        yield value, _map_stream_errors(pieces, exchange)
+                        yield result
                         return
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
@@ -228,23 +210,21 @@ class AsyncComplianceClient(BaseClient):
                 provider.abandon(acquired)
 
     async def _send(
-        self, request: HttpRequest, call: Call[Any], stack: AsyncExitStack
-    ) -> tuple[HttpResponse | Failure, AsyncIterator[bytes]]:
-        """Send one request; return its outcome and, if streamed, the body to read."""
+        self, exchange: Exchange[Any], token: AccessToken | None, stack: AsyncExitStack
+    ) -> HttpResponse | Failure:
         if self._session is None:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
-        body, seconds = request.body, self.settings.response_timeout
-        url = URL(request.url, encoded=True)
-        proxy = self._proxy_for(str(url.origin()))
+        call, request, seconds = exchange.call, exchange.next_request(token), self.settings.response_timeout
+        body, proxy = request.body, self._proxy(call)
         stall = _StallTimeout(self.settings.timeout, seconds)
         try:
             async with stall.limit:
                 response = await stack.enter_async_context(
                     self._session.request(
                         request.method,
-                        url,
+                        URL(request.url, encoded=True),
                         headers=request.headers,
                         data=body if body is None or fits_in_chunk(body) else _upload(body, stall),
                         proxy=proxy,
@@ -253,26 +233,24 @@ class AsyncComplianceClient(BaseClient):
                     )
                 )
         except _FAILED as error:
-            return _failure(error, is_sent=stall.is_sent), _empty()
+            return _failure(error, is_sent=stall.is_sent)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        is_ok, content = 200 <= response.status < 300, bytearray()
-        pieces = _empty()
+        is_ok, content, stream = 200 <= response.status < 300, bytearray(), None
         try:
             decoder = BodyDecoder(headers, call.limit if is_ok else ERROR_BODY_BYTES)
             if is_ok and call.stream:
-                pieces = _read_body(response, decoder, seconds)
+                stream = _map_errors(_read_body(response, decoder, seconds), exchange)
             elif call.method != "HEAD":
                 async with asyncio.timeout(seconds):
                     async for data in response.content.iter_chunked(CHUNK_BYTES):
                         for piece in decoder.feed(data):
                             content += piece
                 decoder.finish()
-        except (BodyError, *_FAILED) as error:
+        except _FAILED as error:
             response.close()
             if is_ok:
-                return _failure(error), _empty()
-        proxy_host = (proxy or "").rpartition("@")[2].removeprefix("http://")
-        return HttpResponse(response.status, headers, bytes(content), request.url, proxy_host), pieces
+                return _failure(error)
+        return HttpResponse(response.status, headers, bytes(content), request.url, proxy_host(proxy), stream)
 
 
 class _StallTimeout:
@@ -330,12 +308,6 @@ async def _wait_for_read(future: Future[T], seconds: float) -> T:
     return waiting.result()
 
 
-async def _empty() -> AsyncIterator[bytes]:
-    empty: tuple[bytes, ...] = ()
-    for piece in empty:
-        yield piece
-
-
 async def _read_body(
     response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float
 ) -> AsyncIterator[bytes]:
@@ -352,25 +324,14 @@ async def _read_body(
     decoder.finish()
 
 
-async def _map_stream_errors(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
+async def _map_errors(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
     try:
         async for piece in pieces:
             yield piece
-    except (BodyError, *_FAILED) as error:
+    except _FAILED as error:
         raise exchange.stream_error(_failure(error)) from None
 
 
 def _failure(error: BaseException, *, is_sent: bool = True) -> Failure:
-    if isinstance(error, BodyError):
-        return error.failure
-    try:
-        return classify_error(
-            error, _NOT_CONNECTED if is_sent else (*_NOT_CONNECTED, TimeoutError), _TIMED_OUT
-        )
-    except ComplianceError as own:  # raised by the body; the frames in between hold the token
-        raise own.with_traceback(None) from None
-
-
-def _tls_context(verify: bool | str) -> ssl.SSLContext | bool:
-    path = ca_file(verify)
-    return tls_context(path) if path else False
+    not_connected = _NOT_CONNECTED if is_sent else (*_NOT_CONNECTED, TimeoutError)
+    return classify_error(error, not_connected, (TimeoutError,))

@@ -6,6 +6,7 @@ import json as json_module
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -21,10 +22,9 @@ from airflow_provider.client.models import (
 from airflow_provider.client.responses import (
     Translate,
     as_assessment,
-    as_job,
-    check_same_job,
     read_accepted_assessment,
     read_accepted_job,
+    read_job,
     read_models,
     read_nothing,
     read_object,
@@ -77,9 +77,8 @@ def get_status(uuid: str) -> Call[ContentJob]:
 
     def job(response: HttpResponse) -> ContentJob:
         is_completed = response.status == 303
-        record = read_object(response, strict=not is_completed)
-        check_same_job(record, uuid, response)
-        return as_job(record, uuid=uuid, status=JobStatus.COMPLETED if is_completed else None)
+        record = read_job(response, uuid, strict=not is_completed)
+        return record.model_copy(update={"status": JobStatus.COMPLETED}) if is_completed else record
 
     return Call(
         "GET", f"{CONTENT}/{_segment(uuid)}/status", parse=job, ok_statuses=SEE_OTHER, idempotent=True
@@ -91,15 +90,15 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
     requested = list(uuids)
     known = {uuid.lower() for uuid in requested}
 
-    def jobs(response: HttpResponse) -> list[ContentJob]:
-        # Validate only requested records: a broken service may send any number.
-        return read_models(response, ContentJob, lambda record: str(record.get("uuid")).lower() in known)
+    def is_requested(record: dict[str, Any]) -> bool:
+        return str(record.get("uuid")).lower() in known
 
     return Call(
         "POST",
         f"{CONTENT}/status/batch",
         json={"uuids": requested},
-        parse=jobs,
+        # Validate only requested records: a broken service may send any number.
+        parse=partial(read_models, model=ContentJob, wanted=is_requested),
         idempotent=True,
         limit=max(MIN_BATCH_BYTES, BYTES_PER_JOB * len(requested)),
     )
@@ -173,10 +172,14 @@ def get_content(uuid: str) -> Call[str]:
     return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT_BYTES)
 
 
-def stream_content(uuid: str) -> Call[TextStream]:
-    """Stream the extracted text."""
+def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
+    """Stream the extracted text: its decoder, and its chunks."""
+
+    def text(response: HttpResponse) -> tuple[TextStream, Any]:
+        return TextStream.from_response(response), response.stream
+
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=TextStream.from_response, idempotent=True, stream=True, limit=None)
+    return Call("GET", path, parse=text, idempotent=True, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
@@ -188,28 +191,23 @@ def refresh(uuid: str) -> Call[ContentJob]:
     """Process a failed or stale job again."""
 
     def job(response: HttpResponse) -> ContentJob:
-        return as_job(read_object(response, strict=False), uuid=uuid)
+        record = ContentJob.model_validate(read_object(response, strict=False))
+        return record.model_copy(update={"uuid": uuid})
 
     return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", parse=job)
 
 
 def list_frameworks() -> Call[list[Framework]]:
     """List all frameworks with their criteria."""
-
-    def frameworks(response: HttpResponse) -> list[Framework]:
-        return read_models(response, Framework)
-
-    return Call("GET", FRAMEWORKS, parse=frameworks, idempotent=True, limit=LIST_BYTES)
+    return Call(
+        "GET", FRAMEWORKS, parse=partial(read_models, model=Framework), idempotent=True, limit=LIST_BYTES
+    )
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
     """List the criteria of one framework."""
-
-    def criteria(response: HttpResponse) -> list[Criterion]:
-        return read_models(response, Criterion)
-
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, parse=criteria, idempotent=True, limit=LIST_BYTES)
+    return Call("GET", path, parse=partial(read_models, model=Criterion), idempotent=True, limit=LIST_BYTES)
 
 
 def submit_feedback(
@@ -239,8 +237,7 @@ def submit_feedback(
 
 def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
     """Get the service's application info."""
-    hint = _wrong_path("application_info")
-    return Call("GET", paths.application_info, parse=read_object, idempotent=True, map_error=hint)
+    return _configured("GET", paths, "application_info", read_object, idempotent=True)
 
 
 def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
@@ -249,12 +246,11 @@ def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dic
         json_module.dumps(payload, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ComplianceInputError(f"The payload of the assessment is not JSON: {error}.") from None
-    hint = _wrong_path("assessment_submit")
 
     def assessment(response: HttpResponse) -> Assessment:
         return read_accepted_assessment(response, translate)
 
-    return Call("POST", paths.assessment_submit, json=payload, parse=assessment, map_error=hint)
+    return _configured("POST", paths, "assessment_submit", assessment, json=payload)
 
 
 def get_assessment(
@@ -268,23 +264,22 @@ def get_assessment(
             return Assessment(id=str(assessment_id), status=JobStatus.COMPLETED, raw=raw)
         return as_assessment(read_object(response), str(assessment_id), translate)
 
-    path = _assessment_path(paths.assessment_status, assessment_id)
-    hint = _wrong_path("assessment_status", assessment_id)
-    return Call("GET", path, parse=assessment, ok_statuses=SEE_OTHER, idempotent=True, map_error=hint)
+    return _configured(
+        "GET", paths, "assessment_status", assessment, assessment_id, ok_statuses=SEE_OTHER, idempotent=True
+    )
 
 
 def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[Any]:
     """Get the results of an assessment, as JSON."""
-    path = _assessment_path(paths.assessment_results, assessment_id)
-    hint = _wrong_path("assessment_results", assessment_id)
-    return Call("GET", path, parse=HttpResponse.json, idempotent=True, map_error=hint, limit=LIST_BYTES)
+    parse = HttpResponse.json
+    return _configured(
+        "GET", paths, "assessment_results", parse, assessment_id, idempotent=True, limit=LIST_BYTES
+    )
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
     """Cancel an assessment."""
-    path = _assessment_path(paths.assessment_cancel, assessment_id)
-    hint = _wrong_path("assessment_cancel", assessment_id)
-    return Call("DELETE", path, parse=read_nothing, idempotent=True, map_error=hint)
+    return _configured("DELETE", paths, "assessment_cancel", read_nothing, assessment_id, idempotent=True)
 
 
 def request(
@@ -348,28 +343,29 @@ def _segment(value: str | int, what: str = "uuid") -> str:
         raise ComplianceInputError(f"{value!r} is not a valid {what}.") from None
 
 
-def _assessment_path(path: str, assessment_id: str | int) -> str:
-    return path.replace("{assessment_id}", _segment(assessment_id, "assessment id"))
-
-
-def _wrong_path(
-    entry: str, assessment_id: str | int = ""
-) -> Callable[[HttpResponse], ComplianceError | None]:
-    """Map a 404 or 405 to an error that says where to configure the path."""
+def _configured(
+    method: str,
+    paths: Endpoints,
+    entry: str,
+    parse: Callable[[HttpResponse], T],
+    assessment_id: str | int | None = None,
+    **options: Any,
+) -> Call[T]:
+    """Make a call whose path is a setting; a 404 or 405 says where to set it."""
+    path: str = getattr(paths, entry)
+    reason = "The path is probably wrong"
+    if assessment_id is not None:
+        path = path.replace("{assessment_id}", _segment(assessment_id, "assessment id"))
+        reason = f"Either the service does not know assessment '{assessment_id}', or the path is wrong"
 
     def map_error(response: HttpResponse) -> ComplianceError | None:
         if response.status not in (404, 405):
             return None
         kind = ComplianceNotFoundError if response.status == 404 else ComplianceRefusedError
-        reason = (
-            f"Either the service does not know assessment '{assessment_id}', or the path is wrong"
-            if assessment_id
-            else "The path is probably wrong"
-        )
         return kind(
             f"{response.url} returned {response.status}. {reason}: the contract does not define it. "
             f"Set '{entry}' in the connection's extra 'endpoints'.",
             status=response.status,
         )
 
-    return map_error
+    return Call(method, path, parse, map_error=map_error, **options)

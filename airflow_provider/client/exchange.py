@@ -100,7 +100,7 @@ class Exchange(Generic[T]):
         self._deadline = self.clock() + self.settings.retry_seconds
 
     def delay(self) -> float:
-        """Return the seconds to wait before the next request: our back-off, or the shared pause."""
+        """Return the seconds to wait before the next request: our backoff, or the shared pause."""
         now, start = self.clock(), self._not_before
         if (paused := self.pause.until - now) > 0:
             if self.pause.until > self._deadline:
@@ -135,7 +135,7 @@ class Exchange(Generic[T]):
         if body is not None:
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if token:
-            headers["Authorization"] = token.authorization
+            headers["Authorization"] = f"Bearer {reveal(token.secret)}"
             if self.settings.idp_subject:
                 headers["IDP_SUBJECT"] = self.settings.idp_subject
         return HttpRequest(call.method, self.url, headers, body)
@@ -250,10 +250,7 @@ class Exchange(Generic[T]):
             body=body_excerpt(response),
             retry_after=wait,
         )
-        self._schedule(wait)
-        # Even if this call fails now: other calls must not be sent before the pause ends.
-        self.pause.extend(min(self._not_before, self.clock() + MAX_PAUSE_SECONDS))
-        return self._retry_or_raise(f"throttled ({response.status})", error)
+        return self._retry(f"throttled ({response.status})", error, wait)
 
     def _after_server_error(self, response: HttpResponse) -> Retry:
         why = f"{response.status} {reason_phrase(response.status)}{error_message(response)}"
@@ -266,24 +263,20 @@ class Exchange(Generic[T]):
         return self._retry(why, error, retry_after(response))
 
     def _retry(self, why: str, error: ComplianceError, wait: float | None = None) -> Retry:
-        self._schedule(wait)
-        return self._retry_or_raise(why, error)
-
-    def _schedule(self, wait: float | None) -> None:
-        """Set when the next request may be sent: after Retry-After, or our back-off."""
+        """Retry after `wait` (Retry-After) or our backoff; raise `error` if retries or time are exhausted."""
         if wait is None:
             backoff = min(MAX_BACKOFF_SECONDS, self.settings.backoff * 2 ** min(self._retries, 10))
             wait = backoff * (0.5 + self.jitter() / 2)
         self._not_before = self.clock() + wait
-
-    def _retry_or_raise(self, why: str, error: ComplianceError) -> Retry:
-        """Retry as scheduled, or raise `error` when retries or time are exhausted."""
+        if isinstance(error, ComplianceThrottledError):
+            # Even if this call fails now: other calls must not be sent before the pause ends.
+            self.pause.extend(self.clock() + min(wait, MAX_PAUSE_SECONDS))
         if self._retries >= self.settings.max_retries or self._not_before > self._deadline:
             raise error
         self._retries += 1
         log.info(
             "%s: %s; retrying in %.1f s (%s of %s).",
-            self._name, why, self._not_before - self.clock(), self._retries, self.settings.max_retries,
+            self._name, why, wait, self._retries, self.settings.max_retries,
         )  # fmt: skip
         return Retry()
 
@@ -325,7 +318,7 @@ class Exchange(Generic[T]):
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
         """Mask our secrets, which a gateway's error page may echo."""
-        secrets = [*self.settings.secrets, *map(reveal, [(self.call.form or {}).get("refresh_token", "")])]
+        secrets = [*self.settings.secrets, reveal((self.call.form or {}).get("refresh_token", ""))]
         if self._token:
             secrets.append(reveal(self._token.secret))
         text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)

@@ -46,20 +46,15 @@ def read_models(
     return [model.model_validate(item) for item in value if isinstance(item, dict) and wanted(item)]
 
 
-def as_job(record: dict[str, Any], uuid: str, status: JobStatus | None = None) -> ContentJob:
-    """Parse the record of a job whose uuid, and maybe status, is known."""
-    job = ContentJob.model_validate(record)
-    return job.model_copy(update={"uuid": uuid, **({"status": status} if status else {})})
-
-
-def check_same_job(record: dict[str, Any], uuid: str, response: HttpResponse) -> None:
-    """Refuse the record of another job, which a cache in front of the service may return."""
-    found = ContentJob.model_validate(record).uuid
-    if found and _normalized(found) != _normalized(uuid):
+def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
+    """Read the record of a job; refuse that of another one, which a cache may return."""
+    job = ContentJob.model_validate(read_object(response, strict=strict))
+    if job.uuid and _normalized(job.uuid) != _normalized(uuid):
         raise ComplianceProtocolError(
-            f"The response from {response.url} is about another job, '{one_line(found)[:100]}': check for a "
-            "cache in front of the service."
+            f"The response from {response.url} is about another job, '{one_line(job.uuid)[:100]}': check for "
+            "a cache in front of the service."
         )
+    return job.model_copy(update={"uuid": uuid})
 
 
 def _normalized(uuid: str) -> str:
@@ -166,12 +161,8 @@ def body_excerpt(response: HttpResponse) -> str:
 
 def error_message(response: HttpResponse) -> str:
     """Return the service's own message, from the usual fields of an error body."""
-    try:
-        record: Any = response.json()
-    except ComplianceProtocolError:
-        return ""
-    if isinstance(record, dict):
-        for key in ("message", "error_description", "detail", "error", "title"):
-            if isinstance(text := record.get(key), str) and text.strip():
-                return f", {text.strip()[:BODY_EXCERPT_CHARS]!r}"
+    record = read_object(response, strict=False)
+    for key in ("message", "error_description", "detail", "error", "title"):
+        if isinstance(text := record.get(key), str) and text.strip():
+            return f", {text.strip()[:BODY_EXCERPT_CHARS]!r}"
     return ""

@@ -30,18 +30,17 @@ class Endpoints:
     assessment_cancel: str = "/api/v1/assessments/{assessment_id}"
 
     def __post_init__(self) -> None:
-        for entry, default in _DEFAULT_PATHS.items():
-            path = getattr(self, entry)
+        for entry in fields(self):
+            path, default = getattr(self, entry.name), str(entry.default)
             if not isinstance(path, str) or not path.startswith("/") or not path.isprintable() or " " in path:
-                raise ComplianceConfigError(
-                    f"'{entry}' of the extra 'endpoints' is {path!r}: give a path that starts with '/', "
-                    f"such as '{default}'."
-                )
-            if "{assessment_id}" in default and "{assessment_id}" not in path:
-                raise ComplianceConfigError(
-                    f"'{entry}' of the extra 'endpoints' is {path!r}: it must contain {{assessment_id}}, "
-                    f"such as '{default}'."
-                )
+                problem = "give a path that starts with '/'"
+            elif "{assessment_id}" in default and "{assessment_id}" not in path:
+                problem = "it must contain {assessment_id}"
+            else:
+                continue
+            raise ComplianceConfigError(
+                f"'{entry.name}' of the extra 'endpoints' is {path!r}: {problem}, such as '{default}'."
+            )
 
     @classmethod
     def parse(cls, paths: Any) -> Endpoints:
@@ -58,9 +57,6 @@ class Endpoints:
                 f"known are {', '.join(known)}."
             )
         return cls(**paths)
-
-
-_DEFAULT_PATHS: dict[str, str] = {entry.name: str(entry.default) for entry in fields(Endpoints)}
 
 
 @dataclass(frozen=True)

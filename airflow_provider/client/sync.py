@@ -5,24 +5,25 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import wait
 from contextlib import ExitStack, contextmanager
-from functools import wraps
-from http.cookiejar import DefaultCookiePolicy
+from functools import partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import requests
 import urllib3.exceptions
 
 from airflow_provider.client import endpoints
+from airflow_provider.client.base import BaseClient
 from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.network import ca_file, classify_error, proxy_for
-from airflow_provider.client.http.transport import TimedAdapter, extend_deadline
+from airflow_provider.client.http.network import classify_error, proxy_host
+from airflow_provider.client.http.transport import TimedSession, extend_deadline
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
+    CLOSE_SECONDS,
     FileSource,
     MultipartUpload,
-    close,
     fits_in_chunk,
     iter_chunks,
     read_timeout_error,
@@ -30,18 +31,9 @@ from airflow_provider.client.http.uploads import (
     write_all,
 )
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.responses import Translate
-from airflow_provider.client.settings import Endpoints, Settings
-from airflow_provider.client.sharing import BaseClient, SharedState, leave_to_parent
+from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import (
-    ERROR_BODY_BYTES,
-    Body,
-    Call,
-    Failure,
-    HttpRequest,
-    HttpResponse,
-)
+from airflow_provider.client.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -53,7 +45,7 @@ _NOT_CONNECTED = (
     urllib3.exceptions.NewConnectionError,
 )
 _TIMED_OUT = (requests.exceptions.Timeout, urllib3.exceptions.TimeoutError, TimeoutError)
-_FAILED = (requests.RequestException, urllib3.exceptions.HTTPError, OSError)
+_FAILED = (BodyError, ComplianceError, requests.RequestException, urllib3.exceptions.HTTPError, OSError)
 
 
 def _operation(endpoint: Callable[P, Call[T]]) -> Callable[Concatenate[ComplianceClient, P], T]:
@@ -89,17 +81,10 @@ class ComplianceClient(BaseClient):
     :param translate: maps an assessment record to one with `id`, `status` and `error`
     """
 
-    def __init__(
-        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
-    ) -> None:
-        self._verify = ca_file(settings.verify) or False
-        self._session = _new_session()
-        super().__init__(settings, shared=shared, translate=translate)
+    _session: requests.Session
 
-    def after_fork(self) -> None:
-        """Open a new session in a forked child: responses mix up on a socket that two processes share."""
-        leave_to_parent(self._session)
-        self._session = _new_session()
+    def _new_session(self) -> requests.Session:
+        return TimedSession()
 
     submit_url = _operation(endpoints.submit_url)
     get_status = _operation(endpoints.get_status)
@@ -130,7 +115,8 @@ class ComplianceClient(BaseClient):
         try:
             return self.run(endpoints.submit_file(upload))
         finally:
-            close(upload)
+            # Do not wait for a hanging read: it closes the file when it returns.
+            wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""
@@ -155,8 +141,8 @@ class ComplianceClient(BaseClient):
 
     def run(self, call: Call[T]) -> T:
         """Send one call and return its result."""
-        with self._open(call) as (value, _):
-            return value
+        with self._open(call) as result:
+            return result
 
     def run_flow(self, flow: endpoints.Flow[T]) -> T:
         """Run an operation of several calls."""
@@ -183,18 +169,17 @@ class ComplianceClient(BaseClient):
         self.close()
 
     @contextmanager
-    def _open(self, call: Call[T]) -> Iterator[tuple[T, Iterator[bytes]]]:
-        """Send a call, with retries; yield its result and, if streamed, the chunks of its body."""
+    def _open(self, call: Call[T]) -> Iterator[T]:
+        """Send a call, with retries; yield its result, whose body is read inside this block if streamed."""
         exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
         while True:
             time.sleep(exchange.delay())
             token = self._token(exchange.refused_token) if call.authorized else None
             with ExitStack() as stack:
-                outcome, pieces = self._send(exchange.next_request(token), call, stack)
-                match exchange.evaluate(outcome):
-                    case Done(value):
+                match exchange.evaluate(self._send(exchange, token, stack)):
+                    case Done(result):
                         self._shared.has_worked |= call.authorized
-                        yield value, _map_stream_errors(pieces, exchange)
+                        yield result
                         return
 
     def _token(self, refused: AccessToken | None) -> AccessToken:
@@ -215,10 +200,10 @@ class ComplianceClient(BaseClient):
                 provider.abandon(acquired)
 
     def _send(
-        self, request: HttpRequest, call: Call[Any], stack: ExitStack
-    ) -> tuple[HttpResponse | Failure, Iterator[bytes]]:
-        """Send one request; return its outcome and, if streamed, the body to read."""
-        body, proxy, seconds = request.body, proxy_for(request.url), self.settings.response_timeout
+        self, exchange: Exchange[Any], token: AccessToken | None, stack: ExitStack
+    ) -> HttpResponse | Failure:
+        call, request, seconds = exchange.call, exchange.next_request(token), self.settings.response_timeout
+        body, proxy = request.body, self._proxy(call)
         try:
             response = self._session.request(
                 request.method,
@@ -226,47 +211,29 @@ class ComplianceClient(BaseClient):
                 headers=dict(request.headers),
                 data=body if body is None or fits_in_chunk(body) else _Stream(body, seconds),
                 timeout=self.settings.timeout,
-                verify=self._verify,
+                verify=self._ca_file or False,
                 proxies={"http": proxy, "https": proxy} if proxy else {},
                 allow_redirects=False,
                 stream=True,
             )
-        except ComplianceError as error:  # raised by the body; the frames in between hold the token
-            raise error.with_traceback(None) from None
         except _FAILED as error:
-            return _failure(error), iter(())
+            return _failure(error)
         stack.callback(response.close)
         headers = {name.lower(): value for name, value in response.headers.items()}
-        is_ok, content = 200 <= response.status_code < 300, bytearray()
-        pieces: Iterator[bytes] = iter(())
+        is_ok, content, stream = 200 <= response.status_code < 300, bytearray(), None
         try:
             decoder = BodyDecoder(headers, call.limit if is_ok else ERROR_BODY_BYTES)
             if is_ok and call.stream:
-                pieces = _read_body(response, decoder, seconds, per_chunk=True)
+                stream = _map_errors(_read_body(response, decoder, seconds, per_chunk=True), exchange)
             elif call.method != "HEAD":
                 for piece in _read_body(response, decoder, seconds, per_chunk=False):
                     content += piece
-        except (BodyError, *_FAILED) as error:
+        except _FAILED as error:
             if is_ok:
-                return _failure(error), iter(())
-        proxy_host = (proxy or "").rpartition("@")[2].removeprefix("http://")
-        return HttpResponse(response.status_code, headers, bytes(content), request.url, proxy_host), pieces
-
-
-class _Session(requests.Session):
-    """A session that ignores redirects, so that a malformed Location can't fail a request."""
-
-    def get_redirect_target(self, resp: requests.Response) -> None:
-        """Return None: redirects are never followed."""
-
-
-def _new_session() -> requests.Session:
-    session = _Session()
-    session.trust_env = False
-    session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, TimedAdapter(pool_maxsize=32))
-    return session
+                return _failure(error)
+        return HttpResponse(
+            response.status_code, headers, bytes(content), request.url, proxy_host(proxy), stream
+        )
 
 
 class _Stream:
@@ -299,14 +266,11 @@ def _read_body(
     decoder.finish()
 
 
-def _map_stream_errors(pieces: Iterator[bytes], exchange: Exchange[Any]) -> Iterator[bytes]:
+def _map_errors(pieces: Iterator[bytes], exchange: Exchange[Any]) -> Iterator[bytes]:
     try:
         yield from pieces
-    except (BodyError, *_FAILED) as error:
+    except _FAILED as error:
         raise exchange.stream_error(_failure(error)) from None
 
 
-def _failure(error: BaseException) -> Failure:
-    return (
-        error.failure if isinstance(error, BodyError) else classify_error(error, _NOT_CONNECTED, _TIMED_OUT)
-    )
+_failure = partial(classify_error, not_connected=_NOT_CONNECTED, timed_out=_TIMED_OUT)

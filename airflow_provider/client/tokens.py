@@ -6,13 +6,12 @@ import copy
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import SecretStr
 
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.client.models import WireModel
-from airflow_provider.client.responses import proxy_hint
+from airflow_provider.client.responses import proxy_hint, read_object
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.wire import Call, HttpResponse
 from airflow_provider.exceptions import (
@@ -47,11 +46,6 @@ class AccessToken:
 
     secret: SecretStr
     renew_at: float = field(default=0.0, compare=False)
-
-    @property
-    def authorization(self) -> str:
-        """The value of the Authorization header."""
-        return f"Bearer {self.secret.get_secret_value()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,26 +150,21 @@ class TokenCache:
         )
         token = parsed.access_token.get_secret_value()
         if not token:
-            raise ComplianceProtocolError(
-                f"The response from {response.url} has no access_token: check the extra 'token_url' of "
-                f"{self._settings.name}."
+            problem = f"The response from {response.url} has no access_token"
+        elif not token.isascii() or not token.isprintable() or " " in token:
+            problem = (
+                f"The access_token from {response.url} contains characters not allowed in an HTTP header"
             )
-        if not token.isascii() or not token.isprintable() or " " in token:
-            raise ComplianceProtocolError(
-                f"The access_token from {response.url} contains characters not allowed in an HTTP header: "
-                f"check the extra 'token_url' of {self._settings.name}."
-            )
-        if parsed.token_type.lower() != "bearer":
-            raise ComplianceProtocolError(
-                f"The token from {response.url} is not a bearer token: check the extra 'token_url' of "
-                f"{self._settings.name}."
-            )
-        return parsed
+        elif parsed.token_type.lower() != "bearer":
+            problem = f"The token from {response.url} is not a bearer token"
+        else:
+            return parsed
+        raise ComplianceProtocolError(f"{problem}: check the extra 'token_url' of {self._settings.name}.")
 
     def _explain(self, response: HttpResponse) -> ComplianceError:
         """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
         where = self._settings.name
-        code, description = oauth_error(response)
+        code, description = _oauth_error(response)
         if code not in OAUTH_ERRORS and response.status not in (400, 401):
             return self._not_a_token_endpoint(response)
         reason = f"{code}: {description}" if description else code or f"status {response.status}"
@@ -205,16 +194,11 @@ class TokenCache:
         return error
 
 
-def oauth_error(response: HttpResponse) -> tuple[str, str]:
+def _oauth_error(response: HttpResponse) -> tuple[str, str]:
     """Read `error` and `error_description` of RFC 6749, truncated and on one line."""
-    try:
-        record: Any = response.json()
-    except ComplianceProtocolError:
-        record = None
-    if not isinstance(record, dict):
-        return "", ""
-    code, description = record.get("error"), record.get("error_description")
-    return (
-        one_line(code[:100]) if isinstance(code, str) else "",
-        one_line(description[:200]) if isinstance(description, str) else "",
-    )
+    record = read_object(response, strict=False)
+
+    def field_text(name: str, length: int) -> str:
+        return one_line(text[:length]) if isinstance(text := record.get(name), str) else ""
+
+    return field_text("error", 100), field_text("error_description", 200)

@@ -48,13 +48,18 @@ class HttpRequest:
 
 @dataclass(frozen=True, slots=True)
 class HttpResponse:
-    """One response; header names are lower case, `proxy` is the host and port of the proxy, if any."""
+    """One response; header names are lower case.
+
+    :param proxy: host and port of the proxy, if any
+    :param stream: the chunks of a body that is left to the caller, sync or async
+    """
 
     status: int
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: bytes = field(default=b"", repr=False)
     url: str = ""
     proxy: str = ""
+    stream: Any = field(default=None, repr=False, compare=False)
 
     @property
     def content_type(self) -> str:
@@ -79,15 +84,11 @@ class HttpResponse:
         if not (location := self.headers.get("location")):
             return None
         try:
-            here, there = urlsplit(self.url), urlsplit(urljoin(self.url, location))
-            is_same_origin = (here.scheme, here.hostname, here.port) == (
-                there.scheme,
-                there.hostname,
-                there.port,
-            )
+            urls = urlsplit(self.url), urlsplit(urljoin(self.url, location))
+            here, there = ((url.scheme, url.hostname, url.port) for url in urls)
         except ValueError:
             return None
-        return there.path if is_same_origin else None
+        return urls[1].path if here == there else None
 
     def json(self) -> Any:
         """Parse the body as JSON."""

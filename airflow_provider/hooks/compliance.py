@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, wraps
 from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from airflow.providers.common.compat.sdk import BaseHook
+from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider import provider_info
 from airflow_provider.exceptions import (
@@ -15,7 +15,7 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
 )
-from airflow_provider.hooks.errors import fail_without_retry
+from airflow_provider.hooks.interop import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -111,7 +111,7 @@ class ComplianceHook(BaseHook):
         def prepare() -> AsyncComplianceClient:
             # These imports are slow enough to block an event loop, too.
             from airflow_provider.client.aio import AsyncComplianceClient
-            from airflow_provider.client.sharing import get_shared_state
+            from airflow_provider.client.base import get_shared_state
 
             settings = self._settings
             return AsyncComplianceClient(
@@ -127,10 +127,8 @@ class ComplianceHook(BaseHook):
 
     def _reconnect(self) -> bool:
         """Reload the connection, and return whether it has changed, such as after a password rotation."""
-        from airflow_provider.hooks.connection import parse_settings
-
         try:
-            current = parse_settings(self.get_connection(self.conn_id))
+            current = self._read_settings()
         except Exception:
             # Not even a failing secrets backend may hide why the credentials were refused.
             self.log.debug("The connection can't be reloaded.", exc_info=True)
@@ -144,9 +142,21 @@ class ComplianceHook(BaseHook):
 
     @cached_property
     def _settings(self) -> Settings:
+        return self._read_settings()
+
+    def _read_settings(self) -> Settings:
         from airflow_provider.hooks.connection import parse_settings
 
-        return parse_settings(self.get_connection(self.conn_id))
+        try:
+            connection = self.get_connection(self.conn_id)
+        except AirflowNotFoundException:
+            error = ComplianceConfigError(
+                f"There is no Airflow connection '{self.conn_id}': create it, with the connection type "
+                f"'{self.conn_type}', or correct conn_id. If it exists, check the secrets backend of Airflow."
+            )
+            error.transient = True  # Airflow raises the same when a secrets backend does not respond
+            raise error from None
+        return parse_settings(connection)
 
     @fail_without_retry
     def console_url(self, uuid: str) -> str | None:
@@ -162,7 +172,7 @@ class ComplianceHook(BaseHook):
         """Log in and read the frameworks; say in one sentence what is wrong."""
         from dataclasses import replace
 
-        from airflow_provider.client.sharing import SharedState
+        from airflow_provider.client.base import SharedState
         from airflow_provider.client.sync import ComplianceClient
 
         try:
@@ -199,7 +209,7 @@ class ComplianceHook(BaseHook):
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
                 raise ComplianceInputError(f"'{file}' is a web page: submit it with submit_url.")
-            from airflow_provider.hooks.objects import object_path
+            from airflow_provider.hooks.interop import object_path
 
             file = object_path(file)
         return self._client.submit_file(file, file_name)
@@ -309,11 +319,10 @@ def import_hook_class(path: str) -> type[ComplianceHook]:
     """Import a hook class by its path; the default if it is empty."""
     if not path:
         return ComplianceHook
-    from importlib import import_module
+    from pkgutil import resolve_name
 
-    module, _, name = path.rpartition(".")
     try:
-        hook_class: type[ComplianceHook] = getattr(import_module(module), name)
+        hook_class: type[ComplianceHook] = resolve_name(path)
     except Exception as error:  # whatever the module raises
         raise ComplianceConfigError(
             f"The triggerer can't import the hook class '{path}': {error}. Put it at the top level of a "

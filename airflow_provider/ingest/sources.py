@@ -19,7 +19,7 @@ from airflow_provider.exceptions import (
     ComplianceReadError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.objects import STORES
+from airflow_provider.hooks.interop import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
 from airflow_provider.storage.errors import error_text, storage_errors

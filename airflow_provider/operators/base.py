@@ -15,8 +15,7 @@ from airflow.providers.common.compat.sdk import BaseOperator
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.compat import apply_map_index_template
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.hooks.errors import fail_without_retry
-from airflow_provider.hooks.objects import mask_secrets
+from airflow_provider.hooks.interop import fail_without_retry, mask_secrets
 from airflow_provider.storage.names import printable
 from airflow_provider.waiting.results import FINAL, Deadline, WaitResult
 from airflow_provider.waiting.worker import wait_in_worker

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
 from airflow_provider.review.findings import parse_id

@@ -14,7 +14,7 @@ from airflow_provider import lineage
 from airflow_provider.bulk.outcome import MaxFailed, count_allowed
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.ingest.sources import chunk
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink

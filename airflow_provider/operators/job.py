@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider.compat import is_durable
 from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
 from airflow_provider.params import as_seconds

@@ -15,7 +15,7 @@ from airflow_provider.compat import (
     waiting_for_input,
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional
 from airflow_provider.review.findings import Finding, Selection, parse_findings, parse_number, select

@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds
 from airflow_provider.waiting import rules

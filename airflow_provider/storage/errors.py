@@ -11,7 +11,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.objects import mask_secrets
+from airflow_provider.hooks.interop import mask_secrets
 from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.objects import file_system
+from airflow_provider.hooks.interop import object_path
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.names import printable
 
@@ -63,7 +63,9 @@ class Location:
     @cached_property
     def fs(self) -> Any:
         """The file system; it gets the Airflow connection, so use it in the task's own thread first."""
-        return file_system(self.protocol, self.conn_id, str(self))
+        # Not by the whole URI: ObjectStoragePath does not take every character of a key.
+        connection = f"{self.conn_id}@" if self.conn_id else ""
+        return object_path(f"{self.protocol}://{connection}any/", name=str(self)).fs
 
     def size(self) -> int | None:
         """Return the size of the object, or None if it does not exist."""

@@ -13,7 +13,7 @@ from airflow_provider import lineage
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.errors import as_non_retryable
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point, is_final
 from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import traceback
 import zipfile
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -29,7 +30,7 @@ from tests.support import values
     ],
 )
 def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
-    with MultipartUpload(io.BytesIO(content)) as document:
+    with closing(MultipartUpload(io.BytesIO(content))) as document:
         assert document.media_type == media_type
         assert sum(map(len, document.chunks())) == document.length
 
@@ -62,7 +63,7 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
     path = tmp_path / "x.pdf"
     path.write_bytes(values.PDF)
     monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ComplianceInputError, match=r"x\.pdf' may not be read"):
+    with pytest.raises(ComplianceInputError, match=r"No permission to read '.*x\.pdf'"):
         MultipartUpload(path)
 
 
@@ -153,7 +154,7 @@ def test_a_file_whose_seek_returns_nothing_is_read() -> None:
             super().seek(*args)
 
     content = values.docx()
-    with MultipartUpload(Silent(content)) as document:
+    with closing(MultipartUpload(Silent(content))) as document:
         assert content in b"".join(document.chunks())
 
 
@@ -162,7 +163,7 @@ def test_a_file_that_is_read_in_small_pieces_is_read_whole() -> None:
         def read(self, size: int | None = -1, /) -> bytes:
             return super().read(min(size or 0, 3))
 
-    with MultipartUpload(Slow(values.PDF)) as document:
+    with closing(MultipartUpload(Slow(values.PDF))) as document:
         assert values.PDF in b"".join(document.chunks())
 
 
@@ -227,7 +228,7 @@ def test_an_open_file_stays_open_and_a_path_is_closed(tmp_path: Path) -> None:
     with path.open("rb") as file:
         MultipartUpload(file).close()
         assert not file.closed
-    with MultipartUpload(path) as document:
+    with closing(MultipartUpload(path)) as document:
         stream = document._source.stream
     assert stream.closed
 
@@ -244,7 +245,7 @@ def test_a_refused_file_is_closed(tmp_path: Path) -> None:
 def test_a_file_that_shrinks_while_it_is_sent_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.write_bytes(values.PDF * 50_000)
-    with MultipartUpload(path) as document:
+    with closing(MultipartUpload(path)) as document:
         chunks = document.chunks()
         next(chunks)
         path.write_bytes(values.PDF)
@@ -346,10 +347,10 @@ def test_a_store_that_fails_is_a_transient_error_at_every_step(
         (FileNotFoundError(2, "No such file"), "There is no file 's3://bucket/x.pdf'"),
         (ClientError(404, "NoSuchKey"), "There is no file"),
         (HttpError(404), "There is no file"),
-        (PermissionError(13, "Forbidden"), "'s3://bucket/x.pdf' may not be read"),
-        (ClientError(403, "AccessDenied"), "may not be read.*credentials"),
-        (HttpResponseError(401), "may not be read.*credentials"),
-        (NoCredentialsError(), "may not be read.*credentials"),
+        (PermissionError(13, "Forbidden"), "No permission to read 's3://bucket/x.pdf'"),
+        (ClientError(403, "AccessDenied"), "No permission to read .*credentials"),
+        (HttpResponseError(401), "No permission to read .*credentials"),
+        (NoCredentialsError(), "No permission to read .*credentials"),
     ],
 )
 def test_a_store_that_refuses_is_a_final_error_at_every_step(
@@ -368,7 +369,7 @@ def test_a_file_that_can_t_be_closed_has_been_read_all_the_same() -> None:
 
     stored = Store("", OSError())
     stored.open = lambda _: Unclosed(values.PDF)  # type: ignore[method-assign]  # this file instead
-    with MultipartUpload(cast("Any", stored)) as document:
+    with closing(MultipartUpload(cast("Any", stored))) as document:
         assert values.PDF in b"".join(document.chunks())
 
 

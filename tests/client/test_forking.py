@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.client import sharing
+from airflow_provider.client import base
 from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.base import SharedState, get_shared_state
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import SharedState, get_shared_state
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.forking import Child, may_fork
 from tests.support.service import Received, Reply, Service
@@ -112,7 +112,7 @@ def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
 
 
 def test_a_child_does_not_wait_for_locks_of_its_parent(client: ComplianceClient, settings: Settings) -> None:
-    with sharing._registry_lock, client._shared.tokens._lock:
+    with base._registry_lock, client._shared.tokens._lock:
         child = Child(lambda: [client.list_frameworks(), ComplianceClient(settings).list_frameworks()])
     assert child.result() == [[], []]
 

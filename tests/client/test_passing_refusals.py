@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.sharing import get_shared_state
+from airflow_provider.client.base import get_shared_state
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 

@@ -8,8 +8,8 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
+from airflow_provider.client.base import get_shared_state
 from airflow_provider.client.exchange import MAX_PAUSE_SECONDS, Exchange, Retry, ThrottlePause
-from airflow_provider.client.sharing import get_shared_state
 from airflow_provider.client.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
@@ -33,7 +33,7 @@ def test_a_pause_longer_than_a_call_s_patience_costs_one_request(
         assert 890 < (caught.value.retry_after or 0) <= 900
     assert len(service.requests_to(STATUS)) == 1
     assert not service.requests_to(FRAMEWORKS)
-    assert get_shared_state(settings).throttlings == 1
+    assert get_shared_state(settings).service_pause.count == 1
 
 
 def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
@@ -42,7 +42,7 @@ def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
     with pytest.raises(exc.ComplianceThrottledError):
         connect(settings)("get_status", UUID)
     assert len(service.requests_to(STATUS)) == 3
-    assert get_shared_state(settings).throttlings == 3
+    assert get_shared_state(settings).service_pause.count == 3
 
 
 def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any, service: Service) -> None:
@@ -53,7 +53,7 @@ def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any
         with pytest.raises(exc.ComplianceThrottledError):
             run("list_frameworks")
     assert len(service.requests_to("POST /token")) == 1
-    assert get_shared_state(settings).throttlings == 0
+    assert get_shared_state(settings).service_pause.count == 0
 
 
 class Clock:

@@ -12,8 +12,8 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.base import PendingRefresh, get_shared_state
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import PendingRefresh, get_shared_state
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Raw, Received, Reply, Service
 from tests.support.values import settings_for

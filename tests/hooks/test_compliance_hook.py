@@ -215,6 +215,20 @@ def test_a_wrong_connection_ends_the_task(monkeypatch: pytest.MonkeyPatch) -> No
         assert isinstance(caught.value, AirflowFailException)
 
 
+def test_a_missing_connection_is_named_however_it_is_read() -> None:
+    hook = ComplianceHook("no_such_connection")
+    message = r"no Airflow connection 'no_such_connection': create it.*'compliance', or correct conn_id"
+    for attempt in (hook.get_conn, hook.list_frameworks, lambda: asyncio.run(hook.get_async_conn())):
+        with pytest.raises(exc.ComplianceConfigError, match=message) as caught:
+            attempt()
+        # A secrets backend that does not respond looks the same: the task may be retried.
+        assert caught.value.transient
+        assert not isinstance(caught.value, AirflowFailException)
+    is_good, said = hook.test_connection()
+    assert not is_good
+    assert "'no_such_connection'" in said
+
+
 @pytest.mark.parametrize(
     ("reply", "kind"),
     [

@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Protocol
 
 from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import SharedState
 from airflow_provider.client.sync import ComplianceClient
 
 

@@ -14,8 +14,8 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import SecretStr
 
+from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sharing import SharedState, TokenProvider
 from airflow_provider.client.tokens import TokenCache
 from tests.identity.callers import CALLERS, Caller
 from tests.identity.servers import PATIENCE, FrameworkService, TokenProxy, running

@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import tokens
-from airflow_provider.client.sharing import reset_shared_state
+from airflow_provider.client.base import reset_shared_state
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator

@@ -48,13 +48,11 @@ class BodyDecoder:
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Take the next bytes of the body, yield their content up to the limit."""
         for piece in self._decompress(data) if self._is_compressed else [data]:
-            left = len(piece) if self._limit is None else self._limit - self._size
             self._size += len(piece)
-            yield piece[:left]
-            if len(piece) > left:
-                raise BodyError(
-                    FailureKind.TOO_LARGE, f"more than {_format_size(self._size - len(piece) + left)}"
-                )
+            if self._limit is not None and self._size > self._limit:
+                yield piece[: self._limit - self._size]
+                raise BodyError(FailureKind.TOO_LARGE, f"more than {_format_size(self._limit)}")
+            yield piece
 
     def finish(self) -> None:
         """Check that the body is complete, or that there is none."""

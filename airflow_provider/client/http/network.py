@@ -13,6 +13,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import certifi
 
+from airflow_provider.client.http.bodies import BodyError
 from airflow_provider.client.wire import Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
@@ -63,6 +64,11 @@ def proxy_for(url: str) -> str | None:
     proxy = proxy if "://" in proxy else f"http://{proxy.removeprefix('//')}"
     _check_proxy(proxy, f"{name.upper()}_PROXY")
     return proxy
+
+
+def proxy_host(proxy: str | None) -> str:
+    """Return host and port of a proxy, without its credentials."""
+    return (proxy or "").rpartition("@")[2].removeprefix("http://")
 
 
 def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
@@ -119,13 +125,16 @@ def classify_error(
     :param timed_out: error types for a timeout
     """
     chain = _chain(error)
+    for link in chain:
+        if isinstance(link, BodyError):
+            return link.failure
+        if isinstance(link, ComplianceError):
+            # Raised by the body while it was sent; the frames in between hold the token.
+            raise link.with_traceback(None) from None
 
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(link, kinds) for link in chain)
 
-    for link in chain:
-        if isinstance(link, ComplianceError):  # raised by the body while it was sent
-            raise link
     if has(ssl.SSLError) and not has(ssl.SSLEOFError, ssl.SSLZeroReturnError):
         kind = FailureKind.TLS
     elif has(*not_connected):

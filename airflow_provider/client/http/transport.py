@@ -1,17 +1,16 @@
-"""Connections for requests with a deadline for the whole response."""
+"""The session of the client on requests: a deadline for the whole response, no cookies, no redirects."""
 
 from __future__ import annotations
 
 import http.client
 import io
-import math
 import socket
 import time
+from http.cookiejar import DefaultCookiePolicy
 from typing import Any
 
 import requests
 import requests.adapters
-import urllib3
 import urllib3.connection
 import urllib3.exceptions
 
@@ -24,7 +23,7 @@ class _TimedReader(io.RawIOBase):
     def __init__(self, raw: io.RawIOBase, sock: socket.socket) -> None:
         super().__init__()
         self._raw, self._sock = raw, sock
-        self._timeout = sock.gettimeout() or math.inf
+        self._timeout = sock.gettimeout() or 0.0
         self.extend_deadline(self._timeout * RESPONSE_TIMEOUTS)
 
     def extend_deadline(self, seconds: float) -> None:
@@ -38,8 +37,7 @@ class _TimedReader(io.RawIOBase):
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("The response took too long.")
-        if (timeout := min(left, self._timeout)) < math.inf:
-            self._sock.settimeout(timeout)
+        self._sock.settimeout(min(left, self._timeout))
         return self._raw.readinto(buffer)
 
     def close(self) -> None:
@@ -79,35 +77,30 @@ class _HttpsConnection(urllib3.connection.HTTPSConnection):
             raise urllib3.exceptions.ConnectTimeoutError(self, "Timed out while connecting.") from error
 
 
-class _HttpPool(urllib3.HTTPConnectionPool):
-    ConnectionCls = _HttpConnection
+class _TimedAdapter(requests.adapters.HTTPAdapter):
+    """Makes a session use these connections, with or without a proxy."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        pool.ConnectionCls = _HttpsConnection if pool.scheme == "https" else _HttpConnection
+        return pool
 
 
-class _HttpsPool(urllib3.HTTPSConnectionPool):
-    ConnectionCls = _HttpsConnection
+class TimedSession(requests.Session):
+    """A session that takes nothing from the environment."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.trust_env = False
+        self.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+        for scheme in ("http://", "https://"):
+            self.mount(scheme, _TimedAdapter(pool_maxsize=32))
 
-_POOLS = {"http": _HttpPool, "https": _HttpsPool}
-
-
-class TimedAdapter(requests.adapters.HTTPAdapter):
-    """Adapter that makes a session use these connections, with or without a proxy."""
-
-    def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
-        """Create the pools of direct connections."""
-        super().init_poolmanager(*args, **kwargs)
-        self.poolmanager.pool_classes_by_scheme = _POOLS
-
-    def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
-        """Create the pools of proxied connections, except for SOCKS."""
-        manager = super().proxy_manager_for(proxy, **kwargs)
-        if not proxy.lower().startswith("socks"):
-            manager.pool_classes_by_scheme = _POOLS
-        return manager
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Ignore redirects, so that a malformed Location can't fail a request."""
 
 
 def extend_deadline(response: requests.Response, seconds: float) -> None:
     """Set the deadline of a body this many seconds from now."""
-    reader = getattr(response.raw._original_response, "reader", None)  # noqa: SLF001 - urllib3 hides it
-    if reader is not None:
-        reader.extend_deadline(seconds)
+    original: Any = response.raw._original_response  # noqa: SLF001 - urllib3 hides it
+    original.reader.extend_deadline(seconds)

@@ -12,7 +12,7 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, wait
+from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
@@ -93,12 +93,6 @@ class MultipartUpload:
         if self._owns_file:
             with suppress(Exception):
                 self._source.stream.close()
-
-    def __enter__(self) -> MultipartUpload:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _open(file: FileSource) -> tuple[_Reader, str, bool]:
@@ -243,10 +237,10 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
     if isinstance(error, IsADirectoryError):
         return ComplianceInputError(f"'{label}' is a folder, not a file: pass the path of a file.")
     if isinstance(error, PermissionError):
-        return ComplianceInputError(f"'{label}' may not be read by this user: check its permissions.")
+        return ComplianceInputError(f"No permission to read '{label}': check the permissions of the file.")
     if status in (401, 403) or "Credential" in name:
         return ComplianceInputError(
-            f"'{label}' may not be read: check the credentials for its store ({name})."
+            f"No permission to read '{label}': check the credentials for its store ({name})."
         )
     if number == errno.ELOOP:
         return ComplianceInputError(f"'{label}' is a symbolic link loop: pass the file itself.")
@@ -308,11 +302,6 @@ def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kw
 
     threading.Thread(target=work, name="compliance-read", daemon=True).start()
     return future
-
-
-def close(upload: MultipartUpload) -> None:
-    """Close an upload; do not wait for a hanging read, which closes the file when it returns."""
-    wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
 
 
 def read_timeout_error(seconds: float) -> ComplianceReadError:

@@ -1,4 +1,4 @@
-"""State that all clients of one connection share in a process: token, throttle pause, batch limit.
+"""The base of both clients, and the state that they share in a process: token, throttle pause, batch limit.
 
 Both threads and event loops use it: hence one lock, and `concurrent.futures.Future`, which both can await.
 """
@@ -13,12 +13,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Any, Protocol
+from functools import cache, partial
+from typing import Any
 from weakref import WeakSet
 
 from airflow_provider.client.endpoints import BatchLimit
 from airflow_provider.client.exchange import ThrottlePause
+from airflow_provider.client.http.network import ca_file, proxy_for
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import AccessToken, TokenCache
@@ -61,15 +62,15 @@ class TokenProvider:
     @contextmanager
     def refreshing(self, pending: PendingRefresh) -> Iterator[None]:
         """Run the refresh inside this block; all waiters get its result or its error."""
+        result: AccessToken | ComplianceError | None = None
         try:
             yield
+            result = self.cache.latest
         except ComplianceError as error:
-            self._resolve(pending, copy.copy(error))
+            result = copy.copy(error)
             raise
-        except BaseException:
-            self.abandon(pending)
-            raise
-        self._resolve(pending, self.cache.latest)
+        finally:
+            self._resolve(pending, result)
 
     def abandon(self, pending: PendingRefresh) -> None:
         """End a refresh without a result, so that one of the waiters leads the next."""
@@ -97,7 +98,7 @@ class SharedState:
         longest_refresh = settings.retry_seconds + 2 * settings.timeout + 2 * settings.response_timeout
         self.refresh_timeout = 2 * longest_refresh
         self.batch = BatchLimit(settings.batch_size)
-        self._service_pause, self._token_pause = ThrottlePause(), ThrottlePause()
+        self.service_pause, self.token_pause = ThrottlePause(), ThrottlePause()
         # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
         self.has_worked = False
         _process_bound.add(self)
@@ -109,19 +110,9 @@ class SharedState:
     def __reduce__(self) -> tuple[Any, ...]:
         return get_shared_state, (self.settings,)  # a copy uses the state of its own process
 
-    @property
-    def is_logged_in(self) -> bool:
-        """Whether the identity provider has accepted these credentials, and not rejected them since."""
-        return self.tokens.cache.latest is not None
-
-    @property
-    def throttlings(self) -> int:
-        """How often the service has throttled this process."""
-        return self._service_pause.count
-
     def throttle_pause(self, call: Call[Any]) -> ThrottlePause:
         """Return the throttle pause of the server that the call goes to."""
-        return self._service_pause if call.authorized else self._token_pause
+        return self.service_pause if call.authorized else self.token_pause
 
 
 _registry: dict[Settings, SharedState] = {}
@@ -141,30 +132,31 @@ def reset_shared_state() -> None:
     _registry.clear()
 
 
-class ProcessBound(Protocol):
-    """Owns sockets, locks or tokens, which must not be shared with a forked child."""
-
-    def after_fork(self) -> None:
-        """Reset in a forked child."""
-        ...
-
-
-_process_bound: WeakSet[ProcessBound] = WeakSet()  # reset in every forked child
-_left_to_parent: list[object] = []
-
-
 class BaseClient(ABC):
-    """The common part of both clients: settings and shared state; reset by a fork."""
+    """The common part of both clients: settings, shared state, and a session that a fork replaces."""
 
-    def __init__(self, settings: Settings, *, shared: SharedState | None, translate: Translate) -> None:
+    def __init__(
+        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
+    ) -> None:
         self.settings = settings
         self._shared = shared or get_shared_state(settings)
         self._translate = translate
+        self._ca_file = ca_file(settings.verify)
+        self._proxy_for = cache(proxy_for)  # scans the whole environment
+        self._session = self._new_session()
         _process_bound.add(self)
 
     @abstractmethod
+    def _new_session(self) -> Any: ...
+
     def after_fork(self) -> None:
-        """Replace the session in a forked child."""
+        """Replace the session in a forked child: responses mix up on a socket that two processes share."""
+        # Keep the inherited one open: closing it could disturb the parent, or block on its locks.
+        _left_to_parent.append(self._session)
+        self._session = self._new_session()
+
+    def _proxy(self, call: Call[Any]) -> str | None:
+        return self._proxy_for(self.settings.base_url if call.authorized else self.settings.token_url)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy opens its own connections.
@@ -173,7 +165,7 @@ class BaseClient(ABC):
     @property
     def throttlings(self) -> int:
         """How often the service has throttled this process."""
-        return self._shared.throttlings
+        return self._shared.service_pause.count
 
     @property
     def has_worked(self) -> bool:
@@ -183,12 +175,11 @@ class BaseClient(ABC):
     @property
     def is_logged_in(self) -> bool:
         """Whether the identity provider has accepted these credentials, and not rejected them since."""
-        return self._shared.is_logged_in
+        return self._shared.tokens.cache.latest is not None
 
 
-def leave_to_parent(session: object) -> None:
-    """Keep an inherited session open: closing it could disturb the parent, or block on its locks."""
-    _left_to_parent.append(session)
+_process_bound: WeakSet[SharedState | BaseClient] = WeakSet()  # reset in every forked child
+_left_to_parent: list[Any] = []
 
 
 def _after_fork() -> None:

@@ -1,0 +1,92 @@
+"""Interoperation with Airflow: errors that fail a task without retries, and object storage."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# The extra to install for each URI scheme.
+_EXTRAS = {
+    "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
+}  # fmt: skip
+STORES = frozenset({"file", "local", *_EXTRAS})
+
+_SECRETS = re.compile(
+    r"""(?ix) (
+        \b (?: sig | signature | sharedaccesssignature | x-(?:amz|goog)-[a-z-]+ | awsaccesskeyid | accountkey
+            | (?:access|api|account)_key | [a-z_-]*(?:token|password|passwd|secret|credential)[a-z_-]* )
+        (?: \s*=\s*["']? | %3d | ["']\s*:\s*["'] )
+        | \b authorization ["']? \s* [:=] \s* ["']? (?: (?:bearer|basic|sharedkey|aws4-hmac-sha256) \s+ )?
+    )
+    [^&\s'",;<>]+"""
+)
+_LOGINS = re.compile(r"(?<=://)([^/\s?#@:'\"]*):[^/\s?#@'\"]+@")
+
+
+def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
+    """Let every error of `method` that is not transient fail the task without retries."""
+
+    @functools.wraps(method)
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except ComplianceError as error:
+            if error.transient or isinstance(error, AirflowFailException):
+                raise
+            raise as_non_retryable(error).with_traceback(error.__traceback__) from None
+
+    return wrapped
+
+
+def as_non_retryable(error: ComplianceError) -> ComplianceError:
+    """Return the same error as an AirflowFailException, too, so that both `except` clauses catch it."""
+    original: Any = type(error)
+    kind = _non_retryable(original)
+    result: ComplianceError = kind.__new__(kind, *error.args)
+    result.__dict__.update(error.__dict__)
+    return result
+
+
+@functools.cache
+def _non_retryable(kind: type[Any]) -> type[Any]:
+    def reduce_to_original(self: ComplianceError) -> tuple[Any, ...]:
+        return kind, self.args, self.__dict__
+
+    members = {"__module__": kind.__module__, "__doc__": kind.__doc__, "__reduce__": reduce_to_original}
+    return type(kind.__name__, (kind, AirflowFailException), members)
+
+
+def mask_secrets(text: str) -> str:
+    """Mask signatures, keys, tokens and passwords in a store's error or a URI."""
+    return _LOGINS.sub(r"\1:***@", _SECRETS.sub(r"\1***", text))
+
+
+def object_path(uri: str, name: str = "") -> Any:
+    """Return Airflow's path of a URI; if a library or a connection is missing, say what to do.
+
+    :param name: how to name it in an error, if not by the URI
+    """
+    from airflow.providers.common.compat.sdk import AirflowNotFoundException, ObjectStoragePath
+
+    problem = f"'{name or uri}' can't be used"
+    try:
+        path = ObjectStoragePath(uri)
+        path.fs  # noqa: B018 - only this fails if the storage library is missing
+    except (ValueError, ImportError, AirflowNotFoundException) as error:
+        extra = _EXTRAS.get(uri.partition("://")[0].lower())
+        hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
+        if isinstance(error, AirflowNotFoundException):
+            hint = " Create the Airflow connection, or correct the URI."
+        raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
+    except Exception as error:  # such as a secrets backend that does not respond
+        raise ComplianceStorageError(mask_secrets(f"{problem}: {type(error).__name__}: {error}.")) from None
+    return path
