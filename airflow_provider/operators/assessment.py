@@ -154,7 +154,7 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
         identifier = as_id(self.assessment_id, "assessment id")
         try:
             self.hook.cancel_assessment(identifier)
-            self.log.info("Assessment %s is cancelled.", identifier)
+            self.log.info("Cancelled assessment %s.", identifier)
         except ComplianceNotFoundError:
             if not self.ignore_missing:
                 raise

@@ -176,7 +176,7 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
         """Cancel the job."""
         try:
             self.hook.cancel(self.uuid)
-            self.log.info("Job %s is cancelled.", self.uuid)
+            self.log.info("Cancelled job %s.", self.uuid)
         except ComplianceNotFoundError:
             if not self.ignore_missing:
                 raise

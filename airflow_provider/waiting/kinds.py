@@ -56,7 +56,7 @@ class JobKind(ABC):
         ids: Sequence[str],
         concurrency: int,
         log: Any,
-        on_ended: Callable[[str, Record], None],
+        on_ended: Callable[[str, Record], None] = lambda *_: None,
     ) -> None:
         """Cancel those of these that are in flight.
 
@@ -64,7 +64,6 @@ class JobKind(ABC):
 
         :param on_ended: called with the record of each that had ended
         """
-        name = self.noun.capitalize()
 
         async def cancel(identifier: str) -> None:
             try:
@@ -72,7 +71,7 @@ class JobKind(ABC):
             except ComplianceNotFoundError:
                 pass
             except ComplianceError as error:
-                log.warning("%s %s could not be cancelled: %s", name, identifier, error)
+                log.warning("%s %s could not be cancelled: %s", self.noun.capitalize(), identifier, error)
 
         size = client.settings.batch_size
         for start in range(0, len(ids), size):
@@ -81,7 +80,9 @@ class JobKind(ABC):
             in_flight = []
             for each, result in found.items():
                 if isinstance(result, ComplianceError):
-                    log.warning("%s %s is not cancelled, it can't be polled: %s", name, each, result)
+                    log.warning(
+                        "%s %s is not cancelled, it can't be polled: %s", self.noun.capitalize(), each, result
+                    )
                 elif result["status"] not in FINAL:
                     in_flight.append(each)
                 elif result["status"] != UNKNOWN:

@@ -98,7 +98,7 @@ def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
 def test_a_service_that_can_t_be_asked_for_one_of_them_is_outlasted(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
-    service.fail("get_assessment", status=500, times=1)
+    service.fail("get_assessment", status=500, times=4)
     task = sensor([done(service), done(service)], mode)
     if mode.get("mode") == "reschedule":
         assert task.poke({}) is False
