@@ -42,9 +42,9 @@ endif
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
 	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
 
-FAST_TESTS := bulk contract hooks operators reports storage frameworks/test_operators.py \
+FAST_TESTS := bulk contract hooks reports storage triggers frameworks/test_operators.py \
   $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
-  $(patsubst %,feedback/test_%.py,findings form) waiting/test_airflow_layer.py \
+  $(patsubst %,feedback/test_%.py,findings form) $(patsubst %,operators/test_%.py,airflow_layer base) \
   $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
@@ -107,11 +107,10 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 
 # Every version of Airflow, and with them every Python, runs what depends on Airflow; other Pythons with the newest Airflow
 # run what is fast; the lowest versions run what our dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := assessments feedback frameworks hooks operators storage stores transfers \
+ON_AIRFLOW := feedback frameworks hooks operators sensors storage stores transfers triggers \
   $(patsubst %,ingest/test_%.py,kills operator resuming sources) \
-  $(patsubst %,waiting/test_%.py,airflow_layer operators ownership refreshing sensor) \
   $(patsubst %,test_%.py,demo imports params private_apis provider_info)
-ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py waiting/test_operators.py \
+ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
   $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service tokens)
 tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(filter airflow-3.3-%,$(1)),$(FAST_TESTS),$(ON_AIRFLOW))))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import warnings
+from inspect import signature
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers import base
 from airflow.triggers.base import BaseTrigger
+from asgiref.sync import sync_to_async
 
 from airflow_provider.exceptions import ComplianceConfigError
 
@@ -47,8 +49,6 @@ def apply_map_index_template(task: Any, context: Any) -> None:
 
 async def task_state(trigger: BaseTrigger) -> str | None:
     """Return the state of a trigger's task as Airflow has it now; None where that can't be found out."""
-    from asgiref.sync import sync_to_async
-
     task_instance = getattr(trigger, "task_instance", None)
     if task_instance is None:
         return None
@@ -103,8 +103,6 @@ def response_timeout_for(operator: Any, kwargs: dict[str, Any]) -> dict[str, Any
 
     Its versions of Airflow 3.1 do not: not needed when 3.2 is the oldest supported version.
     """
-    from inspect import signature
-
     if "response_timeout" in signature(operator.__init__).parameters:
         return kwargs
     timeout = kwargs.pop("response_timeout", None)
@@ -147,8 +145,6 @@ async def read_state(store: Any, key: str) -> Any:
     """Read from the state store of an asset."""
     if hasattr(store, "aget"):
         return await store.aget(key)
-    from asgiref.sync import sync_to_async
-
     return await sync_to_async(store.get)(key)  # Not needed when 3.3.2 is the oldest supported version.
 
 
@@ -156,16 +152,13 @@ async def write_state(store: Any, key: str, value: Any) -> None:
     """Write to the state store of an asset."""
     if hasattr(store, "aset"):
         await store.aset(key, value)
-        return
-    from asgiref.sync import sync_to_async
-
-    await sync_to_async(store.set)(key, value)  # Not needed when 3.3.2 is the oldest supported version.
+    else:  # Not needed when 3.3.2 is the oldest supported version.
+        await sync_to_async(store.set)(key, value)
 
 
 async def get_variable(key: str) -> Any:
     """Read an Airflow variable of JSON from a trigger; None is absent."""
     from airflow.sdk import Variable
-    from asgiref.sync import sync_to_async
 
     return await sync_to_async(Variable.get)(key, default=None, deserialize_json=True)
 
@@ -173,6 +166,5 @@ async def get_variable(key: str) -> Any:
 async def set_variable(key: str, value: Any, description: str) -> None:
     """Write an Airflow variable of JSON from a trigger."""
     from airflow.sdk import Variable
-    from asgiref.sync import sync_to_async
 
     await sync_to_async(Variable.set)(key, value, description, serialize_json=True)

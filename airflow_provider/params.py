@@ -10,7 +10,6 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.interop import as_non_retryable
 
 
 def as_list(given: Any, what: str) -> list[Any]:
@@ -21,14 +20,12 @@ def as_list(given: Any, what: str) -> list[Any]:
     :param what: what an item is, for the error
     """
     if given is None:
-        raise as_non_retryable(ComplianceInputError(f"Missing {what}: the upstream task returned nothing."))
+        raise ComplianceInputError(f"Missing {what}: the upstream task returned nothing.")
     if isinstance(given, str) and given.strip().startswith("["):
         try:
             return list(ast.literal_eval(given.strip()))
         except (ValueError, SyntaxError):
-            raise as_non_retryable(
-                ComplianceInputError(f"{given[:200]!r} is not a list of {what}s.")
-            ) from None
+            raise ComplianceInputError(f"{given[:200]!r} is not a list of {what}s.") from None
     if isinstance(given, str):
         return [given]
     if isinstance(given, Sequence):
@@ -40,9 +37,7 @@ def as_str_list(given: Any, what: str) -> list[str]:
     """Return one or many strings as a list, de-duplicated and in order."""
     found = as_list(given, what)
     if not all(isinstance(each, str) and each.strip() for each in found):
-        raise as_non_retryable(
-            ComplianceInputError(f"{given!r} contains an item that is not a valid {what}.")
-        )
+        raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}.")
     return list(dict.fromkeys(each.strip() for each in found))
 
 
@@ -55,7 +50,7 @@ def as_id(given: Any, what: str) -> str:
     """Return a single id as a string."""
     found = as_ids(given, what)
     if len(found) != 1:
-        raise as_non_retryable(ComplianceInputError(f"Expected one {what}, not {len(found)}."))
+        raise ComplianceInputError(f"Expected one {what}, not {len(found)}.")
     return found[0]
 
 
@@ -70,12 +65,12 @@ def as_json(given: Any, what: str) -> Any:
     A string is parsed as JSON: a template renders one, unless it renders native objects.
     """
     if optional(given) is None:
-        raise as_non_retryable(ComplianceInputError(f"Missing {what}: the upstream task returned nothing."))
+        raise ComplianceInputError(f"Missing {what}: the upstream task returned nothing.")
     value = _to_builtins(_parse(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
-        raise as_non_retryable(ComplianceInputError(f"Invalid {what}, which is not JSON: {error}.")) from None
+        raise ComplianceInputError(f"Invalid {what}, which is not JSON: {error}.") from None
     return value
 
 
@@ -118,11 +113,9 @@ def _parse(text: str, what: str) -> Any:
     try:
         return ast.literal_eval(text)  # what a template renders of a Python object
     except (ValueError, SyntaxError, RecursionError, MemoryError):
-        raise as_non_retryable(
-            ComplianceInputError(
-                f"Invalid {what}, a string that is not JSON: pass a dict, a list or the output of a task. "
-                "In a template, write {{ ... | tojson }}."
-            )
+        raise ComplianceInputError(
+            f"Invalid {what}, a string that is not JSON: pass a dict, a list or the output of a task. "
+            "In a template, write {{ ... | tojson }}."
         ) from None
 
 

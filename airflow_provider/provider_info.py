@@ -142,8 +142,8 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "extra-links": [
-            "airflow_provider.operators.links.ComplianceJobLink",
-            "airflow_provider.operators.links.ComplianceReportLink",
+            "airflow_provider.operators.base.ComplianceJobLink",
+            "airflow_provider.operators.base.ComplianceReportLink",
         ],
         "connection-types": [
             {

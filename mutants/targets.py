@@ -4,7 +4,7 @@ from __future__ import annotations
 
 CLIENT = "tests/client/test_both_clients.py"
 EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
-WAITING = "tests/waiting/test_poller.py tests/waiting/test_sensor.py"
+WAITING = "tests/waiting/test_poller.py tests/sensors/test_content.py"
 
 TARGETS = {
     "client/responses": f"tests/client/test_exchange.py {CLIENT} tests/client/test_arbitrary_answers.py",
@@ -18,7 +18,7 @@ TARGETS = {
     "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
     "client/base": f"tests/client/test_token_use.py {CLIENT} tests/hooks/test_compliance_hook.py",
     "waiting/poller": WAITING,
-    "waiting/results": f"{WAITING} tests/waiting/test_operators.py",
+    "waiting/results": f"{WAITING} tests/operators/test_content.py",
     "bulk/pipeline": "tests/bulk/test_engine.py tests/bulk/test_polling.py tests/ingest/test_operator.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_journal.py",
     "bulk/engine": "tests/bulk/test_engine.py tests/ingest/test_operator.py tests/bulk/test_polling.py",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceNotFoundError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.operators.job import ComplianceJobOperator
+from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 XCOM_LIMIT_BYTES = 256 * 1024  # larger values slow down Airflow's database
 
 
-class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
+class ComplianceSubmitAssessmentOperator(ComplianceBaseJobOperator):
     """Submit an assessment; returns its id.
 
     The payload is sent as it is: its meaning is between you and the service. Templates are rendered at any
@@ -49,11 +49,6 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
         self.template_ext: Sequence[str] = (".json",) if isinstance(payload, str) else ()
 
     @property
-    def topic(self) -> object:
-        """What the task is about: a digest of the payload."""
-        return self.source
-
-    @property
     def source(self) -> str:
         """A digest of the payload, which may contain whole texts."""
         canonical = json.dumps(as_json(self.payload, "payload"), sort_keys=True)
@@ -62,10 +57,6 @@ class ComplianceSubmitAssessmentOperator(ComplianceJobOperator["Assessment"]):
     def submit(self) -> Assessment:
         """Submit the assessment."""
         return self.hook.submit_assessment(as_json(self.payload, "payload"))
-
-    def id_of(self, job: Assessment) -> str:
-        """Return its id."""
-        return job.id
 
     def console_url(self, identifier: str) -> str | None:
         """Return where a person finds the assessment, if the connection says so."""
@@ -163,7 +154,7 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
         identifier = as_id(self.assessment_id, "assessment id")
         try:
             self.hook.cancel_assessment(identifier)
-            self.log.info("Assessment %s is cancelled.", identifier)
+            self.log.info("Cancelled assessment %s.", identifier)
         except ComplianceNotFoundError:
             if not self.ignore_missing:
                 raise

@@ -1,33 +1,36 @@
-"""What operators, sensors and transfers share: the connection, the hook, and waiting for jobs."""
+"""What operators, sensors and transfers share: the connection, the hook, links, and waiting for jobs."""
 
 from __future__ import annotations
 
 import ast
 import functools
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from airflow.providers.common.compat.sdk import BaseOperator
+from airflow.providers.common.compat.sdk import BaseOperator, BaseOperatorLink, XCom
 
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.compat import apply_map_index_template
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.interop import fail_without_retry, mask_secrets
 from airflow_provider.storage.names import printable
-from airflow_provider.waiting.results import FINAL, Deadline, WaitResult
-from airflow_provider.waiting.worker import wait_in_worker
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import WaitResult
+from airflow_provider.waiting.rules import Accepts, accept_final
+from airflow_provider.waiting.waits import wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.triggers.base import ComplianceWaitTrigger
     from airflow_provider.waiting.kinds import JobKind
-    from airflow_provider.waiting.rules import Accepts
 
 MAX_TITLE_CHARS = 100
+JOB_URL = "compliance_job_url"
+REPORT_URL = "compliance_report_url"
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 
 
@@ -86,7 +89,7 @@ class ComplianceBaseOperator(BaseOperator):
         return self.hook
 
 
-class WaitMixin:
+class WaitMixin(ABC):
     """Waits for jobs, in the triggerer or in the worker, with one end for both: `_finish`."""
 
     trigger_class: ClassVar[type[ComplianceWaitTrigger]]
@@ -94,6 +97,7 @@ class WaitMixin:
     if TYPE_CHECKING:  # of the operator
         conn_id: str
         deferrable: bool
+        poll_interval: float
         timeout: float
         execution_timeout: timedelta | None
         hook: ComplianceHook
@@ -106,11 +110,6 @@ class WaitMixin:
         """What is waited for: jobs or assessments."""
         return self.trigger_class.kind
 
-    @property
-    @abstractmethod
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-
     @abstractmethod
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **resumed: Any) -> Any:
         """Turn the result of a wait into the result of the task, or into an error.
@@ -118,13 +117,20 @@ class WaitMixin:
         :param resumed: what was passed to `_wait_and_finish`
         """
 
+    @entry_point
+    def execute_complete(
+        self, context: Context, event: Any = None, limit: str = "timeout", **resumed: Any
+    ) -> Any:
+        """Resume after the trigger's event."""
+        return self._finish(context, WaitResult.from_event(event), Deadline(limit), **resumed)
+
     def _wait_and_finish(
         self,
         context: Context,
         ids: list[str],
         *,
         is_final: bool = False,
-        accepts: Accepts | None = None,
+        accepts: Accepts = accept_final,
         trigger_options: dict[str, Any] | None = None,
         **resumed: Any,
     ) -> Any:
@@ -135,18 +141,14 @@ class WaitMixin:
         """
         deadline = Deadline.for_task(context, self.timeout, self.execution_timeout)
         if self.deferrable and not is_final:
-            noun = self.kind.noun
-            self.log.info("Waiting for %s in the triggerer.",
-                          f"{noun} {ids[0]}" if len(ids) == 1 else f"{len(ids)} {noun}s")  # fmt: skip
+            self.log.info("Waiting for %s in the triggerer.", self.kind.describe(ids))
             self.defer(
                 trigger=self._make_trigger(ids, deadline, **(trigger_options or {})),
                 method_name="execute_complete",
                 kwargs={"limit": deadline.name, **resumed},
                 timeout=deadline.trigger_timeout,
             )
-        result = wait_in_worker(
-            self.kind, self.hook, ids, self.longest_poll_interval, deadline.at, self.log, accepts
-        )
+        result = wait_in_worker(self.kind, self.hook, ids, self.poll_interval, deadline.at, self.log, accepts)
         return self._finish(context, result, deadline, **resumed)
 
     def _make_trigger(self, ids: list[str], deadline: Deadline, **options: Any) -> ComplianceWaitTrigger:
@@ -154,17 +156,31 @@ class WaitMixin:
         return make(
             self.conn_id,
             ids,
-            self.longest_poll_interval,
+            self.poll_interval,
             deadline.at,
             hook_class=check_hook_class(self.hook_class),
             **options,
         )
 
-    def _resume(self, context: Context, event: Any, limit: str, **resumed: Any) -> Any:
-        """Finish after the trigger's event; for `execute_complete`."""
-        return self._finish(context, WaitResult.from_event(event), Deadline(limit), **resumed)
+
+class PushedLink(BaseOperatorLink):
+    """Links to the URL that the task has pushed to XCom as `xcom_key`."""
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the URL; empty if there is none."""
+        key = getattr(ti_key, "key", ti_key)
+        return str(XCom.get_value(ti_key=key, key=self.xcom_key) or "")
 
 
-def is_final(records: dict[str, Any]) -> bool:
-    """Tell whether all records show a final state."""
-    return all(record["status"] in FINAL for record in records.values())
+class ComplianceJobLink(PushedLink):
+    """Links to the job or assessment, if the connection has the extra (`assessment_`)`console_url`."""
+
+    name = "View job"
+    xcom_key = JOB_URL  # pushed before the task defers, so the link shows at once
+
+
+class ComplianceReportLink(PushedLink):
+    """Links to the report of an ingestion."""
+
+    name = "View report"
+    xcom_key = REPORT_URL

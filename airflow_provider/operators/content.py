@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.operators.job import ComplianceJobOperator
+from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import job_record
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
 
-class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
+class ComplianceContentOperator(ComplianceBaseJobOperator):
     """Base of the operators that have content processed and may wait for it.
 
     :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again
@@ -28,10 +28,6 @@ class ComplianceContentOperator(ComplianceJobOperator["ContentJob"]):
     def __init__(self, *, refresh_failed: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.refresh_failed = refresh_failed
-
-    def id_of(self, job: ContentJob) -> str:
-        """Return its uuid."""
-        return job.uuid
 
     def resubmit(self, identifier: str) -> bool:
         """Refresh the job if asked to."""
@@ -111,11 +107,6 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
         self.url = url
 
     @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.url
-
-    @property
     def source(self) -> str:
         """The page."""
         return self.url
@@ -144,11 +135,6 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
         super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)
         self.uuid = uuid
-
-    @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.uuid
 
     @property
     def source(self) -> str:
@@ -190,7 +176,7 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
         """Cancel the job."""
         try:
             self.hook.cancel(self.uuid)
-            self.log.info("Job %s is cancelled.", self.uuid)
+            self.log.info("Cancelled job %s.", self.uuid)
         except ComplianceNotFoundError:
             if not self.ignore_missing:
                 raise

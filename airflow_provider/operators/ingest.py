@@ -16,13 +16,19 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.ingest.sources import chunk
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
-from airflow_provider.operators.links import REPORT_URL, ComplianceReportLink
+from airflow_provider.operators.base import (
+    REPORT_URL,
+    ComplianceBaseOperator,
+    ComplianceReportLink,
+    WaitMixin,
+    entry_point,
+)
 from airflow_provider.params import as_list, as_seconds
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.waiting.results import Deadline, WaitResult, polling_error
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -124,11 +130,6 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         first, *others = as_list(self.sources, "source") or ["nothing"]
         return f"{str(first)[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
-    @property
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-        return self.poll_interval
-
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, or resume from an earlier attempt."""
@@ -152,7 +153,7 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         :param left: seconds that were left when the task deferred
         :param older: what another version of this operator has kept when the task deferred
         """
-        finished: dict[str, Any] = self._resume(
+        finished: dict[str, Any] = super().execute_complete(
             context, event, limit, at=deadline, started=started, left=left
         )
         return finished

@@ -30,7 +30,7 @@ else:
 
 SEND = "Send feedback"
 NOTHING = "No feedback"
-WAY_OUT = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
+NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
 class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
@@ -125,18 +125,18 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
             trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
-            return self.defer(trigger=trigger, method_name="execute_after_look")
+            return self.defer(trigger=trigger, method_name="execute_after_check")
         return self._review(context, state)
 
     @entry_point
-    def execute_after_look(self, context: Context, event: Any = None) -> Any:
-        """Go on when it is known whether an earlier attempt was answered; before Airflow 3.3."""
+    def execute_after_check(self, context: Context, event: Any = None) -> Any:
+        """Resume when it is known whether an earlier attempt was answered; before Airflow 3.3."""
         if event:
             raise as_non_retryable(
                 ComplianceError(
                     f"An earlier attempt was answered by {event.get('by')} at {event.get('at')}, and may "
                     "have sent feedback: its log says what. Airflow before 3.3 keeps nothing of it, so "
-                    f"nothing is asked or sent again. {WAY_OUT}"
+                    f"nothing is asked or sent again. {NEXT_STEP}"
                 )
             )
         return self._review(context, _state(context))
@@ -235,7 +235,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         how = (
             "Clear this task to be asked again, and leave the others as they are."
             if state.is_persistent
-            else WAY_OUT
+            else NEXT_STEP
         )
         return (
             f"The category was changed without a rationale, which the service requires, on {names}. Feedback "
@@ -253,7 +253,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             sent = [each["assessment_response_id"] for each in state.feedback if state.outcome(each)]
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
-                f"Airflow before 3.3 keeps nothing of that, so there is no retry. {WAY_OUT}"
+                f"Airflow before 3.3 keeps nothing of that, so there is no retry. {NEXT_STEP}"
             )
             raise as_non_retryable(ComplianceError(message)) from error
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.params import as_ids, is_many
-from airflow_provider.sensors.job import ComplianceJobSensor
+from airflow_provider.sensors.base import ComplianceBaseSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from airflow_provider.waiting.results import Record
 
 
-class ComplianceAssessmentSensor(ComplianceJobSensor):
+class ComplianceAssessmentSensor(ComplianceBaseSensor):
     """Wait until an assessment is completed; returns it as a dict with `id` and `status`.
 
     With a list of ids it waits for all, and returns a list in their order. One that failed, was cancelled or

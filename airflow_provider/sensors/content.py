@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.params import as_str_list
-from airflow_provider.sensors.job import ComplianceJobSensor
+from airflow_provider.sensors.base import ComplianceBaseSensor
 from airflow_provider.triggers.content import ComplianceContentTrigger
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import XComArg
 
 
-class ComplianceContentSensor(ComplianceJobSensor):
+class ComplianceContentSensor(ComplianceBaseSensor):
     """Wait until one or many jobs are completed; returns their records, in the order of the uuids.
 
     It waits until all jobs are in a final state. One that failed, was cancelled or is unknown fails the task

@@ -14,14 +14,15 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point, is_final
+from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names
 from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.results import Deadline, Record, WaitResult, error_for
-from airflow_provider.waiting.worker import poll_in_worker
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import Record, WaitResult, error_for
+from airflow_provider.waiting.waits import poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -111,11 +112,6 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         uuids = self.uuids
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 
-    @property
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-        return self.poll_interval
-
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """Poll the jobs, wait for them if asked to, and write their texts."""
@@ -125,15 +121,9 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
             self.log.info("There are no texts to write.")
             return []
         result = poll_in_worker(self.kind, self.hook, uuids, self.log)
-        if result.status == "error" or is_final(result.records) or not self.wait_for_completion:
+        if result.status == "error" or result.is_final or not self.wait_for_completion:
             return self._finish(context, result, Deadline("timeout"))
         uris: list[str] = self._wait_and_finish(context, uuids)
-        return uris
-
-    @entry_point
-    def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> list[str]:
-        """Resume after the trigger's event."""
-        uris: list[str] = self._resume(context, event, limit)
         return uris
 
     def on_kill(self) -> None:
@@ -155,7 +145,7 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
             raise deadline.timeout_error(error)
         if result.status == "error":
             raise error if result.transient else as_non_retryable(error)
-        if is_final(result.records):
+        if result.is_final:
             raise as_non_retryable(error)
         raise ComplianceJobError(
             f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "

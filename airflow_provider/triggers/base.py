@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import MISSING, fields
@@ -15,12 +14,9 @@ from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGER_HAS_ON_KILL, t
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
-from airflow_provider.waiting.poller import Update, subscribe
-from airflow_provider.waiting.results import UNKNOWN, Countdown, Record, WaitResult
-from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts
+from airflow_provider.waiting.results import WaitResult
+from airflow_provider.waiting.waits import cancel, wait
 
-CANCEL_CONCURRENCY = 8
-CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
 ENDED = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})  # states of a task
 
 
@@ -30,7 +26,6 @@ class ComplianceWaitTrigger(BaseTrigger):
     kind: ClassVar[JobKind]
     # After a clear, the next attempt of a submit finds the job in Airflow's task state store.
     next_attempt_reattaches: ClassVar[bool] = HAS_TASK_STATE_STORE
-    _tolerates_single_errors: ClassVar[bool] = False
 
     conn_id: str
     poll_interval: float
@@ -82,65 +77,20 @@ class ComplianceWaitTrigger(BaseTrigger):
         state = await task_state(self)
         is_reattached = self.next_attempt_reattaches and self.is_durable
         if state in ENDED if is_reattached else state not in (None, "deferred"):
-            await self._cancel()
+            self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
+            await cancel(self.kind, self.make_hook(), self.ids, self.log)
         else:
             self.log.info(
                 "The task is %s, not ended: its %ss are not cancelled.", state or "unknown", self.kind.noun
             )
 
-    async def _cancel(self) -> None:
-        noun = self.kind.noun
-        self.log.info("The task was killed: cancelling its %ss in flight.", noun)
-        try:
-            async with asyncio.timeout(CANCEL_SECONDS):
-                async with await self.make_hook().get_async_conn(max_retries=2) as client:
-                    await self.kind.cancel_in_flight(client, self.ids, CANCEL_CONCURRENCY, self.log)
-        except (ComplianceError, TimeoutError) as error:
-            self.log.warning("The task was killed, but not all %ss could be cancelled: %s", noun, error)
-
-    def _is_enough(self, ended: int) -> bool:
-        """Tell whether to stop before everything is in a final state."""
-        return False
-
-    def _accepts(self) -> Accepts | None:
-        """Return a check of final records; None accepts all."""
-        return None
-
-    async def _wait(self) -> WaitResult:
-        since, countdown = time.monotonic(), Countdown(self.deadline)
-        ended: dict[str, Record] = {}
-        ids = set(self.ids)
+    async def _wait(self, **options: Any) -> WaitResult:
+        """Wait for the jobs, with options of `waiting.waits.wait`."""
         try:
             hook = self.make_hook()
         except ComplianceError as error:
             return WaitResult("error", message=str(error))
-        async with subscribe(hook, self.kind, ids, self.poll_interval, self._accepts()) as updates:
-            while len(ended) < len(ids) and not self._is_enough(len(ended)):
-                found: list[Update]
-                is_last = countdown.remaining() <= 0
-                try:
-                    if is_last:
-                        found = await updates.poll_now(ids - ended.keys())
-                    else:
-                        async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, countdown.remaining())):
-                            found = [await updates.get()]
-                except TimeoutError:
-                    if countdown.remaining() > 0:
-                        self.log.info("Still waiting for %s of %s %ss after %.0f s.", len(ids) - len(ended),
-                                      len(ids), self.kind.noun, time.monotonic() - since)  # fmt: skip
-                    continue
-                for identifier, what in found:
-                    if self._tolerates_single_errors and getattr(what, "concerns_one_job", False):
-                        ended[identifier] = {self.kind.id_name: identifier, "status": UNKNOWN}
-                    elif isinstance(what, Exception):
-                        transient = getattr(what, "transient", True)
-                        return WaitResult("error", ended, time.monotonic() - since, str(what), transient)
-                    else:
-                        ended[identifier] = what
-                if is_last and len(ended) < len(ids) and not self._is_enough(len(ended)):
-                    pending = [each for each in self.ids if each not in ended]
-                    return WaitResult("timeout", ended, time.monotonic() - since, pending=pending)
-        return WaitResult("success", ended, time.monotonic() - since)
+        return await wait(self.kind, hook, self.ids, self.poll_interval, self.deadline, self.log, **options)
 
 
 _shielded_tasks: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive

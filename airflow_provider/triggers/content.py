@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind
-from airflow_provider.waiting.results import Record
-from airflow_provider.waiting.rules import Accepts, RefreshCheck
+from airflow_provider.waiting.results import Record, WaitResult
+from airflow_provider.waiting.rules import RefreshCheck
 
 
 @dataclass(eq=False, repr=False)
@@ -42,5 +42,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
         """The jobs."""
         return self.uuids
 
-    def _accepts(self) -> Accepts | None:
-        return RefreshCheck(self.before).accepts if self.before else None
+    async def _wait(self, **options: Any) -> WaitResult:
+        if self.before:
+            options["accepts"] = RefreshCheck(self.before).accepts
+        return await super()._wait(**options)

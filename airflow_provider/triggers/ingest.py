@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.results import WaitResult
@@ -19,15 +19,12 @@ class ComplianceIngestTrigger(ComplianceContentTrigger):
     """
 
     next_attempt_reattaches: ClassVar[bool] = True  # by its journal, on every Airflow
-    _tolerates_single_errors: ClassVar[bool] = True  # the task finds out what is wrong with one document
 
     enough: int = 1
 
-    def _is_enough(self, ended: int) -> bool:
-        return ended >= self.enough
-
-    async def _wait(self) -> WaitResult:
-        result = await super()._wait()
+    async def _wait(self, **options: Any) -> WaitResult:
+        # The task finds out what is wrong with a single document.
+        result = await super()._wait(enough=self.enough, tolerate_single_errors=True, **options)
         result.records.clear()
         result.pending.clear()
         return result

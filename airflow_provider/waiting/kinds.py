@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import PollResult, may_cancel
+from airflow_provider.waiting.rules import PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import Assessment, ContentJob
-    from airflow_provider.hooks.compliance import ComplianceHook
 
 MAX_REASON_CHARS = 500
 POLL_CONCURRENCY = 8
@@ -27,26 +26,25 @@ OnResult = Callable[[str, PollResult], None]
 
 
 class JobKind(ABC):
-    """One kind of job. `_sync` methods are for a worker, the others for an event loop."""
+    """One kind of job.
+
+    :cvar id_name: the field of its id, in models and records
+    """
 
     noun: str
-    id_name: str  # in a record
+    id_name: str
 
-    def pace(self, count: int) -> float:
+    def min_interval(self, count: int) -> float:
         """Return the shortest time in seconds between two polls of so many."""
         return 1.0
 
-    @abstractmethod
-    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll these, and report the result of each."""
+    def describe(self, ids: Sequence[str]) -> str:
+        """Name one job by its id, and many by their number."""
+        return f"{self.noun} {ids[0]}" if len(ids) == 1 else f"{len(ids)} {self.noun}s"
 
     @abstractmethod
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll these, and report the result of each."""
-
-    @abstractmethod
-    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
-        """Cancel one."""
 
     @abstractmethod
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
@@ -79,16 +77,19 @@ class JobKind(ABC):
         for start in range(0, len(ids), size):
             found: dict[str, PollResult] = {}
             await self.poll(client, ids[start : start + size], found.__setitem__)
+            in_flight = []
             for each, result in found.items():
                 if isinstance(result, ComplianceError):
                     log.warning(
                         "%s %s is not cancelled, it can't be polled: %s", self.noun.capitalize(), each, result
                     )
-                elif result["status"] in FINAL and result["status"] != UNKNOWN:
+                elif result["status"] not in FINAL:
+                    in_flight.append(each)
+                elif result["status"] != UNKNOWN:
                     on_ended(each, result)
-            in_flight = [each for each, result in found.items() if may_cancel(result)]
-            log.info("Cancelling %s %ss.", len(in_flight), self.noun)
-            await for_each(cancel, in_flight, concurrency)
+            if in_flight:
+                log.info("Cancelling %s.", self.describe(in_flight))
+                await for_each(cancel, in_flight, concurrency)
 
 
 class Jobs(JobKind):
@@ -96,17 +97,6 @@ class Jobs(JobKind):
 
     noun = "job"
     id_name = "uuid"
-
-    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll all together."""
-        try:
-            jobs = hook.get_statuses(ids)
-        except ComplianceError as error:
-            for uuid in ids:
-                on_result(uuid, error)
-        else:
-            for uuid in ids:
-                on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll batch by batch; split a batch that is refused, to isolate the job at fault."""
@@ -132,10 +122,6 @@ class Jobs(JobKind):
                 for uuid in group:
                     on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
-    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
-        """Cancel a job."""
-        hook.cancel(identifier)
-
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
         """Cancel a job."""
         await client.cancel(identifier)
@@ -147,32 +133,23 @@ class Assessments(JobKind):
     noun = "assessment"
     id_name = "id"
 
-    def pace(self, count: int) -> float:
+    def min_interval(self, count: int) -> float:
         """Poll many less often: each poll is a request."""
         return max(1.0, count / POLLS_PER_SECOND)
-
-    def poll_sync(self, hook: ComplianceHook, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll one after the other."""
-        for each in ids:
-            try:
-                on_result(each, assessment_record(hook.get_assessment(each)))
-            except ComplianceError as error:
-                on_result(each, _unknown_or_error(each, error))
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll a few at a time."""
 
         async def poll_one(each: str) -> None:
             try:
-                on_result(each, assessment_record(await client.get_assessment(each)))
+                on_result(each, _record(await client.get_assessment(each)))
+            except ComplianceNotFoundError as error:
+                # The path is our assumption, so the reason is worth keeping.
+                on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)})
             except ComplianceError as error:
-                on_result(each, _unknown_or_error(each, error))
+                on_result(each, error)
 
         await for_each(poll_one, ids, POLL_CONCURRENCY)
-
-    def cancel_sync(self, hook: ComplianceHook, identifier: str) -> None:
-        """Cancel an assessment."""
-        hook.cancel_assessment(identifier)
 
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
         """Cancel an assessment."""
@@ -188,20 +165,9 @@ def job_record(uuid: str, job: ContentJob | None) -> Record:
     return {"uuid": uuid, "status": UNKNOWN} if job is None else _record(job)
 
 
-def assessment_record(assessment: Assessment) -> Record:
-    """Return the record of an assessment, without the fields that the contract does not name."""
-    return _record(assessment, exclude={"raw"})
-
-
-def _record(model: Any, **how: Any) -> Record:
-    record: Record = model.model_dump(mode="json", exclude_none=True, **how)
+def _record(model: ContentJob | Assessment) -> Record:
+    # Without `raw`, the fields that the contract does not name.
+    record: Record = model.model_dump(mode="json", exclude_none=True, exclude={"raw"})
     if "error" in record:
         record["error"] = record["error"][:MAX_REASON_CHARS]
     return record
-
-
-def _unknown_or_error(assessment_id: str, error: ComplianceError) -> PollResult:
-    # The path is our assumption, so the reason is worth keeping.
-    if isinstance(error, ComplianceNotFoundError):
-        return {"id": assessment_id, "status": UNKNOWN, "error": str(error)}
-    return error

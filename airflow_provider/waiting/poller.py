@@ -6,19 +6,19 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
+from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import (
     LAST_POLL_SECONDS,
     LOG_INTERVAL_SECONDS,
     Accepts,
     PollState,
-    have_credentials_worked,
+    accept_final,
     is_refusal,
 )
 
@@ -34,33 +34,20 @@ CLOSE_SECONDS = 5.0  # for a poller to close its connections
 CONNECTION_SECONDS = 30.0  # to read an Airflow connection again: a secrets backend may hang
 
 Update = tuple[str, Record | Exception]
-"""What a waiter gets: the id, and its final record or the error that ends the wait."""
+"""What a subscription gets: the id, and the record or the error that ends the wait for it."""
 
 Slot = Callable[[], AbstractAsyncContextManager[None]]
 """Returns what to enter while a request is in flight, such as the slot of a limiter."""
 
 
 @dataclass(eq=False)
-class Waiter:
-    """One who waits, and gets updates in a queue.
-
-    :param accepts: says whether a final record is the end for this waiter; by default it always is
-    :param slot: limits how many requests are in flight
-    """
-
-    accepts: Accepts | None = None
-    slot: Slot | None = None
-    queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
-
-
-@dataclass(eq=False)
 class _Watched(PollState):
     """One job or assessment that somebody waits for.
 
-    :param polled: who wants to know when it has been polled once more
+    :param polled: done when it has been polled once more
     """
 
-    waiters: list[Waiter] = field(default_factory=list)
+    subscriptions: list[Subscription] = field(default_factory=list)
     polled: list[asyncio.Future[None]] = field(default_factory=list)
 
 
@@ -82,7 +69,7 @@ class Poller:
         self._is_connection_doubtful = False
         self._has_worked = False
         self._last_success_at: float | None = None
-        self._is_over = False
+        self._is_closed = False
         self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{kind.noun}")
 
     @property
@@ -92,20 +79,20 @@ class Poller:
 
     @property
     def is_over(self) -> bool:
-        """It has stopped or failed: nothing is polled any more."""
-        return self._is_over or self._task.done()
+        """It is closed or has failed: nothing is polled any more."""
+        return self._is_closed or self._task.done()
 
     @property
     def has_succeeded(self) -> bool:
         """Something could be polled."""
         return self._last_success_at is not None
 
-    def has_unsettled(self, waiter: Waiter) -> bool:
-        """Tell whether some of a waiter's were not polled yet, or are unknown or refused for a short time."""
-        mine = (each for each in self._watched.values() if waiter in each.waiters)
+    def has_unsettled(self, subscription: Subscription) -> bool:
+        """Tell whether some were not polled yet, or are unknown or refused for a short time."""
         return any(
             each.last_result is None or each.unknown_since is not None or self._is_refused_alone(each)
-            for each in mine
+            for each in self._watched.values()
+            if subscription in each.subscriptions
         )
 
     def _is_refused_alone(self, one: PollState) -> bool:
@@ -119,26 +106,26 @@ class Poller:
         one = self._watched.get(identifier)
         return one.last_result if one else None
 
-    def join(self, waiter: Waiter, ids: Collection[str], poll_interval: float) -> None:
-        """Let a waiter wait for some."""
+    def join(self, subscription: Subscription, ids: Collection[str]) -> None:
+        """Poll these for a subscription, too."""
         now = _now()
-        pace = self._kind.pace(len(self._watched) + len(ids))
+        min_interval = self._kind.min_interval(len(self._watched) + len(ids))
         for each in ids:
-            one = self._watched.setdefault(each, _Watched(each, now, poll_interval))
-            one.poll_interval = min(one.poll_interval, poll_interval)
-            one.schedule(now, pace)
-            one.waiters.append(waiter)
+            one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval))
+            one.poll_interval = min(one.poll_interval, subscription.poll_interval)
+            one.schedule(now, min_interval)
+            one.subscriptions.append(subscription)
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
 
-    def leave(self, waiter: Waiter, ids: Iterable[str]) -> None:
-        """Let a waiter go; what nobody else waits for is not polled any more."""
+    def leave(self, subscription: Subscription, ids: Iterable[str]) -> None:
+        """Remove some from a subscription; what no other one contains is not polled any more."""
         for each in ids:
             one = self._watched.get(each)
-            # Somebody else may have begun to wait for what this one has got already.
-            if one and waiter in one.waiters:
-                one.waiters.remove(waiter)
-                if not one.waiters:
+            # Another one may have begun to wait for what this one has got already.
+            if one and subscription in one.subscriptions:
+                one.subscriptions.remove(subscription)
+                if not one.subscriptions:
                     self._drop(each)
 
     async def poll_now(self, ids: Iterable[str]) -> None:
@@ -153,14 +140,10 @@ class Poller:
         if polled:
             await asyncio.wait(polled, timeout=LAST_POLL_SECONDS)
 
-    def stop(self) -> None:
-        """End the poller; it closes its connections by itself."""
-        self._is_over = True
-        self._task.cancel()
-
     async def close(self) -> None:
-        """Stop, and wait until the connections are closed."""
-        self.stop()
+        """End the poller, and wait until its connections are closed."""
+        self._is_closed = True
+        self._task.cancel()
         await asyncio.wait([self._task], timeout=CLOSE_SECONDS)
 
     async def _run(self) -> None:
@@ -168,8 +151,8 @@ class Poller:
             while True:
                 await self._poll(await self._due())
         except Exception as error:
-            # All waiters have to know, whatever it is: nothing is polled any more.
-            self._is_over = True
+            # All who wait have to know, whatever it is: nothing is polled any more.
+            self._is_closed = True
             for each in list(self._watched):
                 self._publish(each, error)
         finally:
@@ -183,11 +166,9 @@ class Poller:
                 return due
             self._joined.clear()
             self._wakes_at = min((one.next_poll_at for one in self._watched.values()), default=now + 3600)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(self._wakes_at - now):
                     await self._joined.wait()
-            except TimeoutError:
-                continue
 
     async def _poll(self, ids: list[str]) -> None:
         polled = {each: one.polled for each in ids if (one := self._watched.get(each))}
@@ -210,18 +191,18 @@ class Poller:
             for futures in polled.values():
                 _release(futures)
         now = _now()
-        pace = self._kind.pace(len(self._watched))
+        min_interval = self._kind.min_interval(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
-                one.schedule(now, pace)
+                one.schedule(now, min_interval)
                 if one.polled or is_new:
                     one.next_poll_at = now
         if self._watched and now - self._logged_at >= LOG_INTERVAL_SECONDS:
             self._log_progress(now)
 
     def _slots(self, ids: Iterable[str]) -> set[Slot]:
-        waiters = (waiter for each in ids if each in self._watched for waiter in self._watched[each].waiters)
-        return {waiter.slot for waiter in waiters if waiter.slot}
+        watched = (self._watched[each] for each in ids if each in self._watched)
+        return {each.slot for one in watched for each in one.subscriptions if each.slot}
 
     async def _open(self) -> AsyncComplianceClient:
         if self._client is None:
@@ -265,8 +246,8 @@ class Poller:
         if one is None:
             return  # nobody waits for it any more
         now = _now()
-        if self._client is not None and have_credentials_worked(self._client):
-            self._has_worked = True
+        if self._client is not None:
+            self._has_worked = self._has_worked or self._client.has_worked or self._client.is_logged_in
         ended = one.observe(found, now, self._has_worked)
         if isinstance(found, ComplianceError):
             self._is_connection_doubtful |= is_refusal(found)
@@ -284,13 +265,12 @@ class Poller:
     def _offer(self, one: _Watched, record: Record, now: float) -> None:
         """Publish to those whose wait ends with this record; the others keep waiting for a later one."""
         staying = []
-        for waiter in one.waiters:
-            is_accepted = waiter.accepts is None or waiter.accepts(one.id, record, now)
-            if is_accepted and record["status"] in FINAL:
-                waiter.queue.put_nowait((one.id, record))
+        for each in one.subscriptions:
+            if each.accepts(one.id, record, now):
+                each.queue.put_nowait((one.id, record))
             else:
-                staying.append(waiter)
-        one.waiters = staying
+                staying.append(each)
+        one.subscriptions = staying
         if not staying:
             self._drop(one.id)
 
@@ -317,8 +297,8 @@ class Poller:
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
-            for waiter in one.waiters:
-                waiter.queue.put_nowait((identifier, update))
+            for each in one.subscriptions:
+                each.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
         self._failing.discard(identifier)
@@ -334,42 +314,50 @@ _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], 
 
 @dataclass(eq=False)
 class Subscription:
-    """Updates on what is waited for; ids can be added and removed while it runs."""
+    """Updates on what somebody waits for; ids can be added and removed while it runs.
+
+    :param accepts: whether a record ends the wait for it
+    :param slot: limits how many requests are in flight
+    """
 
     hook: ComplianceHook
     kind: JobKind
     poll_interval: float
-    waiter: Waiter
-    poller: Poller
+    accepts: Accepts = accept_final
+    slot: Slot | None = None
     ids: set[str] = field(default_factory=set)
+    queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
+    poller: Poller = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.poller = _get_poller(self.hook, self.kind)
 
     @property
     def has_unsettled(self) -> bool:
         """Some were not polled yet, or are unknown for a short time only."""
-        return self.poller.has_unsettled(self.waiter)
+        return self.poller.has_unsettled(self)
 
     def add(self, ids: Collection[str]) -> None:
         """Wait for these, too."""
         if self.poller.is_over:
             self.poller = _get_poller(self.hook, self.kind)
         self.ids.update(ids)
-        self.poller.join(self.waiter, ids, self.poll_interval)
+        self.poller.join(self, ids)
 
     def remove(self, ids: Iterable[str]) -> None:
         """Wait for these no longer."""
         ids = set(ids)
         self.ids -= ids
-        self.poller.leave(self.waiter, ids)
+        self.poller.leave(self, ids)
 
     async def get(self) -> Update:
         """Wait for the next update."""
-        return await self.waiter.queue.get()
+        return await self.queue.get()
 
     async def poll_now(self, ids: Iterable[str]) -> list[Update]:
         """Poll these once more without delay, and return all updates that there are."""
         await self.poller.poll_now(ids)
-        queue = self.waiter.queue
-        return [queue.get_nowait() for _ in range(queue.qsize())]
+        return [self.queue.get_nowait() for _ in range(self.queue.qsize())]
 
 
 @asynccontextmanager
@@ -378,11 +366,11 @@ async def subscribe(
     kind: JobKind,
     ids: Collection[str],
     poll_interval: float,
-    accepts: Accepts | None = None,
+    accepts: Accepts = accept_final,
     slot: Slot | None = None,
 ) -> AsyncIterator[Subscription]:
-    """Get an update on each: its final record, or an error that ends the wait."""
-    subscription = Subscription(hook, kind, poll_interval, Waiter(accepts, slot), _get_poller(hook, kind))
+    """Get an update on each: the record or the error that ends the wait for it."""
+    subscription = Subscription(hook, kind, poll_interval, accepts, slot)
     subscription.add(ids)
     try:
         yield subscription

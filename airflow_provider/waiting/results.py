@@ -1,25 +1,16 @@
-"""Until when to wait, and what a wait results in."""
+"""What a wait results in: the records of jobs, or an error."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field, fields
-from datetime import timedelta
 from typing import Any, Literal
 
-from airflow.providers.common.compat.sdk import AirflowTaskTimeout
-
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceJobError,
-    ComplianceJobTimeoutError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceJobError, ComplianceJobTimeoutError
 
 UNKNOWN = "UNKNOWN"  # our own status for a job that the service does not know
 FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", UNKNOWN})
 MAX_ERRORS_SHOWN = 5
-EVENT_GRACE_SECONDS = 120.0  # after our own deadline, for the trigger's event to arrive
 
 Record = dict[str, Any]
 
@@ -43,6 +34,11 @@ class WaitResult:
     transient: bool = False
     pending: list[str] = field(default_factory=list)
 
+    @property
+    def is_final(self) -> bool:
+        """All records show a final state."""
+        return all(record["status"] in FINAL for record in self.records.values())
+
     def event(self, records_key: str) -> dict[str, Any]:
         """Return the payload of the trigger's event: ids, states and reasons only, because Airflow stores it.
 
@@ -58,52 +54,6 @@ class WaitResult:
             values = {each.name: event[each.name] for each in fields(cls) if each.name in event}
             return cls(**values, records=event.get("jobs") or event.get("assessments") or {})
         return cls("error", message=f"The trigger sent an unknown event: {str(event)[:200]}")
-
-
-@dataclass(frozen=True)
-class Deadline:
-    """Until when a task may wait.
-
-    :param name: the parameter that sets it: `timeout` or `execution_timeout`
-    :param at: seconds since the epoch; 0 where the wait is over
-    """
-
-    name: str
-    at: float = 0.0
-
-    @classmethod
-    def for_task(cls, context: Any, timeout: float, execution_timeout: timedelta | None) -> Deadline:
-        """Take the earlier of our timeout and Airflow's, which does not count while a task is deferred."""
-        own = cls("timeout", time.time() + timeout)
-        if execution_timeout is None:
-            return own
-        started = context["ti"].start_date
-        begin = started.timestamp() if started else time.time()
-        airflows = cls("execution_timeout", begin + execution_timeout.total_seconds())
-        return min(own, airflows, key=lambda deadline: deadline.at)
-
-    @property
-    def trigger_timeout(self) -> timedelta:
-        """After what time Airflow gives up the trigger by itself, for instance where no triggerer runs."""
-        return timedelta(seconds=max(0.0, self.at - time.time()) + EVENT_GRACE_SECONDS)
-
-    def timeout_error(self, error: ComplianceError) -> BaseException:
-        """Return what to raise after the deadline: for Airflow's timeout the same as when not deferred."""
-        return AirflowTaskTimeout(str(error)) if self.name == "execution_timeout" else error
-
-
-class Countdown:
-    """A wall-clock deadline that is counted down on the monotonic clock.
-
-    The wall clock is read once: it may jump, which must neither end a wait nor cancel a job.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        self._at = time.monotonic() + deadline - time.time()
-
-    def remaining(self) -> float:
-        """Return the seconds that are left; negative after the deadline."""
-        return self._at - time.monotonic()
 
 
 def polling_error(result: WaitResult) -> ComplianceError:

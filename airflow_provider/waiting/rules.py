@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
@@ -24,16 +23,26 @@ PollResult = Record | ComplianceError
 """The record that a poll has found, or the error of the poll."""
 
 Accepts = Callable[[str, Record, float], bool]
-"""Whether a subscriber accepts a record as the end of its wait: id, record, monotonic time."""
+"""Whether a record ends the wait for it: id, record, monotonic time."""
 
 
-def next_poll_time(now: float, since: float, poll_interval: float, pace: float = 1.0) -> float:
+def accept_final(identifier: str, record: Record, now: float) -> bool:
+    """Wait for a final state."""
+    return record["status"] in FINAL
+
+
+def accept_any(identifier: str, record: Record, now: float) -> bool:
+    """Wait for any state."""
+    return True
+
+
+def next_poll_time(now: float, since: float, poll_interval: float, min_interval: float = 1.0) -> float:
     """Return when to poll next what has been waited for since then.
 
-    At first every `pace` seconds, later less often, up to `poll_interval`. The times lie on a common grid,
-    so that jobs of different age are polled in the same request.
+    At first every `min_interval` seconds, later less often, up to `poll_interval`. The times lie on a common
+    grid, so that jobs of different age are polled in the same request.
     """
-    step = pace
+    step = min_interval
     while step * 2 <= (now - since) / 4:
         step *= 2
     step = min(step, max(poll_interval, MIN_POLL_SECONDS))
@@ -88,39 +97,31 @@ class PollState:
         if self.refused_since is None:
             self.refused_since = now
         seconds = now - self.refused_since
-        return outage_error(error, seconds) if seconds >= OUTAGE_SECONDS else None
+        if seconds < OUTAGE_SECONDS:
+            return None
+        ended = copy.copy(error)
+        ended.args = (outage_message(seconds, error),)
+        ended.transient = True  # a retry may succeed, whatever the error was
+        return ended
 
-    def schedule(self, now: float, pace: float) -> None:
+    def schedule(self, now: float, min_interval: float) -> None:
         """Set the time of the next poll; what fails is polled like a new job, then less and less often."""
         since, interval = self.since, self.poll_interval
         if self.failing_since is not None:
             since, interval = self.failing_since, max(interval, LONGEST_OUTAGE_PAUSE)
         elif self.unknown_since is not None:
             since = self.unknown_since
-        self.next_poll_at = next_poll_time(now, since, interval, pace)
+        self.next_poll_at = next_poll_time(now, since, interval, min_interval)
 
 
-def outage_error(error: ComplianceError, seconds: float) -> ComplianceError:
-    """Return the error that ends a wait after an outage: a retry may succeed, whatever the error was."""
-    ended = copy.copy(error)
-    ended.args = (f"No poll has succeeded for {seconds:.0f} s: {error}",)
-    ended.transient = True
-    return ended
+def outage_message(seconds: float, cause: object) -> str:
+    """Return why an outage ends a wait."""
+    return f"No poll has succeeded for {seconds:.0f} s: {cause}"
 
 
 def is_refusal(error: ComplianceError) -> bool:
     """Tell whether an error may be permanent: outlasted for a while, with the connection read again."""
     return not error.transient or isinstance(error, CREDENTIALS)
-
-
-def have_credentials_worked(client: Any) -> bool:
-    """Tell whether the credentials of a client have worked in this process, at the service or for a login."""
-    return bool(client.has_worked or client.is_logged_in)
-
-
-def may_cancel(found: PollResult | None) -> bool:
-    """Tell whether what a poll has found may be cancelled: only what is surely in flight."""
-    return found is not None and not isinstance(found, ComplianceError) and found["status"] not in FINAL
 
 
 class RefreshCheck:
@@ -164,13 +165,9 @@ class RefreshCheck:
         if before is None or identifier in self._in_flight:
             return True
         stale_seconds = now - self._stale_since.setdefault(identifier, now)
-        match is_new_result(before, record):
-            case None:
-                is_accepted = stale_seconds >= REFRESH_GRACE_SECONDS
-            case False:
-                is_accepted = self._unchanged_seconds is not None and stale_seconds >= self._unchanged_seconds
-            case _:
-                is_accepted = True
+        is_new = is_new_result(before, record)
+        enough_seconds = REFRESH_GRACE_SECONDS if is_new is None else self._unchanged_seconds
+        is_accepted = is_new or (enough_seconds is not None and stale_seconds >= enough_seconds)
         if is_accepted:
             self._unconfirmed.discard(identifier)
         return is_accepted

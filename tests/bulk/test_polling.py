@@ -119,7 +119,7 @@ def test_polls_come_less_often_while_they_fail() -> None:
     now, pauses = 96_000.0, []
     for _ in range(50):
         state.observe(exc.ComplianceServerError("500", status=500), now, True)
-        state.schedule(now, pace=1.0)
+        state.schedule(now, min_interval=1.0)
         pauses.append(state.next_poll_at - now)
         now = state.next_poll_at
     assert pauses[:3] == [1.0, 1.0, 1.0]
@@ -151,7 +151,7 @@ def test_a_refusal_of_good_credentials_is_outlasted_for_a_while() -> None:
 
 def test_a_poll_interval_of_zero_is_a_short_one() -> None:
     state = PollState("a", since=0.0, poll_interval=0.0)
-    state.schedule(1000.0, pace=1.0)
+    state.schedule(1000.0, min_interval=1.0)
     assert state.next_poll_at - 1000.0 == pytest.approx(0.1)
 
 

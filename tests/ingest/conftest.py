@@ -15,7 +15,7 @@ from airflow_provider.bulk import engine, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.operators import ingest as operator
-from airflow_provider.triggers import base
+from airflow_provider.waiting import waits
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def _deadline_passes_while_deferred(monkeypatch: pytest.MonkeyPatch, wall_clock:
         def remaining(self) -> float:
             return 0.0
 
-    monkeypatch.setattr(base, "Countdown", Over)
+    monkeypatch.setattr(waits, "Countdown", Over)
 
 
 @dataclass

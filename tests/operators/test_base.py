@@ -18,7 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks.watcher import FrameworkPoller
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import assessment, content, feedback, framework
-from airflow_provider.operators.base import ComplianceBaseOperator
+from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
@@ -138,6 +138,15 @@ def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
     assert asyncio.run(first()).catalogue.frameworks
 
 
+def test_an_operator_that_waits_says_what_to_do_with_the_result() -> None:
+    class Unfinished(WaitMixin, ComplianceBaseOperator):
+        pass
+
+    kind: Any = Unfinished
+    with pytest.raises(TypeError, match=r"abstract method '?_finish"):
+        kind(task_id="t")
+
+
 def test_default_args_reach_every_parameter() -> None:
     defaults = {"conn_id": "other", "poll_interval": 7, "timeout": 8, "deferrable": True, "durable": False}
     with DAG("d", schedule=None, default_args=defaults):
@@ -216,7 +225,7 @@ def test_an_assessment_links_to_its_page(
     task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload=PAYLOAD)
     identifier = attempts.run(task)
     assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/a/{identifier}"}
-    assert [link.name for link in task.operator_extra_links] == ["Job at the service"]
+    assert [link.name for link in task.operator_extra_links] == ["View job"]
 
 
 def test_airflow_passes_the_context_by_name(compliance_service: Emulator, attempts: Attempts) -> None:

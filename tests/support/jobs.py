@@ -9,6 +9,24 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 
+OTHER_PATHS = {
+    "assessment_submit": "/v2/checks",
+    "assessment_status": "/v2/checks/{assessment_id}",
+    "assessment_results": "/v2/checks/{assessment_id}/findings",
+    "assessment_cancel": "/v2/checks/{assessment_id}",
+}
+ASSESSMENT_PATHS = [
+    pytest.param({}, id="default-paths"),
+    pytest.param(OTHER_PATHS, id="other-paths", marks=pytest.mark.once),
+]
+"""Paths of assessments, which the contract leaves open: for the `endpoints` of an emulator."""
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator, with jobs that end when a test says so."""
+    return in_our_hands(compliance_service, monkeypatch)
+
 
 def in_our_hands(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """Let jobs end when a test says so, and let no call be repeated at once when it fails."""

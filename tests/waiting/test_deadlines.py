@@ -18,13 +18,11 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
-from airflow_provider.triggers import base
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import results as waiting
-from airflow_provider.waiting import worker as here
+from airflow_provider.waiting import deadlines, waits
+from airflow_provider.waiting.deadlines import Countdown
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.results import Countdown
-from airflow_provider.waiting.worker import wait_in_worker
+from airflow_provider.waiting.waits import wait_in_worker
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import completed, running
 
@@ -46,7 +44,7 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     tmp_path: Path,
 ) -> None:
     """However seldom it is polled."""
-    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
     how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5, "poll_interval": 3600}
     task: Any
     if kind == "submit":
@@ -62,17 +60,16 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
         for job in service.jobs():
             service.set_job(job["uuid"], status="COMPLETED")
 
-    on_result = ComplianceHook.get_statuses
+    poll = JOBS.poll
 
-    def see_and_finish(self: ComplianceHook, uuids: Any) -> Any:
-        found = on_result(self, uuids)
+    async def poll_then_finish(*args: Any) -> None:
+        await poll(*args)
         finish()
-        return found
 
     if deferrable:
         attempts.while_deferred = finish
     else:
-        monkeypatch.setattr(ComplianceHook, "get_statuses", see_and_finish)
+        monkeypatch.setattr(JOBS, "poll", poll_then_finish)
     attempts.run(task)
     assert service.count("cancel") == 0
 
@@ -80,7 +77,7 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
 def test_a_deferred_wait_ends_with_a_poll_of_its_own(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
     uuid = completed(service)
 
     async def scenario() -> dict[str, Any]:
@@ -93,7 +90,7 @@ def test_a_deferred_wait_ends_with_a_poll_of_its_own(
 def test_all_who_share_a_deadline_share_the_last_poll(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JOBS, "pace", lambda _: 3600.0)
+    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
     uuids = [running(service) for _ in range(50)]
     deadline = time.time() + 0.5
 
@@ -136,7 +133,7 @@ def test_a_clock_that_jumps_ends_no_wait(
     wall = [now]
     # Not the clock of the emulator: its tokens would end.
     clock = SimpleNamespace(time=lambda: wall[0], monotonic=time.monotonic, sleep=time.sleep)
-    for module in (base, here, waiting):
+    for module in (deadlines, waits):
         monkeypatch.setattr(module, "time", clock)
 
     async def scenario() -> str:

@@ -23,7 +23,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.rules import PollState
-from airflow_provider.waiting.worker import wait_in_worker
+from airflow_provider.waiting.waits import wait_in_worker
 from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, until
 from tests.support.jobs import completed, running
 
@@ -35,7 +35,7 @@ MANY = 30
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (JOBS, ASSESSMENTS):
-        monkeypatch.setattr(kind, "pace", lambda _: 0.02)
+        monkeypatch.setattr(kind, "min_interval", lambda _: 0.02)
     monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 0.1, raising=False)
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.triggers import base
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.rules import next_poll_time
@@ -111,7 +107,9 @@ def test_an_outage_is_outlasted(service: Emulator) -> None:
 def test_the_deadline_ends_a_wait_also_during_an_outage(service: Emulator) -> None:
     uuid = completed(service)
     service.fail("get_status*", status=503, times=None)
-    assert asyncio.run(fire(trigger(uuid, seconds=0.5)))["status"] == "timeout"
+    event = asyncio.run(fire(trigger(uuid, seconds=0.5)))
+    assert (event["status"], event["pending"]) == ("timeout", [uuid])
+    assert "503" in event["message"]
 
 
 def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
@@ -145,95 +143,17 @@ def test_a_connection_that_is_not_there_is_said_to_all(
     assert "'token_url'" in endings[0]["message"]
 
 
-@pytest.fixture
-def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ComplianceContentTrigger]:
-    """Make a trigger whose task a user has marked as failed."""
-
-    async def task_state(_: Any) -> str:
-        return "failed"
-
-    monkeypatch.setattr(base, "task_state", task_state)
-    return partial(trigger, cancel_on_kill=True)
-
-
-Killed = Callable[..., ComplianceContentTrigger]
-
-
-def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator, killed: Killed) -> None:
-    first, second = running(service), running(service)
-    asyncio.run(killed(first, cancel_on_kill=False).on_kill())
-    assert service.count("cancel") == 0
-    asyncio.run(killed(first, "gone", second).on_kill())
-    assert service.count("cancel", 200) == service.count("cancel") == 2
-
-
-def test_on_kill_leaves_jobs_alone_that_have_come_to_their_end(service: Emulator, killed: Killed) -> None:
-    uuids = [completed(service), service.add_job(text="x", status="FAILED"), running(service)]
-    asyncio.run(killed(*uuids).on_kill())
-    assert service.count("cancel", 200) == service.count("cancel") == 1
-    assert {job["uuid"] for job in service.jobs()} == set(uuids[:2])
-
-
-def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, killed: Killed) -> None:
-    service.fail("get_status*", status=403, times=None)
-    asyncio.run(killed(running(service)).on_kill())
-    assert service.count("cancel") == 0
-
-
-def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
-    uuid = running(service)
-    service.fail("cancel", status=503, retry_after=1)
-
-    async def scenario() -> None:
-        killing = asyncio.create_task(killed(uuid).on_kill())
-        await until(lambda: service.count("cancel", 503))
-        killing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await killing
-        await until(lambda: service.count("cancel", 200))
-
-    asyncio.run(scenario())
-    assert uuid not in [job["uuid"] for job in service.jobs()]
-
-
 def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     async def scenario() -> bool:
-        one = poller_module.Poller(ComplianceHook(CONN), JOBS)
-        early, late = poller_module.Waiter(), poller_module.Waiter()
-        one.join(early, ["u"], 60)
-        one._publish("u", {"uuid": "u"})
-        one.join(late, ["u"], 60)
-        one.leave(early, ["u"])
-        one.stop()
-        return one.is_idle
+        hook = ComplianceHook(CONN)
+        async with poller_module.subscribe(hook, JOBS, ["u"], 60) as early:
+            early.poller._publish("u", {"uuid": "u"})
+            async with poller_module.subscribe(hook, JOBS, ["u"], 60) as late:
+                early.remove(["u"])
+                assert late.poller is early.poller
+                return late.poller.is_idle
 
     assert asyncio.run(scenario()) is False
-
-
-def test_on_kill_that_fails_is_only_a_warning(service: Emulator, killed: Killed) -> None:
-    service.fail("cancel", status=403, times=None)
-    asyncio.run(killed(running(service)).on_kill())
-    assert service.count("cancel", 403) == 1
-
-
-def test_a_trigger_is_rebuilt_from_its_row() -> None:
-    one = trigger("a", "b", cancel_on_kill=True, before={"a": {"uuid": "a", "status": "FAILED"}})
-    path, kwargs = one.serialize()
-    assert path == "airflow_provider.triggers.content.ComplianceContentTrigger"
-    again = ComplianceContentTrigger(**kwargs)
-    assert again.serialize() == one.serialize()
-
-
-def test_a_row_is_the_same_as_that_of_an_earlier_version() -> None:
-    row: dict[str, Any] = {
-        "conn_id": CONN,
-        "uuids": ["a"],
-        "poll_interval": 30.0,
-        "deadline": 1.0,
-        "cancel_on_kill": True,
-    }
-    assert ComplianceContentTrigger(**row).serialize()[1] == row
-    assert ComplianceIngestTrigger(**row, enough=2).serialize()[1] == {**row, "enough": 2}
 
 
 @pytest.mark.parametrize(
@@ -265,13 +185,12 @@ def test_the_shorter_interval_of_a_second_waiter_counts(service: Emulator) -> No
     uuid = running(service)
 
     async def scenario() -> float:
-        one = poller_module.Poller(ComplianceHook(CONN), JOBS)
-        one.join(poller_module.Waiter(), [uuid], 3600)
-        watched = one._watched[uuid]
-        watched.since -= 100_000
-        one.join(poller_module.Waiter(), [uuid], 5)
-        one.stop()
-        return watched.next_poll_at - asyncio.get_running_loop().time()
+        hook = ComplianceHook(CONN)
+        async with poller_module.subscribe(hook, JOBS, [uuid], 3600) as seldom:
+            watched = seldom.poller._watched[uuid]
+            watched.since -= 100_000
+            async with poller_module.subscribe(hook, JOBS, [uuid], 5):
+                return watched.next_poll_at - asyncio.get_running_loop().time()
 
     assert asyncio.run(scenario()) <= 5
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import json
-import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,14 +13,9 @@ from airflow_provider import compat
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import assessment
 from airflow_provider.operators import content as operators
-from airflow_provider.operators.links import ComplianceJobLink, ComplianceReportLink, PushedLink
+from airflow_provider.operators.base import ComplianceJobLink, ComplianceReportLink, PushedLink
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
-from airflow_provider.triggers import base
-from airflow_provider.triggers import content as triggers
-from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from tests.support.attempts import fire, until
-from tests.support.jobs import running
 from tests.support.parameters import described_parameters, own_parameters
 
 CLASSES = [
@@ -130,54 +122,3 @@ def test_the_link_is_what_was_pushed(monkeypatch: pytest.MonkeyPatch, link: Push
     assert link.get_link(None, ti_key="key") == "https://console.example.com/1"
     assert asked == [{"ti_key": "key", "key": key}]
     assert link.get_link(None, ti_key="key") == ""
-
-
-# "None" is a task that was cleared and is not scheduled yet.
-@pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
-@pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])
-def test_a_trigger_cancels_only_what_nobody_goes_on_with(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
-) -> None:
-    monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)
-    monkeypatch.setattr(triggers.ComplianceContentTrigger, "next_attempt_reattaches", reattaches)
-    monkeypatch.setattr(compat, "_state_of", lambda _: state)
-    uuid = running(service)
-    trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)
-    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
-
-    async def scenario() -> None:
-        waiting = asyncio.create_task(fire(trigger))
-        await until(lambda: service.count("get_statuses"))
-        waiting.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await waiting
-
-    asyncio.run(scenario())
-    is_over = state in ("failed", "success", "skipped")
-    assert service.count("cancel", 200) == (is_over or (not reattaches and state != "deferred"))
-
-
-def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
-    assert ComplianceIngestTrigger.next_attempt_reattaches
-    assert triggers.ComplianceContentTrigger.next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
-
-
-def test_a_state_that_can_not_be_found_out_cancels_nothing(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: Any) -> str:
-        raise RuntimeError("no database")
-
-    trigger = triggers.ComplianceContentTrigger("compliance_default", [running(service)], 1, 1, True)
-    asyncio.run(trigger.on_kill())
-    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
-    monkeypatch.setattr(compat, "_state_of", fail)
-    asyncio.run(trigger.on_kill())
-    assert service.count("cancel") == 0
-
-
-def test_an_event_can_be_written_as_json(service: Emulator) -> None:
-    uuid = service.add_job(text="x", error="broken", status="FAILED", file_name="f.pdf")
-    trigger = triggers.ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60)
-    record = json.loads(json.dumps(asyncio.run(fire(trigger))))["jobs"][uuid]
-    assert (record["status"], record["error"], record["file_name"]) == ("FAILED", "broken", "f.pdf")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import (
+    AirflowException,
     AirflowFailException,
     AirflowSensorTimeout,
     AirflowSkipException,
@@ -16,7 +18,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.sensors.content import ComplianceContentSensor
-from tests.support.attempts import Attempts
+from tests.support.attempts import Attempts, TaskInstance
 from tests.support.jobs import completed, running
 
 
@@ -137,6 +139,31 @@ def test_a_rescheduled_sensor_outlasts_a_passing_fault(service: Emulator) -> Non
     assert task.poke({}) is False
     service.clear_faults()
     assert task.poke({})
+
+
+@pytest.mark.parametrize("reason", ["Trigger timeout", "Trigger failure"])
+def test_a_trigger_that_fails_itself_fails_the_sensor_or_skips_it(reason: str) -> None:
+    """As where no triggerer runs, or where it can't import the trigger."""
+    context: Any = {}
+    with pytest.raises(AirflowException, match=reason) as caught:
+        sensor("u", {}).resume_execution("__fail__", {"error": reason}, context)
+    assert not isinstance(caught.value, AirflowSkipException)
+    for how in ("soft_fail", "never_fail"):
+        with pytest.raises(AirflowSkipException):
+            sensor("u", {}, **{how: True}).resume_execution("__fail__", {"error": reason}, context)
+
+
+def test_a_rescheduled_sensor_is_not_taken_for_an_operator_inside_another_one(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow 2.11 tells its own calls of `execute` from others by an argument."""
+    module: Any = import_module("airflow.models.baseoperator")
+    if not hasattr(module, "_sentinel"):
+        pytest.skip("Airflow 3 lets `execute` call that of its base class")
+    monkeypatch.setattr(import_module("airflow.sensors.base"), "_orig_start_date", lambda **_: None)
+    task: Any = sensor(completed(service), {"mode": "reschedule"}, allow_nested_operators=False)
+    (record,) = task.execute({"ti": TaskInstance()}, ComplianceContentSensor__sentinel=module._sentinel)
+    assert record["status"] == "COMPLETED"
 
 
 def test_poke_interval_and_poll_interval_are_the_same() -> None:

@@ -5,28 +5,25 @@ from __future__ import annotations
 import threading
 from abc import abstractmethod
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider.compat import is_durable
 from airflow_provider.exceptions import ComplianceInterruptedError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
-from airflow_provider.operators.links import JOB_URL, ComplianceJobLink
-from airflow_provider.params import as_seconds
-from airflow_provider.waiting.results import (
-    FINAL,
-    UNKNOWN,
-    Deadline,
-    Record,
-    WaitResult,
-    error_for,
-    polling_error,
+from airflow_provider.operators.base import (
+    JOB_URL,
+    ComplianceBaseOperator,
+    ComplianceJobLink,
+    WaitMixin,
+    entry_point,
 )
-from airflow_provider.waiting.rules import RefreshCheck, is_new_result, may_cancel
-from airflow_provider.waiting.worker import cancel_in_worker, poll_in_worker
+from airflow_provider.params import as_seconds
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, WaitResult, error_for, polling_error
+from airflow_provider.waiting.rules import RefreshCheck, accept_final, is_new_result
+from airflow_provider.waiting.waits import cancel_in_worker, poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -38,10 +35,9 @@ CANCEL_GRACE_SECONDS = 15.0  # for the cancellation of a killed task's job
 # With a state store (Airflow 3.3) the task continues after `on_kill`, and is killed 5 s after the signal: so
 # `on_kill` may return before its thread is done, and must, if the interrupted code holds a lock.
 CANCEL_GRACE_SECONDS_WITH_STORE = 3.0
-Job = TypeVar("Job", bound="ContentJob | Assessment")
 
 
-class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
+class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     """Base of the operators that submit something to the service and may wait for it.
 
     A retry re-attaches to the job of the previous attempt (Airflow 3.3 and newer): it keeps waiting for a job
@@ -87,14 +83,14 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         self._killing: threading.Thread | None = None
 
     @property
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-        return self.poll_interval
-
-    @property
     @abstractmethod
     def source(self) -> str:
         """The input; a stored job of another input is not re-attached to."""
+
+    @property
+    def topic(self) -> object:
+        """What the task is about."""
+        return self.source
 
     @property
     def fingerprint(self) -> str | None:
@@ -102,12 +98,8 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         return None
 
     @abstractmethod
-    def submit(self) -> Job:
+    def submit(self) -> ContentJob | Assessment:
         """Submit to the service."""
-
-    @abstractmethod
-    def id_of(self, job: Job) -> str:
-        """Return the id of a job."""
 
     def resubmit(self, identifier: str) -> bool:
         """Have the service process a failed job of a previous attempt again; False means: submit it again."""
@@ -124,7 +116,7 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         if self.deferrable and self.wait_for_completion:
             check_hook_class(self.hook_class)  # before a job is submitted that nobody could wait for
         if record := self._previous_job(context):
-            return self._wait_or_return(context, record, found=True)
+            return self._wait_or_return(context, record, is_reattached=True)
         return self._wait_or_return(context, self._submit(context))
 
     @entry_point
@@ -133,25 +125,25 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         context: Context,
         event: Any = None,
         limit: str = "timeout",
-        uuid: str = "",
-        found: bool = False,
+        *,
         before: Record | None = None,
+        **resumed: Any,
     ) -> str:
         """Resume after the trigger's event."""
         self._before = before
         self._prepare_for_kill(context)
-        result: str = self._resume(context, event, limit, uuid=uuid, found=found, before=before)
-        return result
+        identifier: str = super().execute_complete(context, event, limit, **resumed)
+        return identifier
 
     def _prepare_for_kill(self, context: Context) -> None:
         """Keep what `on_kill` needs, because it gets no context."""
         self._store = context.get("task_state_store") if self.durable else None
         self._try_number = getattr(context.get("ti"), "try_number", 0)
 
-    def _wait_or_return(self, context: Context, record: Record, *, found: bool = False) -> str:
+    def _wait_or_return(self, context: Context, record: Record, *, is_reattached: bool = False) -> str:
         """Wait for a job if asked to.
 
-        :param found: it is the job of a previous attempt
+        :param is_reattached: it is the job of a previous attempt
         """
         self._id = identifier = str(record[self.kind.id_name])
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
@@ -163,14 +155,14 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
             context,
             [identifier],
             is_final=record["status"] in FINAL and not before,
-            accepts=RefreshCheck(before).accepts if before else None,
+            accepts=RefreshCheck(before).accepts if before else accept_final,
             trigger_options={
                 "cancel_on_kill": self.cancel_on_kill,
                 "is_durable": self.durable,
                 **({"before": before} if before else {}),
             },
             uuid=identifier,
-            found=found,
+            is_reattached=is_reattached,
             before=self._before,
         )
         return result
@@ -185,21 +177,19 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         self._killing.join(CANCEL_GRACE_SECONDS if self._store is None else CANCEL_GRACE_SECONDS_WITH_STORE)
 
     def _kill(self, identifier: str) -> None:
-        why = "The task was killed"
+        name = f"{self.kind.noun} {identifier}"
         try:
             if self._store is not None:
                 # Airflow returns nothing to an attempt that has been superseded.
                 stored: Any = self._store.get(STATE_KEY)
                 stored = stored if isinstance(stored, dict) else {}
                 if (stored.get("uuid"), stored.get("try_number")) != (identifier, self._try_number):
-                    self.log.warning("%s, but %s %s belongs to another attempt now: it is not cancelled.",
-                                     why, self.kind.noun, identifier)  # fmt: skip
+                    self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
                     return
-            cancel_in_worker(self.kind, self.hook_class(self.conn_id), identifier, why, self.log)
+            self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
+            cancel_in_worker(self.kind, self.hook_class(self.conn_id), identifier, self.log)
         except Exception as error:
-            self.log.warning(
-                "%s, but %s %s could not be cancelled: %s", why, self.kind.noun, identifier, error
-            )
+            self.log.warning("The task was killed, but %s could not be cancelled: %s", name, error)
 
     def _finish(
         self,
@@ -208,13 +198,14 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         deadline: Deadline,
         *,
         uuid: str = "",
-        found: bool = False,
+        is_reattached: bool = False,
         **_: Any,
     ) -> str:
         # `dag.test()` passes on the event alone.
         identifier = uuid or next(iter([*result.records, *result.pending]), "")
         name = f"{self.kind.noun.capitalize()} {identifier}"
-        if found and result.records.get(identifier, {}).get("status") in ("CANCELLED", UNKNOWN):
+        status = result.records.get(identifier, {}).get("status")
+        if is_reattached and status in ("CANCELLED", UNKNOWN):
             self.log.info("%s of a previous attempt was cancelled meanwhile: submitting again.", name)
             self._before = None
             self.renew_hook()
@@ -223,15 +214,16 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         if error is None:
             self.log.info("%s is completed after %.0f s.", name, result.seconds)
             return self._done(identifier)
-        if result.status == "timeout":
-            seen = None
-            if self.cancel_on_kill and identifier:
-                seen = cancel_in_worker(self.kind, self.renew_hook(), identifier, "Timed out", self.log)
-            if seen and seen["status"] == "COMPLETED" and not self._is_stale(seen):
-                self.log.info("%s was completed at the last moment.", name)
-                return self._done(identifier)
-            raise deadline.timeout_error(error)
-        raise error if error.transient else as_non_retryable(error)
+        if result.status != "timeout":
+            raise error
+        ended = None
+        if self.cancel_on_kill and identifier:
+            self.log.info("Timed out: cancelling %s, if it is in flight.", self.kind.describe([identifier]))
+            ended = cancel_in_worker(self.kind, self.renew_hook(), identifier, self.log)
+        if ended and ended["status"] == "COMPLETED" and not self._is_stale(ended):
+            self.log.info("%s was completed at the last moment.", name)
+            return self._done(identifier)
+        raise deadline.timeout_error(error)
 
     def _done(self, identifier: str) -> str:
         """Return the id; a kill from now on does not cancel the job."""
@@ -245,7 +237,7 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         # Before the submit, because it describes what is sent.
         fingerprint = None if self._store is None else self.fingerprint
         job = self.submit()
-        identifier = self.id_of(job)
+        identifier: str = getattr(job, self.kind.id_name)
         self.log.info("Submitted %s as %s %s.", self.source, self.kind.noun, identifier)
         self._save(context, identifier, fingerprint)
         return {self.kind.id_name: identifier, "status": str(job.status)}
@@ -283,12 +275,11 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         if stored.get("source") != self.source or is_changed:
             self.log.info("%s has another input: submitting again.", name)
             if self.cancel_on_kill:
-                cancel_in_worker(self.kind, self.hook, identifier, "The input has changed", self.log)
+                cancel_in_worker(self.kind, self.hook, identifier, self.log)
             return None
         result = poll_in_worker(self.kind, self.hook, [identifier], self.log)
         if result.status == "error":
-            error = polling_error(result)
-            raise error if result.transient else as_non_retryable(error)
+            raise polling_error(result)
         record = result.records[identifier]
         status, reason = record["status"], record.get("error")
         self._before = stored.get("before")
@@ -298,7 +289,7 @@ class ComplianceJobOperator(WaitMixin, ComplianceBaseOperator, Generic[Job]):
         # A clear raises `max_tries`; a retry does not.
         max_tries = context["ti"].max_tries
         is_cleared = stored.get("max_tries", max_tries) != max_tries
-        if may_cancel(record) or is_stale:
+        if status not in FINAL or is_stale:
             pass  # in flight
         elif status == "FAILED" and self.resubmit(identifier):
             self.log.info("%s failed (%s): refreshing it.", name, reason)

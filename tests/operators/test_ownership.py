@@ -12,7 +12,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.operators import job as job_module
+from airflow_provider.operators import base_job as job_module
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -25,8 +26,15 @@ from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
 from airflow_provider.waiting.rules import next_poll_time
 from tests.support.attempts import Attempts, fire, until
+from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
 
 CONN = "compliance_default"
+
+
+@pytest.fixture(params=ASSESSMENT_PATHS)
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    with Emulator(endpoints=request.param) as emulator:
+        yield in_our_hands(emulator, monkeypatch)
 
 
 def sensor(assessment_id: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceAssessmentSensor:
@@ -90,7 +98,7 @@ def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
 def test_a_service_that_can_t_be_asked_for_one_of_them_is_outlasted(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
-    service.fail("get_assessment", status=500, times=1)
+    service.fail("get_assessment", status=500, times=4)
     task = sensor([done(service), done(service)], mode)
     if mode.get("mode") == "reschedule":
         assert task.poke({}) is False
@@ -169,8 +177,8 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
 @pytest.mark.parametrize(("count", "steps"), [(1, 1), (20, 1), (100, 5), (10_000, 30)])
 def test_many_young_assessments_are_looked_at_less_often(count: int, steps: float) -> None:
     now = 100_000.25
-    look = next_poll_time(now, now, poll_interval=30, pace=ASSESSMENTS.pace(count))
-    assert next_poll_time(look, look, 30, ASSESSMENTS.pace(count)) - look == pytest.approx(steps)
+    look = next_poll_time(now, now, poll_interval=30, min_interval=ASSESSMENTS.min_interval(count))
+    assert next_poll_time(look, look, 30, ASSESSMENTS.min_interval(count)) - look == pytest.approx(steps)
 
 
 def test_the_poller_keeps_that_pace(service: Emulator) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,16 @@ from airflow_provider.operators.assessment import (
     ComplianceSubmitAssessmentOperator,
 )
 from tests.support.attempts import Attempts, heard
+from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
 from tests.test_params import MappedOutputs
 
 PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
+
+
+@pytest.fixture(params=ASSESSMENT_PATHS)
+def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Emulator]:
+    with Emulator(endpoints=request.param) as emulator:
+        yield in_our_hands(emulator, monkeypatch)
 
 
 def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitAssessmentOperator:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from datetime import timedelta
+from inspect import unwrap
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import (
+    AirflowException,
     AirflowSensorTimeout,
     AirflowSkipException,
     AirflowTaskTimeout,
@@ -20,19 +22,18 @@ from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.results import Deadline, Record, WaitResult, error_for
-from airflow_provider.waiting.worker import WorkerWait
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import Record, WaitResult, error_for
+from airflow_provider.waiting.waits import wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-    from airflow_provider.exceptions import ComplianceError
 
 OUTAGE_KEY = "compliance_outage"
 OUTAGE_GAP_SECONDS = 300.0  # for a late scheduler and a slow request
 
 
-class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator):
+class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator):
     """Base of the sensors: wait until all jobs or assessments are in a final state.
 
     One that failed, was cancelled or is unknown fails the task without retries, or skips it with `soft_fail`
@@ -56,11 +57,7 @@ class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator)
             kwargs["poke_interval"] = as_seconds(poll_interval, "poll_interval")
         super().__init__(**kwargs)
         self.deferrable = deferrable
-
-    @property
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-        return self.poke_interval
+        self.poll_interval = self.poke_interval
 
     @property
     @abstractmethod
@@ -71,7 +68,7 @@ class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator)
     def topic(self) -> object:
         """What the task is about."""
         ids = self.ids
-        return ids[0] if len(ids) == 1 else f"{len(ids)} {self.kind.noun}s"
+        return ids[0] if len(ids) == 1 else self.kind.describe(ids)
 
     def format_result(self, records: list[Record]) -> Any:
         """Return what the task returns; the records are in the order of the ids."""
@@ -86,38 +83,50 @@ class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator)
             return self.format_result([])
         try:
             if self.reschedule and not self.deferrable:
-                return super().execute(context)
+                # Not by way of super(): Airflow 2.11 takes that for an operator inside another one.
+                return unwrap(BaseSensorOperator.execute)(self, context)
             return self._wait_and_finish(context, ids)
         except (AirflowTaskTimeout, AirflowSensorTimeout) as error:
             raise self._skip_or_error(error) from None
 
-    @entry_point
-    def execute_complete(self, context: Context, event: Any = None, limit: str = "timeout") -> Any:
-        """Resume after the trigger's event."""
-        return self._resume(context, event, limit)
+    def resume_execution(self, next_method: str, next_kwargs: dict[str, Any] | None, context: Context) -> Any:
+        """Resume; if the trigger itself has failed, fail or skip like for any other reason.
+
+        Not needed when 3.1 is the oldest supported version of Airflow.
+        """
+        try:
+            return super().resume_execution(next_method, next_kwargs, context)
+        except AirflowSkipException:
+            raise
+        except AirflowException as error:
+            raise self._skip_or_error(error) from None
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
         """Poll once; for `mode="reschedule"`."""
-        wait = WorkerWait(self.kind, self.hook, self.ids, self.poke_interval, self.log)
-        pause = wait.poll()
-        while wait.has_unknown and not wait.last_error:
+        result = self._poll(0.0)
+        if result.pending and not result.message:
             # An unknown job is soon known, or gone for good; the next poke remembers nothing.
-            time.sleep(pause)
-            pause = wait.poll()
-        error = wait.fatal_error or self._outage(context, wait.last_error)
-        if error:
-            result = WaitResult("error", wait.ended, message=str(error), transient=error.transient)
-        elif wait.pending:
+            result = self._poll(rules.UNKNOWN_SECONDS + rules.LAST_POLL_SECONDS)
+        if result.status == "timeout":
+            if not (message := self._outage(context, result)):
+                return False
+            result = WaitResult("error", message=message, transient=True)
+        elif not result.is_final:
             return False
-        else:
-            result = WaitResult("success", wait.ended)
         return PokeReturnValue(is_done=True, xcom_value=self._finish(context, result, Deadline("timeout")))
 
-    def _outage(self, context: Context, error: ComplianceError | None) -> ComplianceError | None:
-        """Return the error that ends a long outage, over all pokes, if Airflow has a store to remember it."""
+    def _poll(self, seconds: float) -> WaitResult:
+        """Return the state of each that can be polled in this time, final or not."""
+        deadline = time.time() + seconds
+        return wait_in_worker(
+            self.kind, self.hook, self.ids, self.poll_interval, deadline, self.log, rules.accept_any
+        )
+
+    def _outage(self, context: Context, result: WaitResult) -> str:
+        """Return why a long outage, over all pokes, ends the wait, if Airflow has a store to remember it."""
         store = context.get("task_state_store")
-        if store is None or error is None or error.transient:
-            return None
+        if store is None or not result.message or result.transient:
+            return ""
         now = time.time()
         outage: Any = store.get(OUTAGE_KEY) or {}
         # A successful poke writes nothing: it is noticed by the gap that it leaves.
@@ -126,9 +135,9 @@ class ComplianceJobSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator)
         seconds = now - outage["since"]
         if seconds >= rules.OUTAGE_SECONDS:
             store.delete(OUTAGE_KEY)
-            return rules.outage_error(error, seconds)
+            return rules.outage_message(seconds, result.message)
         store.set(OUTAGE_KEY, {**outage, "last": now})
-        return None
+        return ""
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> Any:
         ids = self.ids

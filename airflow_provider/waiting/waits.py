@@ -1,0 +1,129 @@
+"""Wait for jobs: in a triggerer, or in the worker if the task is not deferred."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.event_loop import EventLoop
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.waiting import rules
+from airflow_provider.waiting.deadlines import Countdown
+from airflow_provider.waiting.poller import Update, subscribe
+from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult
+from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept_any, accept_final
+
+if TYPE_CHECKING:
+    from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.waiting.kinds import JobKind
+
+CANCEL_CONCURRENCY = 8
+CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
+
+
+async def wait(
+    kind: JobKind,
+    hook: ComplianceHook,
+    ids: Collection[str],
+    poll_interval: float,
+    deadline: float,
+    log: Any,
+    *,
+    accepts: Accepts = accept_final,
+    enough: int | None = None,
+    tolerate_single_errors: bool = False,
+    poll_first: bool = False,
+) -> WaitResult:
+    """Wait until all are in a final state, or until the deadline.
+
+    :param deadline: seconds since the epoch; the last poll comes after it
+    :param accepts: whether a record ends the wait for a job
+    :param enough: for how many to wait; by default for all
+    :param tolerate_single_errors: let an error that concerns one job alone not end the wait for the others
+    :param poll_first: poll at once, not when others are polled
+    """
+    since, countdown = time.monotonic(), Countdown(deadline)
+    ended: dict[str, Record] = {}
+    pending = dict.fromkeys(ids)  # a set that keeps the order
+    count = len(pending)
+    enough = count if enough is None else min(enough, count)
+    async with subscribe(hook, kind, pending.keys(), poll_interval, accepts) as updates:
+        while len(ended) < enough:
+            found: list[Update] = []
+            is_last = countdown.remaining() <= 0
+            if is_last or poll_first:
+                found = await updates.poll_now(pending)
+                poll_first = False
+            else:
+                try:
+                    async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, countdown.remaining())):
+                        found = [await updates.get()]
+                except TimeoutError:
+                    if countdown.remaining() > 0:
+                        log.info("Still waiting for %s of %s %ss after %.0f s.",
+                                 len(pending), count, kind.noun, time.monotonic() - since)  # fmt: skip
+            for identifier, update in found:
+                del pending[identifier]
+                if not isinstance(update, Exception):
+                    ended[identifier] = update
+                elif tolerate_single_errors and getattr(update, "concerns_one_job", False):
+                    ended[identifier] = {kind.id_name: identifier, "status": UNKNOWN}
+                else:
+                    transient = getattr(update, "transient", True)
+                    return WaitResult("error", ended, time.monotonic() - since, str(update), transient)
+            if is_last and len(ended) < enough:
+                result = WaitResult("timeout", ended, time.monotonic() - since, pending=list(pending))
+                last = map(updates.poller.last_result, pending)
+                if error := next((each for each in last if isinstance(each, ComplianceError)), None):
+                    result.message, result.transient = str(error), error.transient
+                return result
+    return WaitResult("success", ended, time.monotonic() - since)
+
+
+def wait_in_worker(
+    kind: JobKind,
+    hook: ComplianceHook,
+    ids: Collection[str],
+    poll_interval: float,
+    deadline: float,
+    log: Any,
+    accepts: Accepts = accept_final,
+) -> WaitResult:
+    """Wait in an event loop of its own."""
+    try:
+        hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+    except ComplianceError as error:
+        return WaitResult("error", message=str(error), transient=error.transient)
+    work = wait(kind, hook, ids, poll_interval, deadline, log, accepts=accepts, poll_first=True)
+    return EventLoop(threads=2).run(work)
+
+
+def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any) -> WaitResult:
+    """Return the state of each, final or not; failing polls and unknown jobs are polled again."""
+    deadline = time.time() + rules.OUTAGE_SECONDS
+    result = wait_in_worker(kind, hook, ids, 1.0, deadline, log, accept_any)
+    if result.status == "timeout":
+        why = rules.outage_message(result.seconds, result.message)
+        return WaitResult("error", result.records, result.seconds, why, transient=True)
+    return result
+
+
+async def cancel(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any) -> dict[str, Record]:
+    """Cancel what is in flight; return the records of what has ended."""
+    ended: dict[str, Record] = {}
+    try:
+        async with asyncio.timeout(CANCEL_SECONDS), await hook.get_async_conn(max_retries=2) as client:
+            await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, ended.__setitem__)
+    except (ComplianceError, TimeoutError) as error:
+        log.warning("Not all %ss could be cancelled: %s", kind.noun, error or "timed out")
+    return ended
+
+
+def cancel_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> Record | None:
+    """Cancel a job if it is in flight; return its record if it has ended."""
+    with suppress(ComplianceError):  # `cancel` reports it
+        hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+    return EventLoop(threads=2).run(cancel(kind, hook, [identifier], log)).get(identifier)

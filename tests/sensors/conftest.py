@@ -1,0 +1,7 @@
+"""Fixtures for tests of sensors."""
+
+from __future__ import annotations
+
+from tests.support.jobs import service
+
+__all__ = ["service"]

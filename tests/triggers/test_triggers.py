@@ -1,0 +1,156 @@
+"""The triggers: what a kill cancels, what is in their row and their event."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider import compat
+from airflow_provider.emulator import Emulator
+from airflow_provider.triggers import base
+from airflow_provider.triggers.content import ComplianceContentTrigger
+from airflow_provider.triggers.ingest import ComplianceIngestTrigger
+from tests.support.attempts import fire, until
+from tests.support.jobs import completed, running
+
+CONN = "compliance_default"
+
+
+def trigger(*uuids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceContentTrigger:
+    values: dict[str, Any] = {"poll_interval": 0.1, **kwargs}
+    return ComplianceContentTrigger(CONN, list(uuids), deadline=time.time() + seconds, **values)
+
+
+@pytest.fixture
+def killed(monkeypatch: pytest.MonkeyPatch) -> Callable[..., ComplianceContentTrigger]:
+    """Make a trigger whose task a user has marked as failed."""
+
+    async def task_state(_: Any) -> str:
+        return "failed"
+
+    monkeypatch.setattr(base, "task_state", task_state)
+    return partial(trigger, cancel_on_kill=True)
+
+
+Killed = Callable[..., ComplianceContentTrigger]
+
+
+def test_on_kill_cancels_the_jobs_where_asked_to(service: Emulator, killed: Killed) -> None:
+    first, second = running(service), running(service)
+    asyncio.run(killed(first, cancel_on_kill=False).on_kill())
+    assert service.count("cancel") == 0
+    asyncio.run(killed(first, "gone", second).on_kill())
+    assert service.count("cancel", 200) == service.count("cancel") == 2
+
+
+def test_on_kill_leaves_jobs_alone_that_have_come_to_their_end(service: Emulator, killed: Killed) -> None:
+    uuids = [completed(service), service.add_job(text="x", status="FAILED"), running(service)]
+    asyncio.run(killed(*uuids).on_kill())
+    assert service.count("cancel", 200) == service.count("cancel") == 1
+    assert {job["uuid"] for job in service.jobs()} == set(uuids[:2])
+
+
+def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, killed: Killed) -> None:
+    service.fail("get_status*", status=403, times=None)
+    asyncio.run(killed(running(service)).on_kill())
+    assert service.count("cancel") == 0
+
+
+def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
+    uuid = running(service)
+    service.fail("cancel", status=503, retry_after=1)
+
+    async def scenario() -> None:
+        killing = asyncio.create_task(killed(uuid).on_kill())
+        await until(lambda: service.count("cancel", 503))
+        killing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await killing
+        await until(lambda: service.count("cancel", 200))
+
+    asyncio.run(scenario())
+    assert uuid not in [job["uuid"] for job in service.jobs()]
+
+
+def test_on_kill_that_fails_is_only_a_warning(service: Emulator, killed: Killed) -> None:
+    service.fail("cancel", status=403, times=None)
+    asyncio.run(killed(running(service)).on_kill())
+    assert service.count("cancel", 403) == 1
+
+
+def test_a_trigger_is_rebuilt_from_its_row() -> None:
+    one = trigger("a", "b", cancel_on_kill=True, before={"a": {"uuid": "a", "status": "FAILED"}})
+    path, kwargs = one.serialize()
+    assert path == "airflow_provider.triggers.content.ComplianceContentTrigger"
+    again = ComplianceContentTrigger(**kwargs)
+    assert again.serialize() == one.serialize()
+
+
+def test_a_row_is_the_same_as_that_of_an_earlier_version() -> None:
+    row: dict[str, Any] = {
+        "conn_id": CONN,
+        "uuids": ["a"],
+        "poll_interval": 30.0,
+        "deadline": 1.0,
+        "cancel_on_kill": True,
+    }
+    assert ComplianceContentTrigger(**row).serialize()[1] == row
+    assert ComplianceIngestTrigger(**row, enough=2).serialize()[1] == {**row, "enough": 2}
+
+
+# "None" is a task that was cleared and is not scheduled yet.
+@pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
+@pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])
+def test_a_trigger_cancels_only_what_nobody_goes_on_with(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
+) -> None:
+    monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)
+    monkeypatch.setattr(ComplianceContentTrigger, "next_attempt_reattaches", reattaches)
+    monkeypatch.setattr(compat, "_state_of", lambda _: state)
+    uuid = running(service)
+    trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)
+    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+
+    async def scenario() -> None:
+        waiting = asyncio.create_task(fire(trigger))
+        await until(lambda: service.count("get_statuses"))
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    asyncio.run(scenario())
+    is_over = state in ("failed", "success", "skipped")
+    assert service.count("cancel", 200) == (is_over or (not reattaches and state != "deferred"))
+
+
+def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
+    assert ComplianceIngestTrigger.next_attempt_reattaches
+    assert ComplianceContentTrigger.next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
+
+
+def test_a_state_that_can_not_be_found_out_cancels_nothing(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Any) -> str:
+        raise RuntimeError("no database")
+
+    trigger = ComplianceContentTrigger("compliance_default", [running(service)], 1, 1, True)
+    asyncio.run(trigger.on_kill())
+    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+    monkeypatch.setattr(compat, "_state_of", fail)
+    asyncio.run(trigger.on_kill())
+    assert service.count("cancel") == 0
+
+
+def test_an_event_can_be_written_as_json(service: Emulator) -> None:
+    uuid = service.add_job(text="x", error="broken", status="FAILED", file_name="f.pdf")
+    trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60)
+    record = json.loads(json.dumps(asyncio.run(fire(trigger))))["jobs"][uuid]
+    assert (record["status"], record["error"], record["file_name"]) == ("FAILED", "broken", "f.pdf")
