@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -36,7 +37,8 @@ def object_path(uri: str) -> Any:
     """Return Airflow's path of a URI; if a library is missing, say what to install."""
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-    with _map_setup_errors(uri):
+    conn_id = re.match("[^/]*://([^/]+)@", uri)
+    with _map_setup_errors(uri, conn_id and conn_id[1]):
         path = ObjectStoragePath(uri)
         path.fs  # noqa: B018 - only this fails if the storage library is missing
     return path
@@ -49,21 +51,33 @@ def file_system(protocol: str, conn_id: str | None, uri: str) -> Any:
     """
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
-    with _map_setup_errors(uri):
+    with _map_setup_errors(uri, conn_id):
         return ObjectStoragePath(f"{protocol}://{f'{conn_id}@' if conn_id else ''}any/").fs
 
 
+@functools.cache  # what exists: later calls may come from other threads, which can't ask Airflow
+def _check_exists(conn_id: str) -> None:
+    from airflow.providers.common.compat.sdk import BaseHook
+
+    BaseHook.get_connection(conn_id)
+
+
 @contextmanager
-def _map_setup_errors(uri: str) -> Iterator[None]:
+def _map_setup_errors(uri: str, conn_id: str | None) -> Iterator[None]:
     from airflow.providers.common.compat.sdk import AirflowNotFoundException
 
     try:
+        if conn_id:
+            _check_exists(conn_id)  # else Amazon's provider would go on without credentials
         yield
-    except (ValueError, ImportError, AirflowNotFoundException) as error:
+    except AirflowNotFoundException as error:
+        problem = f"connection {conn_id} does not exist" if conn_id else error
+        raise ComplianceInputError(
+            mask_secrets(f"'{uri}' can't be used: {problem}. Create it in Airflow, or correct the URI.")
+        ) from None
+    except (ValueError, ImportError) as error:
         extra = _EXTRAS.get(uri.partition("://")[0].lower())
         hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
-        if isinstance(error, AirflowNotFoundException):
-            hint = " Create the Airflow connection, or correct the URI."
         raise ComplianceInputError(mask_secrets(f"'{uri}' can't be used: {error}.{hint}")) from None
     except Exception as error:  # such as a secrets backend that does not respond
         raise ComplianceStorageError(

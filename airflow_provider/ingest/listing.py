@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
-from airflow_provider.storage.files import OBJECT_STORES
+from airflow_provider.storage.atomic import OBJECT_STORES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 

@@ -22,8 +22,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.objects import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
-from airflow_provider.storage.errors import error_text, storage_errors
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, error_text, storage_errors
 from airflow_provider.storage.names import to_bytes
 
 LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service

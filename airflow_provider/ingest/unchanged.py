@@ -11,9 +11,8 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.sources import fingerprint, is_page
-from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.files import put
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import put
+from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import to_bytes
 
 
@@ -58,8 +57,7 @@ class UnchangedIndex:
 
     def _is_unchanged(self, source: str, version: str, known: dict[str, Any]) -> bool:
         if not is_page(source):
-            # Older versions called it `fingerprint`.
-            return version == (known.get("source_version") or known.get("fingerprint"))
+            return version == known.get("source_version")
         if self.max_age is None:
             return False
         try:

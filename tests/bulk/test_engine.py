@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal, pipeline
+from airflow_provider.bulk import checkpoint, engine, pipeline
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
 from airflow_provider.bulk.items import SUBMITTED, Item
-from airflow_provider.bulk.journal import Journal, Lease
 from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus
 from airflow_provider.event_loop import in_thread
-from airflow_provider.ingest import steps as ingest_steps
-from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.publishing import MANIFEST
-from airflow_provider.ingest.steps import IngestSteps
-from airflow_provider.storage.files import put
+from airflow_provider.ingest import documents as documents_module
+from airflow_provider.ingest.documents import Document, IngestSteps
+from airflow_provider.ingest.output import MANIFEST
+from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from tests.support.attempts import until
@@ -93,8 +92,8 @@ def make(
     **changes: Any,
 ) -> BulkEngine[Any]:
     place = Location(str(folder))
-    lease = Lease(place / "own", 1)
-    lease.acquire()
+    own = Checkpoint(place / "own", MANIFEST, 1)
+    own.acquire()
     values = {
         "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": clock() + 60,
         "cancel_on_kill": True, "may_defer": False,
@@ -104,8 +103,7 @@ def make(
         service,
         items or [Document("https://example.com/a")],
         steps or IngestSteps(service, lambda document: place / "text.txt"),
-        Journal(place / "own", lease=lease),
-        lease,
+        own,
         BulkOptions(**{**values, **changes}),
         logging.getLogger(),
         clock=clock,
@@ -200,15 +198,15 @@ def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_fi
             raise exc.ComplianceStorageError("away")
         await put(location, data)
 
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     documents = [Document(f"https://example.com/{number}") for number in range(4)]
     ingest = make(Wrong(job("PENDING"), [], [job("PENDING")]), tmp_path, *documents)
     with pytest.raises(exc.ComplianceConfigError) as error:
         asyncio.run(ingest.run())
     assert error.value.transient  # for three submits have worked
-    found, _ = journal.read(Location(str(tmp_path / "own")), Document, MANIFEST)
+    found = Checkpoint(Location(str(tmp_path / "own")), MANIFEST).read(Document)
     if is_store_away:
-        assert "The journal could not be written completely: away" in caplog.text
+        assert "Could not write the whole journal: away" in caplog.text
     else:
         assert set(found) == {document.source for document in documents[:3]}
 
@@ -251,15 +249,15 @@ def test_a_killed_ingest_does_first_what_matters_most(
     async def story() -> None:
         working = asyncio.create_task(ingest.run())
         await until(lambda: "fetching" in done)
-        ingest._journal.append(documents[0])  # what is not written yet
+        ingest._checkpoint.append(documents[0])  # what is not written yet
         working.cancel()
         await asyncio.sleep(0.02)
         working.cancel()  # once more
         with pytest.raises(asyncio.CancelledError):
             await working
 
-    monkeypatch.setattr(ingest_steps, "store_text", stuck)
-    monkeypatch.setattr(journal, "put", written)
+    monkeypatch.setattr(documents_module, "store_text", stuck)
+    monkeypatch.setattr(checkpoint, "put", written)
     documents = [Document(f"https://example.com/{number}") for number in range(2)]
     ingest = make(Mixed(job("PENDING"), [], []), tmp_path, *documents)
     asyncio.run(story())

@@ -9,10 +9,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal, pipeline, retries
+from airflow_provider.bulk import pipeline, retries
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import publishing, sources, steps
-from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest import output, sources
+from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome
 from tests.ingest.test_operator import counts, ingest
@@ -146,13 +147,13 @@ def test_every_submit_that_may_have_been_taken_is_counted(
 def appended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """All records of the journal."""
     records: list[dict[str, Any]] = []
-    append = journal.Journal.append
+    append = Checkpoint.append
 
-    def kept(self: journal.Journal, document: Document) -> Any:
+    def kept(self: Checkpoint, document: Document) -> Any:
         records.append(document.record())
         return append(self, document)
 
-    monkeypatch.setattr(journal.Journal, "append", kept)
+    monkeypatch.setattr(Checkpoint, "append", kept)
     return records
 
 
@@ -164,14 +165,14 @@ def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text_name = publishing.text_name
+    text_name = output.text_name
 
     def odd(document: Document, template: str) -> str:
         if document.source in corpus.sources[:2]:
             raise KeyError("a bug")
         return text_name(document, template)
 
-    monkeypatch.setattr(publishing, "text_name", odd)
+    monkeypatch.setattr(output, "text_name", odd)
     task = heard(ingest(corpus.sources, outcome, max_failed=2))
     assert counts(attempts.run(task)) == (13, 2, 0)
     assert "KeyError: 'a bug'" in outcome.rows[corpus.sources[0]]["error"]
@@ -235,7 +236,7 @@ def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_a
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The service refuses its text for good while others succeed; a retry is worth it nevertheless."""
-    lost, fetch = corpus.sources[0], steps.IngestSteps.fetch
+    lost, fetch = corpus.sources[0], IngestSteps.fetch
 
     async def fetch_too_late(self: Any, item: Document) -> None:
         if item.source == lost and any(job["uuid"] == item.job_id for job in service.jobs()):
@@ -243,7 +244,7 @@ def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_a
         await fetch(self, item)
 
     with monkeypatch.context() as patched:
-        patched.setattr(steps.IngestSteps, "fetch", fetch_too_late)
+        patched.setattr(IngestSteps, "fetch", fetch_too_late)
         with pytest.raises(exc.ComplianceIngestError) as error:
             attempts.run(ingest(corpus.sources[:5], outcome))
     assert not isinstance(error.value, AirflowFailException)

@@ -9,7 +9,7 @@ import pytest
 
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal, pipeline
+from airflow_provider.bulk import checkpoint, engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.waiting import rules
@@ -27,13 +27,13 @@ def under_way(service: Emulator) -> list[str]:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The documents whose jobs the task knows."""
     sources: list[str] = []
-    append = journal.Journal.append
+    append = checkpoint.Checkpoint.append
 
-    def counted(self: journal.Journal, document: Any) -> Any:
+    def counted(self: checkpoint.Checkpoint, document: Any) -> Any:
         sources.append(document.source)
         return append(self, document)
 
-    monkeypatch.setattr(journal.Journal, "append", counted)
+    monkeypatch.setattr(checkpoint.Checkpoint, "append", counted)
     return sources
 
 
@@ -178,13 +178,13 @@ def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service.configure(jobs="seconds:0.5")
-    submit = pipeline.Pipeline._submit
+    send = pipeline.Pipeline._send
 
     async def jump(self: Any, document: Any) -> None:
         wall_clock.ahead = DAY
-        await submit(self, document)
+        await send(self, document)
 
-    monkeypatch.setattr(pipeline.Pipeline, "_submit", jump)
+    monkeypatch.setattr(pipeline.Pipeline, "_send", jump)
     assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600))) == (3, 0, 0)
     assert service.count("cancel") == 0
 

@@ -16,12 +16,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal, retries
+from airflow_provider.bulk import checkpoint, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.publishing import MANIFEST, task_folder
+from airflow_provider.ingest.output import MANIFEST, task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
-from airflow_provider.storage import files
+from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
@@ -439,13 +439,13 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The state of each document that was appended to the journal."""
     statuses: list[str] = []
-    note = journal.Journal.append
+    note = checkpoint.Checkpoint.append
 
-    def counted(self: journal.Journal, document: Any) -> Any:
+    def counted(self: checkpoint.Checkpoint, document: Any) -> Any:
         statuses.append(document.state)
         return note(self, document)
 
-    monkeypatch.setattr(journal.Journal, "append", counted)
+    monkeypatch.setattr(checkpoint.Checkpoint, "append", counted)
     return statuses
 
 
@@ -522,7 +522,7 @@ def test_progress_is_said(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.progress.LOG_INTERVAL_SECONDS", 0.2)
+    monkeypatch.setattr("airflow_provider.bulk.counts.LOG_INTERVAL_SECONDS", 0.2)
     service.configure(jobs="seconds:1")
     caplog.set_level("INFO")
     attempts.run(heard(ingest(corpus.sources, outcome)))
@@ -547,7 +547,7 @@ def test_no_more_submits_are_made_than_may_be_lost(
 ) -> None:
     """As long as the journal is not written, a crash would repeat all that was submitted."""
     unwritten: list[int] = []
-    real = files.put
+    real = atomic.put
 
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(0.3)
@@ -556,7 +556,7 @@ def test_no_more_submits_are_made_than_may_be_lost(
         written[0] += data.count(b"submitted_at") - data.count(b"status")
 
     written = [0]
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     service.configure(jobs="manual")
     clock.is_over = lambda: len(service.jobs()) == 15
     with pytest.raises(exc.ComplianceIngestError):
@@ -574,9 +574,9 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
 ) -> None:
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(1)
-        await files.put(location, data)
+        await atomic.put(location, data)
 
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
     with (
@@ -585,7 +585,7 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
     ):
         attempts.run(task)
     folder = Location(f"{outcome.destination}/{task_folder(attempts.ti)}")
-    found, _ = journal.read(folder, Document, MANIFEST)
+    found = checkpoint.Checkpoint(folder, MANIFEST).read(Document)
     assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
