@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import checkpoint, engine, pipeline
+from airflow_provider.bulk import checkpoint, engine, pipeline, retries
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
 from airflow_provider.bulk.items import SUBMITTED, Item
@@ -266,6 +266,84 @@ def test_a_killed_ingest_does_first_what_matters_most(
     assert order[1:] == ["journal", "cancel 1"]
 
 
+def run_in_time(ingest: BulkEngine[Any]) -> None:
+    async def story() -> None:
+        async with asyncio.timeout(20):
+            await ingest.run()
+
+    asyncio.run(story())
+
+
+def test_submits_that_stall_keep_nobody_from_what_is_completed_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold all slots and all workers."""
+
+    class Stalling(Service):
+        async def submit_url(self, url: str) -> ContentJob:
+            self.submits += 1
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.1)
+    service = Stalling(job("PENDING"), [], [job("COMPLETED", AFTER)])
+    documents = [Document("https://example.com/a", "u", SUBMITTED), Document("https://example.com/b")]
+
+    def clock() -> float:
+        return 1e6 if service.submits else 0.0
+
+    run_in_time(make(service, tmp_path, *documents, clock=clock, deadline=3600.0, concurrency=1))
+    assert [each.state for each in documents] == ["COMPLETED", "FAILED"]
+    assert documents[1].error == "Not finished in time: it was not submitted yet."
+
+
+def test_a_result_in_backoff_is_fetched_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Flaky(Service):
+        @asynccontextmanager
+        async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
+            async with super().stream_content(uuid) as pieces:
+                if self.calls.count("fetch") == 1:
+                    raise exc.ComplianceServerError("down", status=503)
+                yield pieces
+
+    for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS"):
+        monkeypatch.setattr(retries, name, 3600.0)
+    service = Flaky(job("COMPLETED", AFTER), [], [])
+    document = Document("https://example.com/a")
+
+    def clock() -> float:
+        return 1e6 if "fetch" in service.calls else 0.0
+
+    run_in_time(make(service, tmp_path, document, clock=clock, deadline=3600.0))
+    assert document.state == "COMPLETED"
+    assert service.calls == ["submit", "fetch", "fetch"]
+
+
+def test_one_slot_is_enough_for_submits_polls_refreshes_and_results(tmp_path: Path) -> None:
+    documents = [Document(f"https://example.com/{number}") for number in range(20)]
+
+    class Serial(Service):
+        async def submit_url(self, url: str) -> ContentJob:
+            return job("PENDING", uuid=url)
+
+        async def refresh(self, uuid: str) -> ContentJob:
+            self.calls.append(uuid)
+            return job("PENDING", uuid=uuid)
+
+        async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
+            return {
+                uuid: job("COMPLETED", AFTER, uuid) if uuid in self.calls else job("FAILED", BEFORE, uuid)
+                for uuid in uuids
+            }
+
+    service = Serial(job("PENDING"), [], [])
+    run_in_time(make(service, tmp_path, *documents, concurrency=1))
+    assert {each.state for each in documents} == {"COMPLETED"}
+    assert {each.attempts for each in documents} == {2}
+
+
 class AssessSteps(Steps[Item]):
     """Another operator on the same engine: one item is one assessment."""
 
@@ -291,6 +369,19 @@ class Assessing(Service):
     async def get_assessment(self, assessment_id: str) -> Assessment:
         status = "FAILED" if assessment_id.endswith(("-1", "-2")) else "COMPLETED"
         return Assessment(id=assessment_id, status=JobStatus(status), raw={})
+
+
+def test_a_response_without_an_id_fails_its_item_alone(tmp_path: Path) -> None:
+    class WithoutIds(AssessSteps):
+        async def submit(self, item: Item) -> dict[str, Any]:
+            record = await super().submit(item)
+            return record if item.key == "good" else {"status": record["status"]}
+
+    items = [Item("bad"), Item("worse"), Item("good")]
+    service = Assessing(job("PENDING"), [], [])
+    run_in_time(make(service, tmp_path, *items, steps=WithoutIds(), concurrency=1))
+    assert [each.state for each in items] == ["FAILED", "FAILED", "COMPLETED"]
+    assert [each.attempts for each in items] == [1, 1, 1]
 
 
 def test_another_operator_runs_on_the_same_engine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

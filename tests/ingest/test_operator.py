@@ -474,6 +474,25 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
     assert service.count("get_content") == 15
 
 
+def test_jobs_that_a_kill_has_cancelled_are_not_waited_for(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    noted: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 3600.0)
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources[:3], outcome)
+    with signalled_when(lambda: len(noted) == 3, task.on_kill), pytest.raises(exc.ComplianceInterruptedError):
+        attempts.run(task)
+    assert service.jobs() == []
+    service.configure(jobs="instant")
+    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=30, max_failed=3))) == (3, 0, 0)
+    assert {row["attempts"] for row in outcome.rows.values()} == {2}
+
+
 def _texts(outcome: Outcome) -> list[str]:
     return [name for name in outcome.files if not name.startswith("_ingest")]
 
