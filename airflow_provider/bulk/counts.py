@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import sys
 import time
 from collections import Counter
@@ -85,23 +86,19 @@ def count_allowed(max_failed: MaxFailed, total: int) -> Fraction:
 
     Shares are exact: in binary, 0.29 of 100 would be less than 29.
     """
-    share: Fraction | None = None
-    if isinstance(max_failed, int) and not isinstance(max_failed, bool):
-        if max_failed >= 0:
+    match max_failed:
+        case bool():
+            pass
+        case int() if max_failed >= 0:
             return Fraction(max_failed)
-    elif isinstance(max_failed, float):
-        share = Fraction(str(max_failed)) if 0.0 <= max_failed <= 1.0 else None
-    elif isinstance(max_failed, str) and max_failed.strip().endswith("%"):
-        try:
-            share = Fraction(max_failed.strip().removesuffix("%")) / 100
-        except (ValueError, ZeroDivisionError):
-            share = None
-    if share is None or not 0 <= share <= 1:
-        raise ValueError(
-            "max_failed must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
-            f"such as '5%', not {max_failed!r}."
-        )
-    return share * total
+        case float() if 0.0 <= max_failed <= 1.0:
+            return Fraction(str(max_failed)) * total
+        case str() if percentage := re.fullmatch(r"\s*(100|\d{1,2}(?:\.\d+)?)\s*%\s*", max_failed):
+            return Fraction(percentage[1]) * total / 100
+    raise ValueError(
+        "max_failed must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
+        f"such as '5%', not {max_failed!r}."
+    )
 
 
 def find_problems(items: Sequence[Item], keys: Sequence[str]) -> list[str]:

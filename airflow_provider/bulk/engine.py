@@ -71,12 +71,11 @@ class BulkEngine(Generic[I]):
     ) -> None:
         self._hook = hook
         self._client = client
-        self._kind = steps.kind
-        self._noun = steps.noun
+        self._steps = steps
         self._checkpoint = checkpoint
         self._options = options
         self._log = log
-        self._outdated = list(outdated)
+        self._outdated = list(outdated) if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
         self._pipeline = Pipeline(
@@ -90,11 +89,11 @@ class BulkEngine(Generic[I]):
         :return: the jobs in flight
         """
         pipeline = self._pipeline
-        progress = Progress(pipeline.counts, len(pipeline.items), self._noun, self._log)
+        progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
         accepts, slot = pipeline.refreshes.accepts, self._limiter.slot
         try:
             async with subscribe(
-                self._hook, self._kind, (), self._options.poll_interval, accepts, slot
+                self._hook, self._steps.kind, (), self._options.poll_interval, accepts, slot
             ) as self._updates:
                 pipeline.start(self._updates)
                 await self._run(progress)
@@ -113,19 +112,20 @@ class BulkEngine(Generic[I]):
             self._checkpoint.run_writer(),
             progress.run(),
             pipeline.receive(),
-            self._cancel_outdated(),
+            self._cancel(self._outdated),
         )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in background]
             tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
             try:
-                if await self._is_late_at_end():
+                if await self._reaches_deadline():
                     pipeline.on_deadline()
                     # Submits that stall keep their workers.
                     tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
                     await self._finish_late()
             except asyncio.CancelledError:
-                if not any(_has_failed(task) for task in tasks):  # else the group itself has cancelled us
+                ended = (task for task in tasks if task.done() and not task.cancelled())
+                if not any(task.exception() for task in ended):  # else the group itself has cancelled us
                     for task in tasks[1:]:  # the journal is still written
                         task.cancel()
                     await run_to_end(self._on_kill())
@@ -157,9 +157,9 @@ class BulkEngine(Generic[I]):
         except ComplianceError as error:
             self._log.warning("Could not clean up after the kill: %s", error)
 
-    async def _is_late_at_end(self) -> bool:
+    async def _reaches_deadline(self) -> bool:
         """Wait until nothing is left to do but to wait; return whether the deadline came first."""
-        while not self._pipeline.is_done.is_set():
+        while not self._pipeline.is_done:
             remaining = self._options.deadline - self._clock()
             if remaining <= 0:
                 return True
@@ -168,7 +168,7 @@ class BulkEngine(Generic[I]):
                 break
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
-                    await self._pipeline.is_done.wait()
+                    await self._wait_until(lambda: self._pipeline.is_done)
         return False
 
     async def _finish_late(self) -> None:
@@ -205,7 +205,7 @@ class BulkEngine(Generic[I]):
         ended: dict[str, Record] = {}
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._kind.cancel_in_flight(
+                await self._steps.kind.cancel_in_flight(
                     self._client,
                     job_ids,
                     self._options.concurrency,
@@ -216,11 +216,3 @@ class BulkEngine(Generic[I]):
         except TimeoutError:
             self._log.warning("Could not cancel all jobs within %.0f s.", CANCEL_SECONDS)
         return ended
-
-    async def _cancel_outdated(self) -> None:
-        if self._options.cancel_on_kill:
-            await self._cancel(self._outdated)
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is not None

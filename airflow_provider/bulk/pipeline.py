@@ -105,7 +105,6 @@ class Pipeline(Generic[I]):
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
         self.retries = RetryTracker(concurrency, clock)
         self.is_late = False  # from the deadline on only results are fetched
-        self.is_done = asyncio.Event()
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
         self.active_at = clock()
@@ -138,7 +137,11 @@ class Pipeline(Generic[I]):
             elif not item.state.is_final:
                 self._enqueue(item)
         self._updates.add(self.jobs)
-        self._check_done()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items are in a final state."""
+        return self.counts.done == len(self.items)
 
     @property
     def is_only_waiting(self) -> bool:
@@ -230,7 +233,6 @@ class Pipeline(Generic[I]):
                 self.sends_in_flight -= state is not READY
                 self.active_at = self._clock()
                 self.has_changed.set()
-            self._check_done()
 
     async def _process(self, item: I) -> None:
         state, started_at = item.state, self._clock()
@@ -339,7 +341,7 @@ class Pipeline(Generic[I]):
                     self._on_record(item, update)
                 except Exception as error:
                     self._fail_unexpectedly(item, error)
-        self._check_done()
+        self.has_changed.set()
 
     def _on_record(self, item: I, record: Record) -> None:
         """Continue with an item according to the record of its job."""
@@ -366,10 +368,6 @@ class Pipeline(Generic[I]):
             self._enqueue(item)
         else:
             self._fail(item, f"The job was cancelled, or is gone ({status}).")
-
-    def _check_done(self) -> None:
-        if self.counts.done == len(self.items):
-            self.is_done.set()
 
 
 def _is_retryable(state: ItemState, error: ComplianceError) -> bool:

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 from urllib.parse import quote
 
@@ -66,12 +67,8 @@ def text_name(document: Document, template: str) -> str:
 
 def common_root(destination: str) -> str:
     """Return what the destinations of all runs have in common: all before a part such as `dt=2026-01-01`."""
-    kept: list[str] = []
-    for part in destination.rstrip("/").split("/"):
-        if "=" in part:
-            break
-        kept.append(part)
-    return "/".join(kept)
+    parts = destination.rstrip("/").split("/")
+    return "/".join(takewhile(lambda part: "=" not in part, parts))
 
 
 def report_link(report: Location, destination: str, base_url: str | None) -> str:
@@ -111,12 +108,8 @@ async def publish(
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
     """Return what the task returns."""
     counts = Counter(each.state for each in documents)
-    return {
-        "manifest": manifest.uri,
-        "completed": counts[COMPLETED],
-        "failed": counts[FAILED],
-        "skipped": counts[SKIPPED],
-    }
+    numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
+    return {"manifest": manifest.uri, **numbers}
 
 
 def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:

@@ -284,7 +284,7 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         link = report_link(report, destination, self.report_base_url)
         context["ti"].xcom_push(key=REPORT_URL, value=link)
         transfers = (
-            lineage.Transfer(lineage.Origin.from_uri(each.source), Location(each.path), each.bytes or 0)
+            lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents
             if each.state is COMPLETED
         )

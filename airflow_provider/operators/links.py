@@ -30,5 +30,5 @@ class ComplianceJobLink(PushedLink):
 class ComplianceReportLink(PushedLink):
     """Links to the report of an ingestion."""
 
-    name = "Report of the ingest"
+    name = "Ingestion report"
     xcom_key = REPORT_URL

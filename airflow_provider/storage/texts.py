@@ -112,19 +112,15 @@ async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> d
     return {uuid: size for uuid, size in found.items() if size is not None}
 
 
-async def store_bytes(data: bytes, location: Location) -> Written:
-    """Write a small object in one request."""
-    await put(location, data)
-    return Written(len(data), hashlib.sha256(data).hexdigest())
-
-
 async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
     head = bytearray()
     async for piece in pieces:
         head += piece
         if len(head) > SINGLE_PUT_BYTES:
             return await _store_large(head, pieces, location, compress)
-    return await store_bytes(zlib.compress(head, wbits=_GZIP) if compress else bytes(head), location)
+    data = zlib.compress(head, wbits=_GZIP) if compress else bytes(head)
+    await put(location, data)
+    return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
 async def _store_large(

@@ -162,7 +162,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
         host = urlsplit(hook.get_conn().settings.base_url).netloc
         transfers = (
-            lineage.Transfer(lineage.Origin.from_job(jobs[uuid], host), targets[uuid], written[uuid].bytes)
+            lineage.Transfer(lineage.job_origin(jobs[uuid], host), targets[uuid], written[uuid].bytes)
             for uuid in uuids
         )
         size = sum(result.bytes for result in results)

@@ -21,8 +21,7 @@ from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Clock, Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Clock, Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
 from tests.support.signals import until
 

@@ -8,8 +8,7 @@ import pytest
 
 from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.emulator import Emulator
-from tests.ingest.conftest import Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts
 
 

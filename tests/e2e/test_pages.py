@@ -136,7 +136,7 @@ def test_an_ingest_links_to_its_report(deployment: Deployment, stage: Stage, tmp
     run = deployment.runs("compliance_nightly_ingestion")[0]
     assert run.wait_for_end()["state"] == "success"
     with details_of(run, "ingest/mapped/0", tmp_path / "chromium") as page:
-        address = follow(page, "Report of the ingest")
+        address = follow(page, "Ingestion report")
     assert address.startswith(stage.texts_at)
     with open_page(address, tmp_path / "report", (1280, 900)) as page:
         page.wait_for("document.querySelectorAll('svg').length > 0")

@@ -19,18 +19,8 @@ from airflow_provider.ingest import output
 from airflow_provider.ingest.documents import Document
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Corpus, Outcome
+from tests.ingest.conftest import Corpus, Outcome, ingest
 from tests.support.attempts import Attempts, TaskInstance, heard
-
-
-def ingest(sources: Any, outcome: Outcome, **kwargs: Any) -> ComplianceIngestOperator:
-    values = {
-        "task_id": "t",
-        "poll_interval": 0.1,
-        "sources": sources,
-        "destination": f"{outcome.destination}/",
-    }
-    return ComplianceIngestOperator(**{**values, **kwargs})
 
 
 @pytest.fixture
@@ -65,7 +55,7 @@ def test_equal_names_are_two_texts_each_as_its_row_says(
     result = attempts.run(ingest(twins, outcome, file_name_template=template))
     assert result["completed"] == 2
     assert list(outcome.texts.values()) == [sample.text for sample in corpus.samples[:2]]
-    assert len(_texts(outcome)) == 2
+    assert len(outcome.text_files) == 2
 
 
 def test_a_text_is_called_the_same_whatever_else_is_in_the_task(
@@ -73,7 +63,7 @@ def test_a_text_is_called_the_same_whatever_else_is_in_the_task(
 ) -> None:
     for sources in (twins[:1], twins, twins[1:]):  # as a retry with another list, and another shard
         attempts.run(ingest(sources, outcome))
-    assert len(_texts(outcome)) == 2
+    assert len(outcome.text_files) == 2
 
 
 @pytest.mark.parametrize(
@@ -154,13 +144,13 @@ def test_names_that_are_not_utf_8_are_texts_of_their_own_and_found_again(
     task = heard(ingest(f"{old_share}/", outcome, skip_unchanged=True))
     result = attempts.run(task)
     assert (result["completed"], result["failed"]) == (3, 0)
-    assert len(_texts(outcome)) == 3
+    assert len(outcome.text_files) == 3
     assert sorted(outcome.texts.values()) == sorted(sample.text for sample in corpus.samples[:3])
     assert {os.fsencode(source).rpartition(b"/")[2] for source in outcome.rows} == set(LATIN_1)
     outcome.manifest.read_bytes().decode("ascii")
     assert all(Path(source).exists() for source in outcome.rows)
     json.dumps([result, attempts.ti.xcoms, task.title], ensure_ascii=False).encode()
-    assert {each.origin.uri.rpartition("/")[2] for each in told} == {"M%E4rz.pdf", "M%FCrz.pdf", "M%F6rz.pdf"}
+    assert {each.origin[1].rpartition("/")[2] for each in told} == {"M%E4rz.pdf", "M%FCrz.pdf", "M%F6rz.pdf"}
     assert strict_log
 
     assert attempts.run(ingest(f"{old_share}/", outcome))["completed"] == 3  # cleared
@@ -278,7 +268,7 @@ def test_a_destination_in_the_home_folder_is_one_place(
     for _ in range(2):
         attempts.run(ComplianceIngestOperator(task_id="t", sources=corpus.sources[:1], destination="~/out/"))
     assert service.count("submit_file") == 1
-    assert len(_texts(Outcome(tmp_path / "home/out"))) == 1
+    assert len(Outcome(tmp_path / "home/out").text_files) == 1
     assert not (tmp_path / "~").exists()
 
 
@@ -313,7 +303,3 @@ def test_the_link_to_a_report_leads_there_whatever_the_run_is_called(monkeypatch
     assert output.report_link(report, "s3://c@b/texts//", "https://files.example.com/") == (
         "https://files.example.com/_ingest/d/manual__2026-01-01T00_00_00%2B00_00/t/report.html"
     )
-
-
-def _texts(outcome: Outcome) -> list[str]:
-    return [name for name in outcome.files if not name.startswith("_ingest")]

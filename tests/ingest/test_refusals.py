@@ -14,8 +14,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
-from tests.ingest.conftest import Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
 
@@ -44,9 +43,9 @@ def test_a_refused_refresh_fails_its_document_alone(
 
 @pytest.mark.usefixtures("_sooner")
 def test_a_refused_text_of_the_only_new_document_fails_it_alone(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
-    attempts.run(ingest(corpus.sources, outcome))
+    run_ingest(corpus.sources)
     attempts.clear()
     extra = corpus.folder / "extra.pdf"
     extra.write_bytes(corpus.samples[0].path.read_bytes())
@@ -74,28 +73,24 @@ def run_again(service: Emulator, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("_sooner")
 def test_a_text_that_is_refused_while_its_job_runs_again_is_fetched_afterwards(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    run_again: list[str],
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, run_again: list[str]
 ) -> None:
     def finish() -> None:
         service.set_job(run_again[0], status="COMPLETED")
 
     with signalled_when(lambda: len(run_again) >= 3, finish):
-        assert counts(attempts.run(ingest(corpus.sources[:1], outcome))) == (1, 0, 0)
+        assert run_ingest(corpus.sources[:1]) == (1, 0, 0)
     assert len(service.jobs()) == 1
 
 
 @pytest.mark.usefixtures("_sooner", "run_again")
 def test_a_text_that_is_refused_for_long_while_its_job_runs_again_is_worth_a_retry(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     with pytest.raises(exc.ComplianceIngestError) as error:
-        attempts.run(ingest(corpus.sources[:5], outcome))
+        run_ingest(corpus.sources[:5])
     assert not isinstance(error.value, AirflowFailException)
-    assert counts(attempts.run(ingest(corpus.sources[:5], outcome))) == (5, 0, 0)
+    assert run_ingest(corpus.sources[:5]) == (5, 0, 0)
     assert service.count("submit_file") == 5 + 1
 
 
