@@ -147,8 +147,10 @@ class Pipeline(Generic[I]):
     def is_only_waiting(self) -> bool:
         """Whether nothing is left to do but to wait for jobs."""
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
-        is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
-        return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+        if self.refreshes.has_unconfirmed or self._updates.has_unsettled:
+            return False
+        has_updates = not self._updates.waiter.queue.empty()
+        return not has_updates and self.counts.done + self.counts[SUBMITTED] == len(self.items)
 
     def on_deadline(self) -> None:
         """Fetch what is completed without further delay, and do nothing else from now on."""
