@@ -145,7 +145,12 @@ class _DaemonThreadPool(ThreadPoolExecutor):
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread; even if cancelled, wait until it returns."""
-    running = asyncio.ensure_future(asyncio.to_thread(function, *args, **kwargs))
+    return await run_to_end(asyncio.to_thread(function, *args, **kwargs))
+
+
+async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+    """Run something to its end in a task of its own, however often this is cancelled."""
+    running = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not running.done():
         try:

@@ -24,41 +24,35 @@ _SCHEMES = {"gcs": "gs", "s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True)
-class Origin:
-    """The document of a job: a web page, or a file by the name that the service knows."""
-
-    namespace: str
-    name: str
-
-    @classmethod
-    def from_job(cls, job: ContentJob, host: str) -> Origin:
-        """Return the origin of a job; of a file, the service knows only the name."""
-        if job.source_url:
-            return cls.from_uri(job.source_url)
-        return cls(f"compliance://{host}", f"/{quote(job.file_name or job.uuid)}")
-
-    @classmethod
-    def from_uri(cls, source: str) -> Origin:
-        """Parse the URI of a web page or a file; drop the Airflow connection or login in it."""
-        scheme, separator, rest = _encoded(source).partition("://")
-        if not separator:
-            return cls("file://", scheme)
-        authority = re.split("[/?#]", rest, maxsplit=1)[0]
-        return cls(f"{scheme.lower()}://{authority.rpartition('@')[2]}", rest.removeprefix(authority) or "/")
-
-    @property
-    def uri(self) -> str:
-        """The whole URI."""
-        return self.namespace + self.name
-
-
-@dataclass(frozen=True)
 class Transfer:
-    """A stored text: its origin and its location."""
+    """A stored text.
 
-    origin: Origin
+    :param origin: its document: a web page, or a file by the name that the service knows
+    :param target: where it is
+    :param bytes: its size
+    """
+
+    origin: Dataset
     target: Location
     bytes: int
+
+
+def job_origin(job: ContentJob, host: str) -> Dataset:
+    """Return the document of a job; of a file, the service knows only the name."""
+    if job.source_url:
+        return uri_origin(job.source_url)
+    return f"compliance://{host}", f"/{quote(job.file_name or job.uuid)}"
+
+
+def uri_origin(source: str) -> Dataset:
+    """Parse the URI of a web page or a file; drop the Airflow connection or login in it."""
+    # Neither Airflow nor OpenLineage can store invalid UTF-8.
+    source = re.sub("[\ud800-\udfff]+", lambda match: quote(to_bytes(match[0])), source)
+    scheme, separator, rest = source.partition("://")
+    if not separator:
+        return "file://", scheme
+    authority = re.split("[/?#]", rest, maxsplit=1)[0]
+    return f"{scheme.lower()}://{authority.rpartition('@')[2]}", rest.removeprefix(authority) or "/"
 
 
 def report(hook: ComplianceHook, transfers: Iterable[Transfer]) -> None:
@@ -68,7 +62,7 @@ def report(hook: ComplianceHook, transfers: Iterable[Transfer]) -> None:
     collector = get_hook_lineage_collector()
     for transfer in transfers:
         try:
-            collector.add_input_asset(context=hook, uri=transfer.origin.uri)
+            collector.add_input_asset(context=hook, uri="".join(transfer.origin))
             collector.add_output_asset(context=hook, uri=transfer.target.address)
         except Exception as error:  # a URI that Airflow refuses must not fail the task
             log.debug("No lineage of '%s': %s", transfer.target, error)
@@ -85,7 +79,7 @@ def openlineage(transfers: Iterable[Transfer]) -> Any:
 
     many = list(transfers)
     return OperatorLineage(
-        inputs=[InputDataset(each.namespace, each.name) for each in dict.fromkeys(t.origin for t in many)],
+        inputs=[InputDataset(*origin) for origin in dict.fromkeys(each.origin for each in many)],
         outputs=[
             OutputDataset(
                 *_dataset(each.target),
@@ -96,11 +90,6 @@ def openlineage(transfers: Iterable[Transfer]) -> Any:
             for each in many
         ],
     )
-
-
-def _encoded(source: str) -> str:
-    """Percent-encode invalid UTF-8, which neither Airflow nor OpenLineage can store."""
-    return re.sub("[\ud800-\udfff]+", lambda match: quote(to_bytes(match[0])), source)
 
 
 def _dataset(location: Location) -> Dataset:

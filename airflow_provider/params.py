@@ -97,8 +97,7 @@ def as_json_or_file(given: Any, what: str) -> Any:
     value = optional(given)
     if not isinstance(value, str) or value.startswith(("{", "[")):
         return as_json(value, what)
-    from airflow_provider.storage.errors import storage_errors
-    from airflow_provider.storage.locations import Location
+    from airflow_provider.storage.locations import Location, storage_errors
 
     location = Location(value)
     with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:

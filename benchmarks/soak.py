@@ -172,7 +172,7 @@ def _import_all() -> None:
         "airflow.providers.amazon.aws.fs.s3",
         "airflow.sdk",
         "airflow_provider.client.aio",
-        "airflow_provider.ingest.steps",
+        "airflow_provider.ingest.documents",
         "airflow_provider.reports.ingest",
         "airflow_provider.operators.ingest",
         "jinja2",

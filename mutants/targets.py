@@ -20,10 +20,10 @@ TARGETS = {
     "waiting/poller": WAITING,
     "waiting/results": f"{WAITING} tests/operators/test_content.py",
     "bulk/pipeline": "tests/bulk/test_engine.py tests/bulk/test_polling.py tests/ingest/test_operator.py",
-    "bulk/items": "tests/bulk/test_items.py tests/bulk/test_journal.py",
+    "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/engine": "tests/bulk/test_engine.py tests/ingest/test_operator.py tests/bulk/test_polling.py",
-    "bulk/journal": "tests/bulk/test_journal.py tests/ingest/test_operator.py",
-    "storage/files": "tests/storage/test_files.py tests/storage/test_texts.py",
+    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/ingest/test_operator.py",
+    "storage/atomic": "tests/storage/test_atomic.py tests/storage/test_texts.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""
 

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.counts import Progress
 from airflow_provider.bulk.items import READY, I
-from airflow_provider.bulk.journal import Journal, Lease
 from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
-from airflow_provider.bulk.progress import Progress
+from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.waiting.poller import Subscription, subscribe
 from airflow_provider.waiting.results import Record
@@ -61,8 +62,7 @@ class BulkEngine(Generic[I]):
         client: AsyncComplianceClient,
         items: Iterable[I],
         steps: Steps[I],
-        journal: Journal,
-        lease: Lease,
+        checkpoint: Checkpoint,
         options: BulkOptions,
         log: Any,
         *,
@@ -71,31 +71,29 @@ class BulkEngine(Generic[I]):
     ) -> None:
         self._hook = hook
         self._client = client
-        self._kind = steps.kind
-        self._noun = steps.noun
-        self._journal = journal
-        self._lease = lease
+        self._steps = steps
+        self._checkpoint = checkpoint
         self._options = options
         self._log = log
-        self._outdated = list(outdated)
+        self._outdated = list(outdated) if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
-        self._pipeline = Pipeline(items, steps, journal, self._limiter, options.retry_failed, clock, log)
+        self._pipeline = Pipeline(
+            items, steps, checkpoint, self._limiter, options.concurrency, options.retry_failed, clock, log
+        )
         self._updates: Subscription
 
-    @property
-    def job_ids(self) -> list[str]:
-        """The jobs in flight."""
-        return list(self._pipeline.jobs)
+    async def run(self) -> list[str]:
+        """Run until all items are done, the deadline has passed, or the rest may be left to a trigger.
 
-    async def run(self) -> None:
-        """Run until all items are done, the deadline has passed, or the rest may be left to a trigger."""
+        :return: the jobs in flight
+        """
         pipeline = self._pipeline
-        progress = Progress(pipeline.counts, len(pipeline.items), self._noun, self._log)
+        progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
         accepts, slot = pipeline.refreshes.accepts, self._limiter.slot
         try:
             async with subscribe(
-                self._hook, self._kind, (), self._options.poll_interval, accepts, slot
+                self._hook, self._steps.kind, (), self._options.poll_interval, accepts, slot
             ) as self._updates:
                 pipeline.start(self._updates)
                 await self._run(progress)
@@ -103,30 +101,34 @@ class BulkEngine(Generic[I]):
                     pipeline.fail_unfinished()
         except BaseExceptionGroup as errors:
             raise await self._on_fatal(errors.exceptions[0]) from None
-        await self._journal.flush()
-        await self._lease.check()
+        await self._checkpoint.flush()
+        await self._checkpoint.check_owner()
         self._log.info("%s", progress.line())
+        return list(pipeline.jobs)
 
     async def _run(self, progress: Progress) -> None:
+        pipeline, concurrency = self._pipeline, self._options.concurrency
         background = (
-            self._journal.run_writer(),
+            self._checkpoint.run_writer(),
             progress.run(),
-            self._pipeline.receive(),
-            self._cancel_outdated(),
+            pipeline.receive(),
+            self._cancel(self._outdated),
         )
-        workers = (self._pipeline.work() for _ in range(self._options.concurrency))
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in (*background, *workers)]
+            tasks = [group.create_task(each) for each in background]
+            tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
             try:
-                await self._wait_for_end()
-                if self._pipeline.is_late:
+                if await self._reaches_deadline():
+                    pipeline.on_deadline()
+                    # Submits that stall keep their workers.
+                    tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
                     await self._finish_late()
             except asyncio.CancelledError:
-                if not any(_has_failed(task) for task in tasks):  # else the group itself has cancelled us
-                    self._pipeline.is_late = True
+                ended = (task for task in tasks if task.done() and not task.cancelled())
+                if not any(task.exception() for task in ended):  # else the group itself has cancelled us
                     for task in tasks[1:]:  # the journal is still written
                         task.cancel()
-                    await _run_to_end(self._on_kill())
+                    await run_to_end(self._on_kill())
                 raise
             for task in tasks:
                 task.cancel()
@@ -139,90 +141,78 @@ class BulkEngine(Generic[I]):
             error.transient = True
         if not isinstance(error, ComplianceSupersededError):
             try:
-                await self._journal.flush()
+                await self._checkpoint.flush()
             except ComplianceError as other:
-                self._log.warning("The journal could not be written completely: %s", other)
+                self._log.warning("Could not write the whole journal: %s", other)
         return error
 
     async def _on_kill(self) -> None:
         """Write the journal, then cancel: what matters most comes first."""
         try:
-            await self._journal.flush()
-            await self._lease.check()
+            await self._checkpoint.flush()
+            await self._checkpoint.check_owner()  # without knowing whose the jobs are, none is cancelled
+            if self._options.cancel_on_kill:
+                await self._cancel(list(self._pipeline.jobs), self._pipeline.forget_job)
+                await self._checkpoint.flush()
         except ComplianceError as error:
-            # Without knowing whose the jobs are, none is cancelled.
-            self._log.warning("No job is cancelled: %s", error)
-            return
-        if self._options.cancel_on_kill:
-            await self._cancel(self.job_ids)
+            self._log.warning("Could not clean up after the kill: %s", error)
 
-    async def _wait_for_end(self) -> None:
-        """Wait until all items are done, the deadline has passed, or the rest may be left to a trigger."""
-        while not self._pipeline.is_done.is_set():
+    async def _reaches_deadline(self) -> bool:
+        """Wait until nothing is left to do but to wait; return whether the deadline came first."""
+        while not self._pipeline.is_done:
             remaining = self._options.deadline - self._clock()
             if remaining <= 0:
-                self._pipeline.is_late = True
-                return
+                return True
             is_idle = self._clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
             if self._options.may_defer and is_idle and self._pipeline.is_only_waiting:
-                return
+                break
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
-                    await self._pipeline.is_done.wait()
+                    await self._wait_until(lambda: self._pipeline.is_done)
+        return False
 
     async def _finish_late(self) -> None:
         """After the deadline, poll once more and fetch what is completed, then cancel what is not."""
-        await self._lease.check()
+        pipeline = self._pipeline
+        await self._checkpoint.check_owner()
         try:
             async with asyncio.timeout(GRACE_SECONDS):
-                for update in await self._updates.poll_now(self.job_ids):
-                    self._pipeline.on_update(*update)
-                await self._wait_until(lambda: not self._pipeline.counts[READY])
+                for update in await self._updates.poll_now(list(pipeline.jobs)):
+                    pipeline.on_update(*update)
+                await self._wait_until(lambda: not pipeline.counts[READY])
                 try:
                     async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
-                        await self._wait_until(lambda: not self._pipeline.submits_in_flight)
+                        await self._wait_until(lambda: not pipeline.sends_in_flight)
                 except TimeoutError:
-                    self._log.warning("%s submits in flight are abandoned.", self._pipeline.submits_in_flight)
-                if self._options.cancel_on_kill and self._pipeline.jobs:
-                    await self._lease.check()
-                    for job_id, record in (await self._cancel(self.job_ids)).items():
-                        self._pipeline.on_update(job_id, record)
-                    await self._wait_until(lambda: not self._pipeline.counts[READY])
+                    self._log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
+                if self._options.cancel_on_kill and pipeline.jobs:
+                    await self._checkpoint.check_owner()
+                    for job_id, record in (await self._cancel(list(pipeline.jobs))).items():
+                        pipeline.on_update(job_id, record)
+                    await self._wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
-            self._log.warning("Not everything could be finished within %.0f s.", GRACE_SECONDS)
+            self._log.warning("Giving up what could not be finished within %.0f s.", GRACE_SECONDS)
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():
             self._pipeline.has_changed.clear()
             await self._pipeline.has_changed.wait()
 
-    async def _cancel(self, job_ids: list[str]) -> dict[str, Record]:
+    async def _cancel(
+        self, job_ids: list[str], on_cancelled: Callable[[str], None] = lambda _: None
+    ) -> dict[str, Record]:
         """Cancel jobs in flight; return the records of those that have ended."""
         ended: dict[str, Record] = {}
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
-                await self._kind.cancel_in_flight(
-                    self._client, job_ids, self._limiter.max_limit, self._log, ended.__setitem__
+                await self._steps.kind.cancel_in_flight(
+                    self._client,
+                    job_ids,
+                    self._options.concurrency,
+                    self._log,
+                    ended.__setitem__,
+                    on_cancelled,
                 )
         except TimeoutError:
-            self._log.warning("Not all jobs could be cancelled within %.0f s.", CANCEL_SECONDS)
+            self._log.warning("Could not cancel all jobs within %.0f s.", CANCEL_SECONDS)
         return ended
-
-    async def _cancel_outdated(self) -> None:
-        if self._options.cancel_on_kill:
-            await self._cancel(self._outdated)
-
-
-def _has_failed(task: asyncio.Task[Any]) -> bool:
-    return task.done() and not task.cancelled() and task.exception() is not None
-
-
-async def _run_to_end(work: Coroutine[Any, Any, None]) -> None:
-    """Run something to its end in a task of its own, however often it is cancelled."""
-    task = asyncio.ensure_future(work)
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError:
-            continue
-    task.result()

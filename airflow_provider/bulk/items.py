@@ -60,7 +60,7 @@ class Item:
     :param last_error: the last transient error
     """
 
-    names: ClassVar[Mapping[str, str]] = {"state": "status"}  # of fields, where a record has other ones
+    column_names: ClassVar[Mapping[str, str]] = {"state": "status"}  # of fields, where they differ
 
     key: str
     job_id: str = ""
@@ -117,13 +117,17 @@ class Item:
         if not self.state.is_final:
             values["state"] = defaults["state"]
         return {
-            self.names.get(name, name): value for name, value in values.items() if value != defaults[name]
+            self.column_names.get(name, name): value
+            for name, value in values.items()
+            if value != defaults[name]
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Read a record of the journal or a row of the manifest; unknown fields are ignored."""
-        columns = {each.name: cls.names.get(each.name, each.name) for each in fields(cls) if each.compare}
+        columns = {
+            each.name: cls.column_names.get(each.name, each.name) for each in fields(cls) if each.compare
+        }
         values = {name: record[column] for name, column in columns.items() if record.get(column) is not None}
         if "state" in values:
             values["state"] = ItemState(values["state"])

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.counts import Counts
 from airflow_provider.bulk.items import (
     COMPLETED,
     FAILED,
@@ -21,9 +23,7 @@ from airflow_provider.bulk.items import (
     ItemState,
     now,
 )
-from airflow_provider.bulk.journal import Journal
 from airflow_provider.bulk.limiter import AdaptiveLimiter
-from airflow_provider.bulk.progress import Counts
 from airflow_provider.bulk.retries import RetryTracker
 from airflow_provider.exceptions import (
     ComplianceAuthError,
@@ -76,16 +76,14 @@ class Steps(ABC, Generic[I]):
 
     @abstractmethod
     async def fetch(self, item: I) -> None:
-        """Store the result of its completed job."""
-
-    async def remember(self, item: I) -> None:
-        """Keep what `skip` of a later run needs."""
+        """Store the result of its completed job, and what `skip` of a later run needs."""
 
 
 class Pipeline(Generic[I]):
     """Submits items, waits for their jobs and fetches their results.
 
     :param items: all items, including finished ones
+    :param concurrency: how many items are processed at a time
     :param retry_failed: how often a failed job is processed again
     :param clock: returns monotonic time
     """
@@ -94,8 +92,9 @@ class Pipeline(Generic[I]):
         self,
         items: Iterable[I],
         steps: Steps[I],
-        journal: Journal,
+        checkpoint: Checkpoint,
         limiter: AdaptiveLimiter,
+        concurrency: int,
         retry_failed: int,
         clock: Callable[[], float],
         log: Any,
@@ -104,14 +103,13 @@ class Pipeline(Generic[I]):
         self.counts = Counts(each.state for each in self.items)
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
-        self.retries = RetryTracker(limiter.max_limit, clock)
-        self.is_late = False  # from then on only results are fetched
-        self.is_done = asyncio.Event()
+        self.retries = RetryTracker(concurrency, clock)
+        self.is_late = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
-        self.submits_in_flight = 0
+        self.sends_in_flight = 0
         self.active_at = clock()
         self._steps = steps
-        self._journal = journal
+        self._checkpoint = checkpoint
         self._limiter = limiter
         self._retry_failed = retry_failed
         self._clock = clock
@@ -119,8 +117,9 @@ class Pipeline(Generic[I]):
         self._updates: Subscription
         self._queue: asyncio.PriorityQueue[tuple[int, int, I]] = asyncio.PriorityQueue()
         self._order = itertools.count()
+        self._backoffs: dict[str, asyncio.TimerHandle] = {}
         # After a crash, a submit that is not in the journal would be repeated.
-        self._unwritten = asyncio.Semaphore(limiter.max_limit)
+        self._unwritten = asyncio.Semaphore(concurrency)
         self._has_logged_traceback = False
 
     def start(self, updates: Subscription) -> None:
@@ -138,17 +137,37 @@ class Pipeline(Generic[I]):
             elif not item.state.is_final:
                 self._enqueue(item)
         self._updates.add(self.jobs)
-        self._check_done()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all items are in a final state."""
+        return self.counts.done == len(self.items)
 
     @property
     def is_only_waiting(self) -> bool:
         """Whether nothing is left to do but to wait for jobs."""
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
-        is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
-        return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+        if self.refreshes.has_unconfirmed or self._updates.has_unsettled:
+            return False
+        has_updates = not self._updates.waiter.queue.empty()
+        return not has_updates and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+
+    def on_deadline(self) -> None:
+        """Fetch what is completed without further delay, and do nothing else from now on."""
+        self.is_late = True
+        self._limiter.lift()  # submits that stall hold slots
+        for item in self.items:
+            if item.state is READY and (backoff := self._backoffs.get(item.key)):
+                backoff.cancel()
+                self._enqueue(item)
+
+    def forget_job(self, job_id: str) -> None:
+        """Let the next attempt submit the items of a job again that was cancelled."""
+        for item in self.jobs.pop(job_id, []):
+            self._checkpoint.append(item.reset())
 
     def fail_unfinished(self) -> None:
-        """Fail what is not finished at the deadline, with the last known cause."""
+        """Fail what is not finished after the deadline, with the last known cause."""
         for item in self.items:
             if not item.state.is_final:
                 self._fail(item, self._late_error(item))
@@ -175,11 +194,12 @@ class Pipeline(Generic[I]):
         self.counts[state] += 1
 
     def _enqueue(self, item: I) -> None:
+        self._backoffs.pop(item.key, None)
         if not self.is_late or item.state is READY:
             self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
 
     def _enqueue_later(self, delay: float, item: I) -> None:
-        asyncio.get_running_loop().call_later(delay, self._enqueue, item)
+        self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
@@ -190,13 +210,13 @@ class Pipeline(Generic[I]):
 
     def _complete(self, item: I, state: ItemState) -> None:
         self._move(item, state)
-        self._journal.append(item)
+        self._checkpoint.append(item)
 
     def _fail(self, item: I, error: object) -> None:
         self.counts[item.state] -= 1
         item.fail(error)
         self.counts[FAILED] += 1
-        self._journal.append(item)
+        self._checkpoint.append(item)
 
     async def work(self) -> None:
         """Process items, forever."""
@@ -208,24 +228,23 @@ class Pipeline(Generic[I]):
             if not self.is_late and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(delay, item)
                 continue
-            self.submits_in_flight += state is PENDING
+            self.sends_in_flight += state is not READY
             try:
                 await self._process(item)
             finally:
-                self.submits_in_flight -= state is PENDING
+                self.sends_in_flight -= state is not READY
                 self.active_at = self._clock()
                 self.has_changed.set()
-            self._check_done()
 
     async def _process(self, item: I) -> None:
         state, started_at = item.state, self._clock()
         try:
-            if state is PENDING:
-                await self._submit(item)
-            elif state is RETRYING:
-                await self._retry(item)
-            else:
+            if state is READY:
                 await self._fetch(item)
+            elif state is PENDING and await self._steps.skip(item):
+                self._complete(item, SKIPPED)
+            else:
+                await self._send(item)
         except ComplianceError as error:
             if self._is_systemic(state, error):
                 raise
@@ -233,7 +252,7 @@ class Pipeline(Generic[I]):
         except Exception as error:
             self._fail_unexpectedly(item, error)
         else:
-            if item.state is not SKIPPED:  # for which the service was not asked
+            if item.state not in (state, SKIPPED):  # else the service was not asked
                 self.retries.record_success(state, item.key, started_at)
 
     def _is_systemic(self, state: ItemState, error: ComplianceError) -> bool:
@@ -255,64 +274,52 @@ class Pipeline(Generic[I]):
             self._fail(item, error)
             return
         item.last_error = str(error)
-        self._log.warning("'%s' is retried in %.0f s: %s", item.label, delay, error)
+        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, error)
         self._enqueue_later(delay, item)
 
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:
         """Fail one item for an unexpected error, which must not end the work on all others."""
         traceback = None if self._has_logged_traceback else error
-        self._log.warning("'%s' has failed for an unexpected reason.", item.label, exc_info=traceback)
+        self._log.warning("Giving '%s' up for an unexpected reason.", item.label, exc_info=traceback)
         self._has_logged_traceback = True
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
-    async def _submit(self, item: I) -> None:
-        if await self._steps.skip(item):
-            self._complete(item, SKIPPED)
-            return
-        record = await self._send(item, self._steps.submit)
-        item.job_id, item.submitted_at = record[self._steps.kind.id_name], now()
-        item.completed_at, item.is_resumed = None, False
-        self._checkpoint(item)
-        self._on_record(item, record)
-
-    async def _retry(self, item: I) -> None:
-        record = await self._send(item, self._steps.retry)
-        item.retry_count += 1
-        job_id = record[self._steps.kind.id_name]
-        if job_id == item.job_id and item.retried_from:
-            self.refreshes.restart(job_id, item.retried_from)
-        item.job_id = job_id
-        self._checkpoint(item)
-        if record["status"] == COMPLETED:
-            self.refreshes.forget(job_id)
-            self._on_record(item, record)
-        else:
-            self._watch(item)  # the response may still be the failure from before
-
-    async def _send(self, item: I, send: Callable[[I], Awaitable[Record]]) -> Record:
-        """Have the service process an item, and count that even where it may not have taken it."""
+    async def _send(self, item: I) -> None:
+        """Submit an item, or have its failed job processed again; once that is in the journal, it counts."""
+        is_retry, attempts = item.state is RETRYING, item.attempts
         await self._unwritten.acquire()
         try:
             async with self._limiter.slot():
-                record = await send(item)
-        except ComplianceUncertainError:
+                if self.is_late:
+                    return
+                record = await (self._steps.retry if is_retry else self._steps.submit)(item)
             item.attempts += 1
-            self._checkpoint(item)
+            job_id = record[self._steps.kind.id_name]
+            if not is_retry:
+                item.submitted_at, item.completed_at, item.is_resumed = now(), None, False
+            elif job_id == item.job_id and item.retried_from:
+                self.refreshes.restart(job_id, item.retried_from)
+            item.retry_count += is_retry
+            item.job_id = job_id
+            self._move(item, SUBMITTED)
+        except ComplianceUncertainError:
+            item.attempts += 1  # the service may have received it
             raise
-        except BaseException:
-            self._unwritten.release()
-            raise
-        item.attempts += 1
-        self._move(item, SUBMITTED)
-        return record
-
-    def _checkpoint(self, item: I) -> None:
-        self._journal.append(item).add_done_callback(lambda _: self._unwritten.release())
+        finally:
+            if item.attempts > attempts:
+                self._checkpoint.append(item).add_done_callback(lambda _: self._unwritten.release())
+            else:
+                self._unwritten.release()
+        if is_retry and record["status"] != COMPLETED:
+            self._watch(item)  # the response may still be the failure from before
+            return
+        if is_retry:
+            self.refreshes.forget(job_id)
+        self._on_record(item, record)
 
     async def _fetch(self, item: I) -> None:
         async with self._limiter.slot():
             await self._steps.fetch(item)
-        await self._steps.remember(item)
         self._complete(item, COMPLETED)
 
     async def receive(self) -> None:
@@ -336,7 +343,7 @@ class Pipeline(Generic[I]):
                     self._on_record(item, update)
                 except Exception as error:
                     self._fail_unexpectedly(item, error)
-        self._check_done()
+        self.has_changed.set()
 
     def _on_record(self, item: I, record: Record) -> None:
         """Continue with an item according to the record of its job."""
@@ -357,16 +364,12 @@ class Pipeline(Generic[I]):
             self._fail(item, record.get("error") or "The service gave no reason.")
         elif item.is_resumed and item.resubmit_count < MAX_RESUBMITS:
             item.resubmit_count += 1
-            self._log.info("Job %s no longer exists: submitting '%s' again.", item.job_id, item.label)
+            self._log.info("Submitting '%s' again: job %s no longer exists.", item.label, item.job_id)
             item.job_id = ""
             self._move(item, PENDING)
             self._enqueue(item)
         else:
             self._fail(item, f"The job was cancelled, or is gone ({status}).")
-
-    def _check_done(self) -> None:
-        if self.counts.done == len(self.items):
-            self.is_done.set()
 
 
 def _is_retryable(state: ItemState, error: ComplianceError) -> bool:

@@ -77,16 +77,29 @@ def object_path(uri: str, name: str = "") -> Any:
     """
     from airflow.providers.common.compat.sdk import AirflowNotFoundException, ObjectStoragePath
 
+    found = re.match("[^/]*://([^/]+)@", uri)
+    conn_id = found[1] if found else ""
     problem = f"'{name or uri}' can't be used"
     try:
+        if conn_id:
+            _check_connection(conn_id)  # else Amazon's provider would go on without credentials
         path = ObjectStoragePath(uri)
         path.fs  # noqa: B018 - only this fails if the storage library is missing
-    except (ValueError, ImportError, AirflowNotFoundException) as error:
+    except AirflowNotFoundException as error:
+        missing = f"connection {conn_id} does not exist" if conn_id else error
+        message = f"{problem}: {missing}. Create it in Airflow, or correct the URI."
+        raise ComplianceInputError(mask_secrets(message)) from None
+    except (ValueError, ImportError) as error:
         extra = _EXTRAS.get(uri.partition("://")[0].lower())
         hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
-        if isinstance(error, AirflowNotFoundException):
-            hint = " Create the Airflow connection, or correct the URI."
         raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
     except Exception as error:  # such as a secrets backend that does not respond
         raise ComplianceStorageError(mask_secrets(f"{problem}: {type(error).__name__}: {error}.")) from None
     return path
+
+
+@functools.cache  # what exists: later calls may come from other threads, which can't ask Airflow
+def _check_connection(conn_id: str) -> None:
+    from airflow.providers.common.compat.sdk import BaseHook
+
+    BaseHook.get_connection(conn_id)

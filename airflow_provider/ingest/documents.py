@@ -1,12 +1,22 @@
-"""The documents of an ingest, as journal and manifest keep them."""
+"""The documents of an ingest, as journal and manifest keep them, and what is done with each."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.bulk.items import Item
+from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.ingest.sources import SourceFile, is_page
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.texts import store_text
+from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
+from airflow_provider.waiting.results import Record
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.ingest.unchanged import UnchangedIndex
 
 COLUMNS = (
     "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
@@ -24,7 +34,7 @@ class Document(Item):
     :param source_version: fingerprint of the file that was submitted, to see whether it has changed since
     """
 
-    names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
+    column_names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
 
     path: str = ""
     bytes: int | None = None
@@ -53,9 +63,52 @@ class Document(Item):
             again.source_version = self.source_version
         return again
 
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Self:
-        """Read a record of the journal or a row of the manifest; unknown fields are ignored."""
-        document = super(Document, cls).from_record(record)
-        document.source_version = document.source_version or record.get("fingerprint") or ""  # its older name
-        return document
+
+class IngestSteps(Steps[Document]):
+    """What an ingest does with a document.
+
+    :param target: returns where the text of a document goes
+    :param unchanged: documents of earlier runs, where unchanged ones are skipped
+    """
+
+    kind: ClassVar[JobKind] = JOBS
+    noun: ClassVar[str] = "documents"
+
+    def __init__(
+        self,
+        client: AsyncComplianceClient,
+        target: Callable[[Document], Location],
+        unchanged: UnchangedIndex | None = None,
+    ) -> None:
+        self._client = client
+        self._target = target
+        self._unchanged = unchanged
+
+    async def skip(self, item: Document) -> bool:
+        """Tell whether a document is unchanged since an earlier run."""
+        return self._unchanged is not None and await self._unchanged.skip(item)
+
+    async def submit(self, item: Document) -> Record:
+        """Submit a page or a file."""
+        if is_page(item.source):
+            job = await self._client.submit_url(item.source)
+        else:
+            file = SourceFile(item.source)
+            try:
+                job = await self._client.submit_file(file)
+            finally:
+                item.source_version = file.version or item.source_version
+        return job_record(job.uuid, job)
+
+    async def retry(self, item: Document) -> Record:
+        """Have the service process a document again."""
+        job = await self._client.refresh(item.job_id)
+        return job_record(job.uuid, job)
+
+    async def fetch(self, item: Document) -> None:
+        """Stream the text to its place, and keep what the next run compares with."""
+        target = self._target(item)
+        written = await store_text(self._client, item.job_id, target)
+        item.path, item.bytes, item.sha256 = target.uri, written.bytes, written.sha256
+        if self._unchanged:
+            await self._unchanged.remember(item)

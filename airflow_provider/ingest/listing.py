@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
-from airflow_provider.storage.files import OBJECT_STORES
+from airflow_provider.storage.atomic import OBJECT_STORES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 
@@ -104,7 +104,7 @@ def _select(
 def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over all files below a folder, so many levels deep; a folder that can't be listed is an error.
 
-    fsspec's own `glob` takes such a folder for empty, and so loses documents silently.
+    fsspec's own `glob` and `walk` take such a folder for empty, and so lose documents silently.
     """
     fs, has_folders = source.fs, source.protocol not in OBJECT_STORES
     if has_folders and not fs.isdir(root := root or "/"):

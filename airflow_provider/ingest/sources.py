@@ -7,24 +7,16 @@ import json
 import os
 import re
 import stat
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
-from typing import IO, Any, cast
+from typing import IO, Any
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceInputError,
-    ComplianceReadError,
-    ComplianceStorageError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.hooks.interop import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
-from airflow_provider.storage.errors import error_text, storage_errors
-from airflow_provider.storage.locations import Location
-from airflow_provider.storage.names import to_bytes
+from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.names import printable, to_bytes
 
 LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
@@ -174,92 +166,27 @@ class SourceFile:
         return str(self.location)
 
     def open(self, mode: str) -> IO[bytes]:
-        """Open it."""
-        with storage_errors(self.location, "read"):
-            try:
-                opened = self._open(mode)
-            except (FileNotFoundError, IsADirectoryError, ValueError) as error:
-                unusable = error
-            else:
-                self.version = _opened_version(opened)
-                return cast("IO[bytes]", _Stream(opened, str(self)))
-        raise self._as_folder_error(unusable)
-
-    def _open(self, mode: str) -> Any:
-        if self.location.protocol in ("file", "local"):
-            _refuse_pipes(own_path(self.location))
-        return self.location.fs.open(self.location.path, mode, block_size=READ_AHEAD_BYTES)
-
-    def _as_folder_error(self, error: Exception) -> Exception:
-        """Return what to raise: a folder needs a hint, whoever opens a document explains the rest."""
-        with suppress(Exception):
-            if self.location.fs.isdir(self.location.path):
-                return ComplianceInputError(
-                    f"'{self}' is a folder: to ingest all documents below it, end it with '/'."
-                )
-        return error
+        """Open it; the client maps errors of its store."""
+        fs, path = self.location.fs, self.location.path
+        try:
+            if self.location.protocol in ("file", "local"):
+                _refuse_pipes(own_path(self.location))
+            opened: IO[bytes] = fs.open(path, mode, block_size=READ_AHEAD_BYTES)
+        except (FileNotFoundError, IsADirectoryError):
+            if not fs.isdir(path):
+                raise
+            raise ComplianceInputError(
+                f"'{self}' is a folder: to ingest all documents below it, end it with '/'."
+            ) from None
+        self.version = _opened_version(opened)
+        return opened
 
 
 def _refuse_pipes(path: str) -> None:
     """Refuse what is neither a file nor a folder: opening a pipe would block until somebody writes to it."""
     mode = os.stat(path).st_mode  # noqa: PTH116 - works for paths that are not UTF-8
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-        raise ValueError("it is a pipe, a socket or a device, not a file")
-
-
-class _Stream:
-    """An open source; errors of its store are errors of that document.
-
-    It can be closed while a thread hangs in a read: that thread closes it then.
-    """
-
-    def __init__(self, stream: Any, name: str) -> None:
-        self._stream = stream
-        self._name = name
-        self._lock = threading.Lock()
-        self._is_abandoned = False
-
-    def read(self, size: int = -1) -> bytes:
-        """Read, in a thread that may be abandoned."""
-        with self._lock:
-            try:
-                data: bytes = self._attempt(self._stream.read, size)
-            finally:
-                if self._is_abandoned:
-                    self._close()
-        return data
-
-    def seek(self, position: int, whence: int = 0) -> int:
-        """Move."""
-        reached: int = self._attempt(self._stream.seek, position, whence)
-        return reached
-
-    def tell(self) -> int:
-        """Return the position."""
-        return int(self._attempt(self._stream.tell))
-
-    def close(self) -> None:
-        """Close it without waiting for a read."""
-        if self._lock.acquire(blocking=False):
-            try:
-                self._close()
-            finally:
-                self._lock.release()
-        else:
-            self._is_abandoned = True
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-    def _close(self) -> None:
-        with suppress(Exception):  # nothing is lost if it fails
-            self._stream.close()
-
-    def _attempt(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        try:
-            return call(*arguments)
-        except Exception as error:
-            raise ComplianceReadError(f"'{self._name}' can't be read: {error_text(error)}.") from None
+        raise ComplianceInputError(f"'{printable(path)}' is a pipe, a socket or a device, not a file.")
 
 
 def _opened_version(opened: Any) -> str:

@@ -6,14 +6,12 @@ import asyncio
 import hashlib
 import json
 from datetime import UTC, datetime
-from typing import Any
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.sources import fingerprint, is_page
-from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.files import put
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import put
+from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import to_bytes
 
 
@@ -31,53 +29,50 @@ class UnchangedIndex:
     async def skip(self, document: Document) -> bool:
         """Tell whether a document is unchanged, and let its row point to the earlier text."""
         # Not `in_thread`: a source that hangs is abandoned when the task ends.
-        document.source_version, known = await asyncio.to_thread(self._compare, document.source)
-        if not known:
+        document.source_version, earlier = await asyncio.to_thread(self._compare, document.source)
+        if not earlier:
             return False
-        document.path, document.job_id = str(known["path"]), str(known.get("uuid") or "")
-        document.bytes, document.sha256 = known.get("bytes"), known.get("sha256")
-        document.completed_at = known.get("completed_at")
+        for name in ("path", "job_id", "bytes", "sha256", "completed_at"):
+            setattr(document, name, getattr(earlier, name))
         return True
 
     async def remember(self, document: Document) -> None:
         """Write what the next run compares with."""
         await put(self._location(document.source), json.dumps(document.record()).encode())
 
-    def _compare(self, source: str) -> tuple[str, dict[str, Any] | None]:
-        """Return the fingerprint of a source, and its earlier record if that is still valid."""
+    def _compare(self, source: str) -> tuple[str, Document | None]:
+        """Return the fingerprint of a source, and its earlier document if that is still valid."""
         version = ""
         if not is_page(source):
             try:
                 version = fingerprint(source)
             except ComplianceError:
                 return version, None  # the submit will fail with the reason
-        known = self._look_up(source)
-        if not known or not known.get("path") or not self._is_unchanged(source, version, known):
+        earlier = self._look_up(source)
+        if not earlier or not earlier.path or not self._is_unchanged(earlier, version):
             return version, None
-        return version, known if Location(str(known["path"])).size() == known.get("bytes") else None
+        return version, earlier if Location(earlier.path).size() == earlier.bytes else None
 
-    def _is_unchanged(self, source: str, version: str, known: dict[str, Any]) -> bool:
-        if not is_page(source):
-            # Older versions called it `fingerprint`.
-            return version == (known.get("source_version") or known.get("fingerprint"))
+    def _is_unchanged(self, earlier: Document, version: str) -> bool:
+        if not is_page(earlier.source):
+            return version == earlier.source_version
         if self.max_age is None:
             return False
         try:
-            completed_at = datetime.fromisoformat(str(known.get("completed_at")))
+            completed_at = datetime.fromisoformat(str(earlier.completed_at))
         except ValueError:
             return False
         if completed_at.tzinfo is None:
             completed_at = completed_at.replace(tzinfo=UTC)  # as a service in Java may write it
         return (datetime.now(UTC) - completed_at).total_seconds() < self.max_age
 
-    def _look_up(self, source: str) -> dict[str, Any] | None:
+    def _look_up(self, source: str) -> Document | None:
         location = self._location(source)
         with storage_errors(location, "read"):
             try:
-                found = json.loads(location.fs.cat_file(location.path))
-            except (FileNotFoundError, ValueError):
+                return Document.from_record(json.loads(location.fs.cat_file(location.path)))
+            except (FileNotFoundError, ValueError, TypeError, AttributeError):
                 return None
-        return found if isinstance(found, dict) else None
 
     def _location(self, source: str) -> Location:
         name = hashlib.sha256(to_bytes(source)).hexdigest()

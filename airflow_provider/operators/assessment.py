@@ -113,7 +113,7 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         return results
 
     def _write(self, identifier: str, data: bytes) -> str:
-        from airflow_provider.storage.files import put_sync
+        from airflow_provider.storage.atomic import put_sync
         from airflow_provider.storage.locations import Location
         from airflow_provider.storage.names import safe
 

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import Asset, conf
+from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider import lineage
-from airflow_provider.bulk.outcome import MaxFailed, count_allowed
-from airflow_provider.event_loop import EventLoop
+from airflow_provider.bulk.counts import MaxFailed, count_allowed
+from airflow_provider.exceptions import ComplianceIngestError
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.ingest.sources import chunk
@@ -23,8 +23,8 @@ from airflow_provider.operators.base import (
     WaitMixin,
     entry_point,
 )
+from airflow_provider.operators.storing import StoringMixin
 from airflow_provider.params import as_list, as_seconds
-from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting.deadlines import Deadline
@@ -33,9 +33,7 @@ from airflow_provider.waiting.results import WaitResult, polling_error
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.bulk.engine import BulkOptions
-    from airflow_provider.bulk.journal import Journal, Lease
-    from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.ingest.documents import Document
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
@@ -44,7 +42,7 @@ MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
 
 
-class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
+class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     """Have many documents processed and write their texts to object storage, in one task.
 
     Submits, polls and fetches at the same time. A checkpoint beside the texts lets a retry, a clear or
@@ -121,8 +119,6 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
         self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
-        self._loop: EventLoop | None = None
-        self._transfers: list[lineage.Transfer] = []
 
     @property
     def topic(self) -> object:
@@ -137,57 +133,30 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
             check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
         return self._process(context, self._deadline(context), _now(), is_new_attempt=True)
 
-    @entry_point
-    def execute_complete(
-        self,
-        context: Context,
-        event: Any = None,
-        limit: str = "timeout",
-        deadline: float = 0.0,
-        started: str = "",
-        left: float = 0.0,
-        **older: Any,
-    ) -> dict[str, Any]:
-        """Resume after the trigger's event.
-
-        :param left: seconds that were left when the task deferred
-        :param older: what another version of this operator has kept when the task deferred
-        """
-        finished: dict[str, Any] = super().execute_complete(
-            context, event, limit, at=deadline, started=started, left=left
-        )
-        return finished
-
     def _finish(
         self,
         context: Context,
         result: WaitResult,
         deadline: Deadline,
         *,
-        at: float = 0.0,
-        started: str = "",
-        left: float = 0.0,
+        deadline_at: float = 0.0,
+        seconds_left: float = 0.0,
+        started_at: str = "",
         **_: Any,
     ) -> dict[str, Any]:
-        """Process what the jobs have completed; `deadline` has the name of the limit only."""
+        """Process what the jobs have completed; `deadline` has its name only.
+
+        :param seconds_left: until the deadline, when the task deferred
+        """
         if result.status == "error":
             error = polling_error(result)
             raise error if result.transient else as_non_retryable(error)
         # `dag.test()` passes on the event alone.
-        deadline = Deadline(deadline.name, at) if at else self._deadline(context)
+        deadline = Deadline(deadline.name, deadline_at) if deadline_at else self._deadline(context)
         if result.status == "success" and deadline.at < time.time():
             # The trigger has not reached the deadline: this clock may be wrong, so count what it has waited.
-            deadline = Deadline(deadline.name, time.time() + max(0.0, left - result.seconds))
-        return self._process(context, deadline, started or _now(), is_new_attempt=False)
-
-    def on_kill(self) -> None:
-        """Write the journal, and cancel the jobs in flight."""
-        if self._loop:
-            self._loop.cancel()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Report to OpenLineage which documents went into which objects."""
-        return lineage.openlineage(self._transfers)
+            deadline = Deadline(deadline.name, time.time() + max(0.0, seconds_left - result.seconds))
+        return self._process(context, deadline, started_at or _now(), is_new_attempt=False)
 
     @staticmethod
     def clock() -> float:
@@ -198,144 +167,121 @@ class ComplianceIngestOperator(WaitMixin, ComplianceBaseOperator):
         return Deadline.for_task(context, self.timeout, self.execution_timeout)
 
     def _process(
-        self, context: Context, limit: Deadline, started: str, *, is_new_attempt: bool
+        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
         """Process what can be processed now, then finish or defer.
 
         :param is_new_attempt: failed documents are processed again; not so after a deferral
         """
-        from airflow_provider.bulk.engine import BulkOptions
-        from airflow_provider.bulk.journal import Journal, Lease, read
+        from airflow_provider.bulk.checkpoint import Checkpoint
         from airflow_provider.ingest.documents import Document
-        from airflow_provider.ingest.publishing import MANIFEST, check_rows, check_template, task_folder
-        from airflow_provider.ingest.resuming import reset_outdated, resume_documents
+        from airflow_provider.ingest.output import MANIFEST, check_rows, check_template, task_folder
+        from airflow_provider.ingest.resuming import resume_documents
         from airflow_provider.ingest.sources import resolve
 
-        deadline = self.clock() + limit.at - time.time()
+        ends_at = self.clock() + deadline.at - time.time()
         check_template(self.file_name_template)
-        destination = Location.to_write(self.destination)
-        with storage_errors(destination):
-            _ = destination.fs  # asks Airflow for the connection: here, not in another thread
-        folder = destination / task_folder(context["ti"])
+        ti, destination = context["ti"], Location.to_write(self.destination)
         sources = resolve(self.sources)
-        lease = Lease(folder, getattr(context["ti"], "try_number", 0))
-        lease.acquire()
-        earlier, after = read(folder, Document, MANIFEST)
+        checkpoint = Checkpoint(destination / task_folder(ti), MANIFEST, getattr(ti, "try_number", 0))
+        checkpoint.acquire()
+        earlier = checkpoint.read(Document)
         documents = resume_documents(sources, earlier, is_new_attempt=is_new_attempt, log=self.log)
         if not documents:
-            self.log.warning("There is nothing to ingest.")
-        options = BulkOptions(
-            concurrency=self.concurrency,
-            retry_failed=self.retry_failed,
-            poll_interval=self.poll_interval,
-            deadline=deadline,
-            cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable,
-        )
-        hook = self.hook
-        hook.get_conn()  # asks Airflow for the connection, too
-        self._loop = EventLoop(threads=2 * self.concurrency + 2)
-        outdated: list[str] = []
-        if is_new_attempt:
-            destination.fs.invalidate_cache()
-            outdated = self._loop.run(reset_outdated(documents, 2 * self.concurrency, self.log))
-        journal = Journal(folder, after, lease)
-        job_ids = self._loop.run(
-            self._ingest(hook, documents, destination, journal, lease, options, outdated)
-        )
-        if job_ids:
-            self._defer(job_ids, limit.name, deadline, started)
+            self.log.warning("Found nothing to ingest.")
+        self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+        ingesting = self._ingest(documents, destination, checkpoint, ends_at, is_new_attempt=is_new_attempt)
+        if job_ids := self._run_in_loop(ingesting, threads=2 * self.concurrency + 2):
+            self._defer(job_ids, deadline.name, ends_at, started_at)
         check_rows(documents, sources)
-        return self._publish(context, hook, documents, folder, lease, started)
+        return self._publish(context, documents, checkpoint, started_at)
 
     async def _ingest(
         self,
-        hook: ComplianceHook,
         documents: list[Document],
         destination: Location,
-        journal: Journal,
-        lease: Lease,
-        options: BulkOptions,
-        outdated: list[str],
+        checkpoint: Checkpoint,
+        ends_at: float,
+        *,
+        is_new_attempt: bool,
     ) -> list[str]:
-        """Run the engine; return the jobs in flight."""
-        from airflow_provider.bulk.engine import BulkEngine
-        from airflow_provider.ingest.publishing import WORK_FOLDER, common_root, text_name
-        from airflow_provider.ingest.steps import IngestSteps
+        """Process all documents; return the jobs in flight.
+
+        :param ends_at: the deadline, on our clock
+        """
+        from airflow_provider.bulk.engine import BulkEngine, BulkOptions
+        from airflow_provider.ingest.documents import IngestSteps
+        from airflow_provider.ingest.output import WORK_FOLDER, common_root, text_name
+        from airflow_provider.ingest.resuming import reset_outdated
         from airflow_provider.ingest.unchanged import UnchangedIndex
 
         def target(document: Document) -> Location:
             return destination / text_name(document, self.file_name_template)
 
+        outdated: list[str] = []
+        if is_new_attempt:
+            destination.fs.invalidate_cache()
+            outdated = await reset_outdated(documents, 2 * self.concurrency, self.log)
         unchanged = None
         if self.skip_unchanged:
             root = Location(str(self.root or common_root(destination.uri)))
             unchanged = UnchangedIndex(root / WORK_FOLDER / "known", self.max_age)
-        async with await hook.get_async_conn() as client:
+        options = BulkOptions(
+            concurrency=self.concurrency,
+            retry_failed=self.retry_failed,
+            poll_interval=self.poll_interval,
+            deadline=ends_at,
+            cancel_on_kill=self.cancel_on_kill,
+            may_defer=self.deferrable,
+        )
+        async with await self.hook.get_async_conn() as client:
+            steps = IngestSteps(client, target, unchanged)
             engine = BulkEngine(
-                hook,
-                client,
-                documents,
-                IngestSteps(client, target, unchanged),
-                journal,
-                lease,
-                options,
-                self.log,
-                outdated=outdated,
-                clock=self.clock,
-            )
-            await engine.run()
-            return engine.job_ids
+                self.hook, client, documents, steps, checkpoint, options, self.log,
+                outdated=outdated, clock=self.clock,
+            )  # fmt: skip
+            return await engine.run()
 
-    def _defer(self, job_ids: list[str], limit_name: str, deadline: float, started: str) -> None:
+    def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:
         self.log.info("Waiting for %s jobs in the triggerer.", len(job_ids))
-        left = deadline - self.clock()
-        limit = Deadline(limit_name, time.time() + left)
+        seconds_left = ends_at - self.clock()
+        deadline = Deadline(limit, time.time() + seconds_left)
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
         self.defer(
-            trigger=self._make_trigger(job_ids, limit, cancel_on_kill=self.cancel_on_kill, enough=enough),
+            trigger=self._make_trigger(job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough),
             method_name="execute_complete",
-            kwargs={"limit": limit.name, "deadline": limit.at, "started": started, "left": left},
-            timeout=limit.trigger_timeout,
+            kwargs={
+                "limit": limit,
+                "deadline_at": deadline.at,
+                "seconds_left": seconds_left,
+                "started_at": started_at,
+            },
+            timeout=deadline.trigger_timeout,
         )
 
     def _publish(
-        self,
-        context: Context,
-        hook: ComplianceHook,
-        documents: list[Document],
-        folder: Location,
-        lease: Lease,
-        started: str,
+        self, context: Context, documents: list[Document], checkpoint: Checkpoint, started_at: str
     ) -> dict[str, Any]:
-        from airflow_provider.bulk.outcome import check_failures
-        from airflow_provider.ingest.publishing import build_result, publish, report_link
+        from airflow_provider.bulk.counts import check_failures
+        from airflow_provider.bulk.items import COMPLETED
+        from airflow_provider.ingest.output import build_result, publish, report_link
 
-        destination = str(self.destination)
-        self._loop = EventLoop(threads=2)
-        manifest, report = self._loop.run(
-            publish(context["ti"], documents, folder, lease, destination, started)
+        destination, manifest = str(self.destination), checkpoint.manifest
+        report = self._run_in_loop(
+            publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
         )
         result = build_result(documents, manifest)
         link = report_link(report, destination, self.report_base_url)
         context["ti"].xcom_push(key=REPORT_URL, value=link)
-        self._report_lineage(hook, documents)
-        for outlet in self.outlets or ():
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update({**result, "destination": destination})
-        self.log.info("Manifest: %s, report: %s", manifest, report)
-        check_failures(documents, self.max_failed, manifest, "documents", self.log)
-        return result
-
-    def _report_lineage(self, hook: ComplianceHook, documents: list[Document]) -> None:
-        from airflow_provider.bulk.items import COMPLETED
-
-        self._transfers = [
-            lineage.Transfer(lineage.Origin.from_uri(each.source), Location(each.path), each.bytes or 0)
+        transfers = (
+            lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents
             if each.state is COMPLETED
-        ]
-        lineage.report(hook, self._transfers)
+        )
+        self._report_written(context, self.hook, transfers, {**result, "destination": destination})
+        self.log.info("Wrote manifest %s and report %s.", manifest, report)
+        check_failures(documents, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
+        return result
 
 
 def _check_whole_number(name: str, value: Any, at_least: int) -> None:

@@ -1,15 +1,33 @@
-"""Locations in object storage."""
+"""Locations in object storage, and what the errors of their stores mean."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.interop import object_path
-from airflow_provider.storage.errors import storage_errors
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceStorageDeniedError,
+    ComplianceStorageError,
+)
+from airflow_provider.hooks.interop import mask_secrets, object_path
 from airflow_provider.storage.names import printable
+
+Action = Literal["written", "read", "checked", "searched", "cleaned up"]
+
+# The permission that each action needs.
+_PERMISSIONS: dict[Action, str] = {
+    "written": "write there",
+    "read": "read there",
+    "checked": "read there",
+    "searched": "list what is there",
+    "cleaned up": "delete there",
+}
+_MAX_TEXT_CHARS = 300
 
 
 class Location:
@@ -29,36 +47,32 @@ class Location:
         self.conn_id = conn_id if at else None
         self.container = bucket
         self.key = path
-        self._bare = f"{bucket}{slash}{path}"
-        if not self._bare.replace("/", "").strip() or (self.protocol != "file" and not bucket.strip()):
+        self.path = f"{bucket}{slash}{path}"  # in the file system
+        if not self.path.replace("/", "").strip() or (self.protocol != "file" and not bucket.strip()):
             raise ComplianceInputError(f"'{self}' is not a valid location: use s3://conn_id@bucket/prefix/.")
-        if self.protocol in ("file", "local") and self._bare.startswith("~/"):
-            self._bare = str(Path.home()) + self._bare[1:]  # as fsspec does
+        if self.protocol in ("file", "local") and self.path.startswith("~/"):
+            self.path = str(Path.home()) + self.path[1:]  # as fsspec does
 
     @classmethod
     def to_write(cls, uri: Any) -> Location:
-        """Parse the URI of a destination, which is written to XComs and lineage."""
+        """Parse the URI of a destination, which is written to XComs and lineage; in the task's own thread."""
         location = cls(str(uri))
         if location.uri != printable(location.uri):
             raise ComplianceInputError(
                 f"The destination '{location}' is not valid UTF-8: choose another one."
             )
+        _ = location.fs  # asks Airflow for the connection
         return location
 
     @property
     def is_prefix(self) -> bool:
         """Whether this is a prefix of objects, not an object."""
-        return self._bare.endswith("/") or (self.protocol != "file" and not self.key)
+        return self.path.endswith("/") or (self.protocol != "file" and not self.key)
 
     @property
     def address(self) -> str:
         """The URI without the Airflow connection, as in lineage."""
-        return f"{self.protocol}://{self._bare}"
-
-    @property
-    def path(self) -> str:
-        """The path in the file system."""
-        return self._bare
+        return f"{self.protocol}://{self.path}"
 
     @cached_property
     def fs(self) -> Any:
@@ -83,3 +97,82 @@ class Location:
 
     def __str__(self) -> str:
         return printable(self.uri)
+
+
+class StoreError(Exception):
+    """A storage library's error with masked secrets; only used as the cause of one of ours."""
+
+
+@contextmanager
+def storage_errors(location: Location, action: Action = "written") -> Iterator[None]:
+    """Map whatever a store raises to an error of ours.
+
+    :param action: what is done with the location
+    """
+    try:
+        yield
+    except ComplianceError:
+        raise
+    except Exception as error:
+        mapped = _map_error(error, location, action)
+        try:
+            raise mapped from _masked(error)
+        except ComplianceError:
+            mapped.__context__ = None  # else it would still lead to the unmasked error
+            raise
+
+
+def _masked(error: BaseException) -> BaseException:
+    """Return an error, or a stand-in with the same causes if any of them would show a secret."""
+    chain = list(_causes(error))
+    if all(_sanitize(text) == text for each in chain for text in (str(each), repr(each))):
+        return error
+    stand_in: StoreError | None = None
+    for each in reversed(chain):
+        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {_sanitize(str(each))}")
+        stand_in.__traceback__, stand_in.__cause__ = each.__traceback__, cause
+    return stand_in or error
+
+
+def error_text(error: BaseException) -> str:
+    """Return the text of a store's error on one line, without secrets."""
+    return _sanitize(" ".join(str(error).split()) or type(error).__name__)[:_MAX_TEXT_CHARS]
+
+
+def _sanitize(text: str) -> str:
+    return printable(mask_secrets(text))
+
+
+def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
+    problem = mask_secrets(f"'{location}' can't be {action}: ") + error_text(error).removesuffix(".") + "."
+    is_local, permission = location.protocol == "file", _PERMISSIONS[action]
+    for cause in _causes(error):
+        status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
+        kind = type(cause).__name__
+        if isinstance(cause, PermissionError) or status in (401, 403) or "Credential" in kind:
+            if is_local:
+                advice = f"Check that the worker may {permission}."
+            elif location.conn_id:
+                advice = f"Check that the connection '{location.conn_id}' may {permission}."
+            else:
+                advice = (
+                    f"Check that the environment of the worker has credentials that may {permission}, or add "
+                    f"a connection to the URI: {location.protocol}://conn_id@…."
+                )
+        elif isinstance(cause, FileNotFoundError) or status == 404:
+            container = f"Create the bucket or container '{location.container}', or correct the URI."
+            advice = "Correct the path." if is_local else container
+        elif isinstance(cause, IsADirectoryError | NotADirectoryError | FileExistsError):
+            advice = "Choose a path that is not taken by another file or folder."
+        elif kind == "ParamValidationError":
+            advice = "Correct the URI."
+        else:
+            continue
+        return ComplianceStorageDeniedError(f"{problem} {advice}")
+    return ComplianceStorageError(f"{problem} Check that the store is reachable, then retry.")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__

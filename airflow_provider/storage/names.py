@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
 _KEPT = frozenset(" ._-()+,=@~")
-_SAFE = re.compile(r"[A-Za-z0-9_-](?:[A-Za-z0-9_.-]{0,98}[A-Za-z0-9_-])?")  # most names: a shortcut
 _MAX_VALUE_BYTES = 120  # so that a name of several values stays below the limit
 _MAX_NAME_BYTES = 255  # of one path component, on most file systems
 _MAX_KEY_BYTES = 900  # S3 and Azure allow 1,024, including the prefix
@@ -53,8 +51,6 @@ def safe(value: str, default: str = "unnamed") -> str:
 
     A truncated text gets a short hash, so that long names with the same beginning stay distinct.
     """
-    if _SAFE.fullmatch(value):
-        return value
     text = unicodedata.normalize("NFC", value)
     text = "".join(letter if letter.isalnum() or letter in _KEPT else "_" for letter in text)
     return _shorten(text.strip(" ."), _MAX_VALUE_BYTES, value) or default
@@ -147,25 +143,18 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
 def add_hash(name: str, key: str) -> str:
     """Add a short hash of a key to a name."""
     folder, slash, last = name.rpartition("/")
-    stem, suffixes = _split_suffixes(last)
-    mark = f"-{digest(key)}"
-    room = _MAX_NAME_BYTES - len((mark + suffixes).encode())
-    return folder + slash + _shorten(stem, room, key) + mark + suffixes
+    return folder + slash + _mark(last, f"-{digest(key)}", _MAX_NAME_BYTES)
 
 
 def _shorten(name: str, limit: int, whole: str) -> str:
-    if len(name.encode()) <= limit:
-        return name
-    stem, suffixes = _split_suffixes(name)
-    mark = f"~{digest(whole)}"
-    room = limit - len((mark + suffixes).encode())
-    return stem.encode()[:room].decode("utf-8", "ignore") + mark + suffixes
+    return name if len(name.encode()) <= limit else _mark(name, f"~{digest(whole)}", limit)
 
 
-def _split_suffixes(name: str) -> tuple[str, str]:
-    """Split a name from its suffixes, such as `.txt.gz`."""
+def _mark(name: str, mark: str, limit: int) -> str:
+    """Put a mark before the suffixes of a name, such as `.txt.gz`, and cut the name to so many bytes."""
     path = PurePosixPath(name)
     suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     if len(suffixes.encode()) > _MAX_SUFFIX_BYTES:
         suffixes = ""
-    return name[: len(name) - len(suffixes)], suffixes
+    stem = name[: len(name) - len(suffixes)].encode()
+    return stem[: limit - len((mark + suffixes).encode())].decode("utf-8", "ignore") + mark + suffixes

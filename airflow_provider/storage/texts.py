@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
-from airflow_provider.storage.errors import error_text, storage_errors
-from airflow_provider.storage.files import BLOCK_BYTES, AtomicFile, create, put
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, put
+from airflow_provider.storage.locations import Location, error_text, storage_errors
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PUT_BYTES = 1 << 20  # texts up to this size are written in one request
-BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written by a thread at a time
+BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written by a thread at a time; at least
 MAX_REFETCHES = 2  # of a text whose download broke off
 REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
 _GZIP = 31  # wbits for gzip; without name and time, so that equal texts give equal bytes
@@ -57,7 +56,7 @@ async def store_text(
             # A request that failed before the body was retried by the client already.
             if not (has_started and error.transient) or attempt == MAX_REFETCHES:
                 raise
-            log.warning("The download of job %s broke off, restarting it: %s", uuid, error)
+            log.warning("Restarting the download of job %s, which broke off: %s", uuid, error)
         await asyncio.sleep(REFETCH_DELAY_SECONDS * 2**attempt)
         attempt += 1
 
@@ -90,14 +89,14 @@ async def store_texts(
         target = targets[uuid]
         written = await store_text(client, uuid, target, compress=compress)
         if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
-            log.warning("Job %s is completed, but its text is empty, and so is '%s'.", uuid, target)
+            log.warning("Wrote an empty text to '%s': job %s is completed without one.", target, uuid)
         else:
             log.debug("Wrote the text of job %s to '%s': %s bytes.", uuid, target, written.bytes)
         return written
 
     results = await for_each(store, [uuid for uuid in targets if uuid not in existing], concurrency)
     for uuid, size in existing.items():
-        log.info("'%s' exists already, with %s bytes: not written.", targets[uuid], size)
+        log.info("Kept '%s', which exists already, with %s bytes.", targets[uuid], size)
         results[uuid] = Written(size, None)
     return results
 
@@ -113,68 +112,44 @@ async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> d
     return {uuid: size for uuid, size in found.items() if size is not None}
 
 
-async def store_bytes(data: bytes, location: Location) -> Written:
-    """Write a small object in one request."""
-    await put(location, data)
-    return Written(len(data), hashlib.sha256(data).hexdigest())
-
-
 async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
     head = bytearray()
     async for piece in pieces:
         head += piece
         if len(head) > SINGLE_PUT_BYTES:
             return await _store_large(head, pieces, location, compress)
-    return await store_bytes(zlib.compress(head, wbits=_GZIP) if compress else bytes(head), location)
+    data = zlib.compress(head, wbits=_GZIP) if compress else bytes(head)
+    await put(location, data)
+    return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
 async def _store_large(
-    head: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
+    batch: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
 ) -> Written:
+    """Write in batches: large calls of the store and the hash release the GIL once.
+
+    The next batch is downloaded while the previous one is hashed and written.
+    """
     sink = _Sink(location, compress)
     writing: asyncio.Task[None] | None = None
     try:
         try:
-            async for batch in _batches(head, pieces):
-                # The next batch is downloaded while the previous one is hashed and written.
-                if writing:
-                    await writing
-                writing = asyncio.create_task(in_thread(sink.write, batch))
+            async for piece in pieces:
+                batch += piece
+                if len(batch) >= BATCH_BYTES:
+                    if writing:
+                        await writing
+                    writing = asyncio.create_task(in_thread(sink.write, batch))
+                    batch = bytearray()
             if writing:
                 await writing
         finally:
             if writing:
                 await asyncio.gather(writing, return_exceptions=True)
-        return await in_thread(sink.finish)
+        return await in_thread(sink.finish, batch)
     except BaseException:
         await in_thread(sink.discard)
         raise
-
-
-async def _batches(head: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[memoryview]:
-    """Fill two buffers in turn: each is free again when the next but one is requested.
-
-    Large calls of the store and the hash release the GIL once; many small ones would contend for it.
-    """
-    buffers = memoryview(bytearray(BATCH_BYTES)), memoryview(bytearray(BATCH_BYTES))
-    current, filled = 0, 0
-    async for piece in _chain(head, pieces):
-        rest = memoryview(piece)
-        while rest:
-            part = rest[: BATCH_BYTES - filled]
-            buffers[current][filled : filled + len(part)] = part
-            filled += len(part)
-            rest = rest[len(part) :]
-            if filled == BATCH_BYTES:
-                yield buffers[current]
-                current, filled = 1 - current, 0
-    yield buffers[current][:filled]
-
-
-async def _chain(head: bytearray, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes | bytearray]:
-    yield head
-    async for piece in pieces:
-        yield piece
 
 
 class _Sink:
@@ -187,11 +162,13 @@ class _Sink:
         self._size = 0
         self._file: AtomicFile | None = None
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytearray) -> None:
         self._write(self._compressor.compress(data) if self._compressor else data)
 
-    def finish(self) -> Written:
-        self._write(self._compressor.flush() if self._compressor else b"")
+    def finish(self, data: bytearray) -> Written:
+        self.write(data)
+        if self._compressor:
+            self._write(self._compressor.flush())
         with storage_errors(self._location):
             self._open().commit()
         return Written(self._size, self._hash.hexdigest())
@@ -202,13 +179,9 @@ class _Sink:
                 self._file.discard()
             except Exception as error:
                 # The store is probably unreachable; the original error says more.
-                log.warning(
-                    "The incomplete upload of '%s' could not be removed: %s",
-                    self._location,
-                    error_text(error),
-                )
+                log.warning("Could not remove the incomplete '%s': %s", self._location, error_text(error))
 
-    def _write(self, data: bytes | memoryview) -> None:
+    def _write(self, data: bytes | bytearray) -> None:
         with storage_errors(self._location):
             self._open().write(data)
         self._hash.update(data)

@@ -7,17 +7,16 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import Asset, conf
+from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider import lineage
-from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
+from airflow_provider.operators.storing import StoringMixin
 from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names
-from airflow_provider.storage.errors import storage_errors
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.deadlines import Deadline
@@ -37,7 +36,7 @@ SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these tells mapped tas
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
-class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator):
+class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
 
     Each text streams from the service into the store and appears under its name when it is whole, not before.
@@ -98,8 +97,6 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         self.deferrable = deferrable
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
         self.timeout = as_seconds(timeout, "timeout")
-        self._loop: EventLoop | None = None
-        self._transfers: list[lineage.Transfer] = []
 
     @property
     def uuids(self) -> list[str]:
@@ -118,22 +115,13 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
         uuids = self.uuids
         if not uuids:
-            self.log.info("There are no texts to write.")
+            self.log.info("Found no texts to write.")
             return []
         result = poll_in_worker(self.kind, self.hook, uuids, self.log)
         if result.status == "error" or result.is_final or not self.wait_for_completion:
             return self._finish(context, result, Deadline("timeout"))
         uris: list[str] = self._wait_and_finish(context, uuids)
         return uris
-
-    def on_kill(self) -> None:
-        """Stop writing, and leave nothing half-written behind."""
-        if self._loop:
-            self._loop.cancel()
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Tell OpenLineage which documents went into which objects."""
-        return lineage.openlineage(self._transfers)
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> list[str]:
         """Write the texts if all jobs are completed."""
@@ -158,24 +146,31 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
         hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        self._loop = EventLoop(threads=2 * self.concurrency)
-        results = self._loop.run(self._store(hook, targets))
-        uris = [targets[uuid].uri for uuid in uuids]
+        written = self._run_in_loop(self._store(hook, targets), threads=2 * self.concurrency)
+        uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
+        context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
+        context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
         host = urlsplit(hook.get_conn().settings.base_url).netloc
-        self._transfers = [
-            lineage.Transfer(lineage.Origin.from_job(jobs[uuid], host), targets[uuid], results[uuid].bytes)
+        transfers = (
+            lineage.Transfer(lineage.job_origin(jobs[uuid], host), targets[uuid], written[uuid].bytes)
             for uuid in uuids
-        ]
-        lineage.report(hook, self._transfers)
-        self._publish(context, uris, [results[uuid] for uuid in uuids])
+        )
+        size = sum(result.bytes for result in results)
+        event = {
+            "destination": str(self.destination),
+            "objects": len(uris),
+            "bytes": size,
+            "uris": uris[:URIS_IN_EVENT],
+        }
+        self._report_written(context, hook, transfers, event)
+        where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
+        self.log.info("Wrote %s, %s bytes.", where, size)
         return uris
 
     def _targets(
         self, context: Context, uuids: list[str], jobs: Mapping[str, ContentJob]
     ) -> dict[str, Location]:
         destination = Location.to_write(self.destination)
-        with storage_errors(destination):
-            _ = destination.fs  # asks Airflow for the connection: here, not in another thread
         is_one = isinstance(self.uuid, str) and len(uuids) == 1 and not self.uuid.strip().startswith("[")
         if is_one and not destination.is_prefix:
             return {uuids[0]: destination}
@@ -205,23 +200,6 @@ class ComplianceContentToObjectStorageOperator(WaitMixin, ComplianceBaseOperator
                 concurrency=self.concurrency,
                 log=self.log,
             )
-
-    def _publish(self, context: Context, uris: list[str], results: list[Written]) -> None:
-        """Push what is known of the objects, and give it to the assets that the task makes."""
-        context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
-        context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
-        for outlet in self.outlets or ():
-            if isinstance(outlet, Asset):
-                context["outlet_events"][outlet].extra.update(
-                    {
-                        "destination": str(self.destination),
-                        "objects": len(uris),
-                        "bytes": sum(result.bytes for result in results),
-                        "uris": [*uris[:URIS_IN_EVENT]],
-                    }
-                )
-        where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
-        self.log.info("Texts are in the store: %s, %s bytes.", where, sum(result.bytes for result in results))
 
 
 def _run_fields(context: Context) -> dict[str, str]:

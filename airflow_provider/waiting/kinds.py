@@ -57,12 +57,14 @@ class JobKind(ABC):
         concurrency: int,
         log: Any,
         on_ended: Callable[[str, Record], None] = lambda *_: None,
+        on_cancelled: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Cancel those of these that are in flight.
 
         To cancel is to delete, so each is polled just before, and left alone where that fails.
 
         :param on_ended: called with the record of each that had ended
+        :param on_cancelled: called with the id of each that was cancelled
         """
 
         async def cancel(identifier: str) -> None:
@@ -72,6 +74,8 @@ class JobKind(ABC):
                 pass
             except ComplianceError as error:
                 log.warning("%s %s could not be cancelled: %s", self.noun.capitalize(), identifier, error)
+                return
+            on_cancelled(identifier)
 
         size = client.settings.batch_size
         for start in range(0, len(ids), size):

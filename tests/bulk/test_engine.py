@@ -14,18 +14,17 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal, pipeline
+from airflow_provider.bulk import checkpoint, engine, pipeline, retries
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
 from airflow_provider.bulk.items import SUBMITTED, Item
-from airflow_provider.bulk.journal import Journal, Lease
 from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus
 from airflow_provider.event_loop import in_thread
-from airflow_provider.ingest import steps as ingest_steps
-from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.publishing import MANIFEST
-from airflow_provider.ingest.steps import IngestSteps
-from airflow_provider.storage.files import put
+from airflow_provider.ingest import documents as documents_module
+from airflow_provider.ingest.documents import Document, IngestSteps
+from airflow_provider.ingest.output import MANIFEST
+from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from tests.support.attempts import until
@@ -93,8 +92,8 @@ def make(
     **changes: Any,
 ) -> BulkEngine[Any]:
     place = Location(str(folder))
-    lease = Lease(place / "own", 1)
-    lease.acquire()
+    own = Checkpoint(place / "own", MANIFEST, 1)
+    own.acquire()
     values = {
         "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": clock() + 60,
         "cancel_on_kill": True, "may_defer": False,
@@ -104,8 +103,7 @@ def make(
         service,
         items or [Document("https://example.com/a")],
         steps or IngestSteps(service, lambda document: place / "text.txt"),
-        Journal(place / "own", lease=lease),
-        lease,
+        own,
         BulkOptions(**{**values, **changes}),
         logging.getLogger(),
         clock=clock,
@@ -200,15 +198,15 @@ def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_fi
             raise exc.ComplianceStorageError("away")
         await put(location, data)
 
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     documents = [Document(f"https://example.com/{number}") for number in range(4)]
     ingest = make(Wrong(job("PENDING"), [], [job("PENDING")]), tmp_path, *documents)
     with pytest.raises(exc.ComplianceConfigError) as error:
         asyncio.run(ingest.run())
     assert error.value.transient  # for three submits have worked
-    found, _ = journal.read(Location(str(tmp_path / "own")), Document, MANIFEST)
+    found = Checkpoint(Location(str(tmp_path / "own")), MANIFEST).read(Document)
     if is_store_away:
-        assert "The journal could not be written completely: away" in caplog.text
+        assert "Could not write the whole journal: away" in caplog.text
     else:
         assert set(found) == {document.source for document in documents[:3]}
 
@@ -251,21 +249,99 @@ def test_a_killed_ingest_does_first_what_matters_most(
     async def story() -> None:
         working = asyncio.create_task(ingest.run())
         await until(lambda: "fetching" in done)
-        ingest._journal.append(documents[0])  # what is not written yet
+        ingest._checkpoint.append(documents[0])  # what is not written yet
         working.cancel()
         await asyncio.sleep(0.02)
         working.cancel()  # once more
         with pytest.raises(asyncio.CancelledError):
             await working
 
-    monkeypatch.setattr(ingest_steps, "store_text", stuck)
-    monkeypatch.setattr(journal, "put", written)
+    monkeypatch.setattr(documents_module, "store_text", stuck)
+    monkeypatch.setattr(checkpoint, "put", written)
     documents = [Document(f"https://example.com/{number}") for number in range(2)]
     ingest = make(Mixed(job("PENDING"), [], []), tmp_path, *documents)
     asyncio.run(story())
     order = list(dict.fromkeys(done))
     assert order[0] == "fetching"
     assert order[1:] == ["journal", "cancel 1"]
+
+
+def run_in_time(ingest: BulkEngine[Any]) -> None:
+    async def story() -> None:
+        async with asyncio.timeout(20):
+            await ingest.run()
+
+    asyncio.run(story())
+
+
+def test_submits_that_stall_keep_nobody_from_what_is_completed_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They hold all slots and all workers."""
+
+    class Stalling(Service):
+        async def submit_url(self, url: str) -> ContentJob:
+            self.submits += 1
+            await asyncio.sleep(3600)
+            raise AssertionError
+
+    monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.1)
+    service = Stalling(job("PENDING"), [], [job("COMPLETED", AFTER)])
+    documents = [Document("https://example.com/a", "u", SUBMITTED), Document("https://example.com/b")]
+
+    def clock() -> float:
+        return 1e6 if service.submits else 0.0
+
+    run_in_time(make(service, tmp_path, *documents, clock=clock, deadline=3600.0, concurrency=1))
+    assert [each.state for each in documents] == ["COMPLETED", "FAILED"]
+    assert documents[1].error == "Not finished in time: it was not submitted yet."
+
+
+def test_a_result_in_backoff_is_fetched_at_the_deadline(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Flaky(Service):
+        @asynccontextmanager
+        async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
+            async with super().stream_content(uuid) as pieces:
+                if self.calls.count("fetch") == 1:
+                    raise exc.ComplianceServerError("down", status=503)
+                yield pieces
+
+    for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS"):
+        monkeypatch.setattr(retries, name, 3600.0)
+    service = Flaky(job("COMPLETED", AFTER), [], [])
+    document = Document("https://example.com/a")
+
+    def clock() -> float:
+        return 1e6 if "fetch" in service.calls else 0.0
+
+    run_in_time(make(service, tmp_path, document, clock=clock, deadline=3600.0))
+    assert document.state == "COMPLETED"
+    assert service.calls == ["submit", "fetch", "fetch"]
+
+
+def test_one_slot_is_enough_for_submits_polls_refreshes_and_results(tmp_path: Path) -> None:
+    documents = [Document(f"https://example.com/{number}") for number in range(20)]
+
+    class Serial(Service):
+        async def submit_url(self, url: str) -> ContentJob:
+            return job("PENDING", uuid=url)
+
+        async def refresh(self, uuid: str) -> ContentJob:
+            self.calls.append(uuid)
+            return job("PENDING", uuid=uuid)
+
+        async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
+            return {
+                uuid: job("COMPLETED", AFTER, uuid) if uuid in self.calls else job("FAILED", BEFORE, uuid)
+                for uuid in uuids
+            }
+
+    service = Serial(job("PENDING"), [], [])
+    run_in_time(make(service, tmp_path, *documents, concurrency=1))
+    assert {each.state for each in documents} == {"COMPLETED"}
+    assert {each.attempts for each in documents} == {2}
 
 
 class AssessSteps(Steps[Item]):
@@ -293,6 +369,19 @@ class Assessing(Service):
     async def get_assessment(self, assessment_id: str) -> Assessment:
         status = "FAILED" if assessment_id.endswith(("-1", "-2")) else "COMPLETED"
         return Assessment(id=assessment_id, status=JobStatus(status), raw={})
+
+
+def test_a_response_without_an_id_fails_its_item_alone(tmp_path: Path) -> None:
+    class WithoutIds(AssessSteps):
+        async def submit(self, item: Item) -> dict[str, Any]:
+            record = await super().submit(item)
+            return record if item.key == "good" else {"status": record["status"]}
+
+    items = [Item("bad"), Item("worse"), Item("good")]
+    service = Assessing(job("PENDING"), [], [])
+    run_in_time(make(service, tmp_path, *items, steps=WithoutIds(), concurrency=1))
+    assert [each.state for each in items] == ["FAILED", "FAILED", "COMPLETED"]
+    assert [each.attempts for each in items] == [1, 1, 1]
 
 
 def test_another_operator_runs_on_the_same_engine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

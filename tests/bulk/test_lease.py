@@ -13,17 +13,15 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal
+from airflow_provider.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.bulk.items import COMPLETED
-from airflow_provider.bulk.journal import LEASE, Lease
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.publishing import MANIFEST
+from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Clock, Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Clock, Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
 from tests.support.signals import until
 
@@ -134,7 +132,7 @@ def test_the_end_of_both_attempts_at_once_fails_neither_by_the_journal(
         return found
 
     monkeypatch.setattr(type(place.fs), "find", then_gone)
-    journal.remove(place)
+    asyncio.run(Checkpoint(place, MANIFEST).publish([]))
     assert not list(outcome.destination.rglob("journal-*"))
 
 
@@ -151,19 +149,17 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
         found = find(self, path, **kwargs)
         if not finds:
             finds.append(1)
-            asyncio.run(journal.write_manifest(place / MANIFEST, [each.row() for each in done]))
-            for segment in outcome.destination.rglob("journal-*"):
-                segment.unlink()
+            asyncio.run(Checkpoint(place, MANIFEST).publish(each.row() for each in done))
         return found
 
     monkeypatch.setattr(type(place.fs), "find", then_published)
-    found, _ = journal.read(place, Document, MANIFEST)
+    found = Checkpoint(place, MANIFEST).read(Document)
     assert {each.state for each in found.values()} == {COMPLETED}
     assert len(found) == 3
 
 
 async def _write(place: Location, segments: int) -> None:
-    written = journal.Journal(place)
+    written = Checkpoint(place, MANIFEST)
     for number in range(segments):
         written.append(Document(f"s{number}", f"u{number}"))
         await written.flush()
@@ -171,31 +167,31 @@ async def _write(place: Location, segments: int) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
 def test_a_lease_that_is_missing_or_invalid_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
-    lease = Lease(Location(str(tmp_path)), 1)
-    lease.acquire()
+    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
+    checkpoint.acquire()
     if content is None:
         (tmp_path / LEASE).unlink()
     else:
         (tmp_path / LEASE).write_bytes(content)
-    asyncio.run(lease.check())
+    asyncio.run(checkpoint.check_owner())
 
 
 def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:
     """The number begins again at 1 where a run was deleted and made again with the same id."""
-    first, second = Lease(Location(str(tmp_path)), 5), Lease(Location(str(tmp_path)), 1)
+    first, second = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (5, 1))
     first.acquire()
-    asyncio.run(first.check())
+    asyncio.run(first.check_owner())
     second.acquire()
-    asyncio.run(second.check())
+    asyncio.run(second.check_owner())
     with pytest.raises(exc.ComplianceSupersededError):
-        asyncio.run(first.check())
+        asyncio.run(first.check_owner())
 
 
 def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(tmp_path: Path) -> None:
-    lease = Lease(Location(str(tmp_path)), 1)
+    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
     (tmp_path / LEASE).mkdir()
     with pytest.raises(exc.ComplianceStorageError):
-        asyncio.run(lease.check())
+        asyncio.run(checkpoint.check_owner())
 
 
 def test_a_deferred_task_goes_on_under_a_lease_of_its_own(

@@ -8,8 +8,7 @@ import pytest
 
 from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.emulator import Emulator
-from tests.ingest.conftest import Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts
 
 
@@ -62,6 +61,37 @@ def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
     service = Service()
     limiter = AdaptiveLimiter(10, lambda: service.throttlings)
     assert asyncio.run(story()) == [1.0, 10.0]
+
+
+def test_nobody_who_waits_is_overtaken() -> None:
+    async def hold(name: str, times: int) -> None:
+        for _ in range(times):
+            async with limiter.slot():
+                order.append(name)
+                await asyncio.sleep(0)
+
+    async def story() -> None:
+        await asyncio.gather(hold("worker", 5), hold("poller", 1))
+
+    limiter, order = AdaptiveLimiter(1, lambda: 0), list[str]()
+    asyncio.run(story())
+    assert order[:2] == ["worker", "poller"]
+
+
+def test_a_limit_that_is_lifted_holds_nobody_back() -> None:
+    async def story() -> None:
+        async with limiter.slot():
+            waiting = asyncio.create_task(service.request(limiter, throttled=True))
+            await asyncio.sleep(0.01)
+            assert not service.most
+            limiter.lift()
+            await waiting
+            await service.request(limiter)
+
+    service = Service()
+    limiter = AdaptiveLimiter(1, lambda: service.throttlings)
+    asyncio.run(story())
+    assert service.most == 1
 
 
 def test_an_error_releases_the_slot() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.bulk import engine
-from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.steps import IngestSteps
+from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.storage.locations import Location
 from tests.bulk.test_engine import AFTER, BEFORE, Service, job, make
 
@@ -38,6 +37,5 @@ def test_it_does_not_keep_the_task_from_deferring(tmp_path: Path, monkeypatch: p
     documents = [Document("https://example.com/a"), Document("https://example.com/b")]
     deadline = time.monotonic() + 20
     ingestion = make(service, tmp_path, *documents, steps=steps, may_defer=True, deadline=deadline)
-    asyncio.run(ingestion.run())
-    assert ingestion.job_ids == ["b"]
+    assert asyncio.run(ingestion.run()) == ["b"]
     assert time.monotonic() < deadline

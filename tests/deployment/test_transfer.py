@@ -62,7 +62,7 @@ def test_pages_become_texts_in_a_folder_and_an_asset_event(
     said = [line["event"] for line in lines if "ComplianceContentToObjectStorage" in line.get("logger", "")]
     assert said == [
         f"Waiting for {MANY} jobs in the triggerer.",
-        f"Texts are in the store: {MANY} objects below file://{tmp_path}/, {sum(sizes)} bytes.",
+        f"Wrote {MANY} objects below file://{tmp_path}/, {sum(sizes)} bytes.",
     ]
     assert {line["level"] for line in lines if "level" in line} == {"info"}
 

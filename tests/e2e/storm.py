@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.bulk.journal import LEASE
+from airflow_provider.bulk.checkpoint import LEASE
 from airflow_provider.emulator.samples import write_samples
 from tests.deployment.processes import members
 from tests.deployment.system import Deployment, Run

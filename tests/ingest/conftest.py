@@ -12,10 +12,13 @@ from typing import Any
 import pytest
 
 from airflow_provider.bulk import engine, retries
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.operators import ingest as operator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
+from tests.support.attempts import Attempts
 
 
 @pytest.fixture
@@ -55,7 +58,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """The clock of all ingest operators."""
     clock = Clock()
-    monkeypatch.setattr(operator.ComplianceIngestOperator, "clock", staticmethod(clock))
+    monkeypatch.setattr(ComplianceIngestOperator, "clock", staticmethod(clock))
     return clock
 
 
@@ -151,6 +154,11 @@ class Outcome:
         return {source: Path(row["path"]).read_text() for source, row in self.rows.items() if row["path"]}
 
     @property
+    def text_files(self) -> list[str]:
+        """The files of all texts, whether a row points to them or not."""
+        return [name for name in self.files if not name.startswith("_ingest")]
+
+    @property
     def files(self) -> set[str]:
         """All files at the destination, except manifest, report and lease."""
         own = {"manifest.jsonl", "report.html", "lease.json"}
@@ -164,3 +172,36 @@ class Outcome:
 @pytest.fixture
 def outcome(tmp_path: Path) -> Outcome:
     return Outcome(tmp_path / "out")
+
+
+def ingest(sources: Any, outcome: Outcome, **options: Any) -> ComplianceIngestOperator:
+    values = {"task_id": "t", "poll_interval": 0.1, "destination": f"{outcome.destination}/"}
+    return ComplianceIngestOperator(sources=sources, **{**values, **options})
+
+
+def counts(result: dict[str, Any]) -> tuple[int, int, int]:
+    """How many documents were completed, failed and skipped."""
+    return result["completed"], result["failed"], result["skipped"]
+
+
+RunIngest = Callable[..., tuple[int, int, int]]
+
+
+@pytest.fixture
+def run_ingest(attempts: Attempts, outcome: Outcome) -> RunIngest:
+    """Make one attempt of an ingest of some sources, and count."""
+    return lambda sources, **options: counts(attempts.run(ingest(sources, outcome, **options)))
+
+
+@pytest.fixture
+def appended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """All records of the journal."""
+    records: list[dict[str, Any]] = []
+    append = Checkpoint.append
+
+    def keep(self: Checkpoint, item: Any) -> Any:
+        records.append(item.record())
+        return append(self, item)
+
+    monkeypatch.setattr(Checkpoint, "append", keep)
+    return records

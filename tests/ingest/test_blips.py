@@ -9,13 +9,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal, pipeline, retries
+from airflow_provider.bulk import pipeline, retries
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import publishing, sources, steps
-from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest import output, sources
+from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
-from tests.ingest.conftest import Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, heard
 
 
@@ -46,37 +45,27 @@ def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     ids=str,
 )
 def test_a_blip_fails_no_document_and_ends_no_attempt(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    operation: str,
-    fault: dict[str, Any],
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, operation: str, fault: dict[str, Any]
 ) -> None:
     service.configure(jobs="seconds:0.2")
     service.fail(operation, times=len(corpus.sources), **fault)
-    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=15))) == (15, 0, 0)
+    assert run_ingest(corpus.sources, concurrency=15) == (15, 0, 0)
 
 
 @pytest.mark.parametrize("operation", ["submit_*", "get_statuses", "get_content"])
 def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_retries(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-    operation: str,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.5)
     monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.configure(jobs="seconds:0.2")
     fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
     with pytest.raises(exc.ComplianceAuthError) as error:
-        attempts.run(ingest(corpus.sources, outcome, concurrency=2))
+        run_ingest(corpus.sources, concurrency=2)
     assert error.value.transient
     assert not isinstance(error.value, AirflowFailException)
     service.clear_faults(fault)
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert run_ingest(corpus.sources) == (15, 0, 0)
 
 
 def test_one_document_that_the_service_answers_with_404_is_a_row(
@@ -91,69 +80,51 @@ def test_one_document_that_the_service_answers_with_404_is_a_row(
 
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-    status: int,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
     monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=status, times=None)
     with pytest.raises(AirflowFailException, match=str(status)):
-        attempts.run(ingest(corpus.sources, outcome, max_failed=15))
+        run_ingest(corpus.sources, max_failed=15)
     service.clear_faults()
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert run_ingest(corpus.sources) == (15, 0, 0)
 
 
 def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retries(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
     monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=404, times=None, skip=1)
     with pytest.raises(exc.ComplianceNotFoundError) as error:
-        attempts.run(ingest(corpus.sources, outcome, max_failed=15, concurrency=4))
+        run_ingest(corpus.sources, max_failed=15, concurrency=4)
     assert not isinstance(error.value, AirflowFailException)
 
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_the_verdict_of_the_service_on_one_document_is_final_at_once(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, status: int
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, status: int
 ) -> None:
     service.fail("submit_url", status=status, times=None)
     page = corpus.sources[-1]
-    assert counts(attempts.run(ingest([*corpus.sources[:3], page], outcome, max_failed=1))) == (3, 1, 0)
+    assert run_ingest([*corpus.sources[:3], page], max_failed=1) == (3, 1, 0)
     assert service.count("submit_url") == 1
 
 
 def test_every_submit_that_may_have_been_taken_is_counted(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, appended: list[dict[str, Any]]
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    appended: list[dict[str, Any]],
 ) -> None:
     service.fail("submit_url", reset="after", times=2)
     page = corpus.sources[-1]
-    assert counts(attempts.run(ingest([page], outcome))) == (1, 0, 0)
+    assert run_ingest([page]) == (1, 0, 0)
     assert outcome.rows[page]["attempts"] == 3 == len(service.jobs())
     assert [each["attempts"] for each in appended] == [1, 2, 3, 3]
-
-
-@pytest.fixture
-def appended(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """All records of the journal."""
-    records: list[dict[str, Any]] = []
-    append = journal.Journal.append
-
-    def kept(self: journal.Journal, document: Document) -> Any:
-        records.append(document.record())
-        return append(self, document)
-
-    monkeypatch.setattr(journal.Journal, "append", kept)
-    return records
 
 
 def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
@@ -164,14 +135,14 @@ def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text_name = publishing.text_name
+    text_name = output.text_name
 
     def odd(document: Document, template: str) -> str:
         if document.source in corpus.sources[:2]:
             raise KeyError("a bug")
         return text_name(document, template)
 
-    monkeypatch.setattr(publishing, "text_name", odd)
+    monkeypatch.setattr(output, "text_name", odd)
     task = heard(ingest(corpus.sources, outcome, max_failed=2))
     assert counts(attempts.run(task)) == (13, 2, 0)
     assert "KeyError: 'a bug'" in outcome.rows[corpus.sources[0]]["error"]
@@ -179,11 +150,7 @@ def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
 
 
 def test_an_unexpected_error_about_a_job_is_a_row(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     on_record = pipeline.Pipeline._on_record
 
@@ -194,7 +161,7 @@ def test_an_unexpected_error_about_a_job_is_a_row(
 
     service.configure(jobs="seconds:0.2")
     monkeypatch.setattr(pipeline.Pipeline, "_on_record", odd)
-    assert counts(attempts.run(ingest(corpus.sources[:5], outcome, max_failed=1))) == (4, 1, 0)
+    assert run_ingest(corpus.sources[:5], max_failed=1) == (4, 1, 0)
 
 
 def test_sources_that_can_t_be_read_are_rows(
@@ -204,7 +171,7 @@ def test_sources_that_can_t_be_read_are_rows(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    real = sources.SourceFile._open
+    real = sources.SourceFile.open
 
     class Bad:
         def __init__(self, file: Any) -> None:
@@ -219,7 +186,7 @@ def test_sources_that_can_t_be_read_are_rows(
     def opened(self: Any, mode: str) -> Any:
         return Bad(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
 
-    monkeypatch.setattr(sources.SourceFile, "_open", opened)
+    monkeypatch.setattr(sources.SourceFile, "open", opened)
     bad = [corpus.sources[0], "ftp://example.com/a.pdf", "htps://typo", "s3:///a.pdf"]
     task = ingest([*bad, *corpus.sources[1:6]], outcome, max_failed=4)
     assert counts(attempts.run(task)) == (5, 4, 0)
@@ -228,14 +195,10 @@ def test_sources_that_can_t_be_read_are_rows(
 
 
 def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_again_by_a_retry(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The service refuses its text for good while others succeed; a retry is worth it nevertheless."""
-    lost, fetch = corpus.sources[0], steps.IngestSteps.fetch
+    lost, fetch = corpus.sources[0], IngestSteps.fetch
 
     async def fetch_too_late(self: Any, item: Document) -> None:
         if item.source == lost and any(job["uuid"] == item.job_id for job in service.jobs()):
@@ -243,9 +206,9 @@ def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_a
         await fetch(self, item)
 
     with monkeypatch.context() as patched:
-        patched.setattr(steps.IngestSteps, "fetch", fetch_too_late)
+        patched.setattr(IngestSteps, "fetch", fetch_too_late)
         with pytest.raises(exc.ComplianceIngestError) as error:
-            attempts.run(ingest(corpus.sources[:5], outcome))
+            run_ingest(corpus.sources[:5])
     assert not isinstance(error.value, AirflowFailException)
-    assert counts(attempts.run(ingest(corpus.sources[:5], outcome))) == (5, 0, 0)
+    assert run_ingest(corpus.sources[:5]) == (5, 0, 0)
     assert service.count("submit_file") == 5 + 1

@@ -9,32 +9,17 @@ import pytest
 
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import engine, journal, pipeline
+from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.poller import Subscription
-from tests.ingest.conftest import DAY, Clock, Corpus, Outcome, WallClock
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import DAY, Clock, Corpus, Outcome, RunIngest, WallClock, counts, ingest
 from tests.support.attempts import Attempts, heard
 
 
 def under_way(service: Emulator) -> list[str]:
     return [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
-
-
-@pytest.fixture
-def submitted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The documents whose jobs the task knows."""
-    sources: list[str] = []
-    append = journal.Journal.append
-
-    def counted(self: journal.Journal, document: Any) -> Any:
-        sources.append(document.source)
-        return append(self, document)
-
-    monkeypatch.setattr(journal.Journal, "append", counted)
-    return sources
 
 
 @pytest.fixture
@@ -64,7 +49,7 @@ def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
 
 @pytest.mark.usefixtures("_never_polled")
 def test_jobs_are_polled_once_more_when_the_deadline_passes(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, clock: Clock
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock
 ) -> None:
     service.configure(jobs="manual")
 
@@ -75,18 +60,13 @@ def test_jobs_are_polled_once_more_when_the_deadline_passes(
         return True
 
     clock.is_over = all_are_completed
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert run_ingest(corpus.sources) == (15, 0, 0)
     assert service.count("cancel") == 0
 
 
 @pytest.mark.usefixtures("_never_polled")
 def test_a_job_that_completes_before_it_would_be_canceled_is_kept_and_fetched(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.configure(jobs="manual")
     poll_now = Subscription.poll_now
@@ -98,7 +78,7 @@ def test_a_job_that_completes_before_it_would_be_canceled_is_kept_and_fetched(
 
     monkeypatch.setattr(Subscription, "poll_now", then_one_completes)
     clock.is_over = lambda: len(service.jobs()) == 3
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, max_failed=3))) == (1, 2, 0)
+    assert run_ingest(corpus.sources[:3], max_failed=3) == (1, 2, 0)
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"]
 
 
@@ -109,12 +89,12 @@ def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
     corpus: Corpus,
     outcome: Outcome,
     clock: Clock,
-    submitted: list[str],
+    appended: list[dict[str, Any]],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     service.configure(jobs="manual")
     service.fail("get_statuses", status=503, times=None)
-    clock.is_over = lambda: len(submitted) == 3
+    clock.is_over = lambda: len(appended) == 3
     task = heard(ingest(corpus.sources[:3], outcome, max_failed=3))
     assert counts(attempts.run(task)) == (0, 3, 0)
     assert service.count("cancel") == 0
@@ -126,66 +106,59 @@ def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
 
 
 def test_a_document_that_was_never_taken_has_the_last_error_in_its_row(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("submit_*", status=500, times=None)
     clock.is_over = lambda: service.count("submit_file") >= 2
     with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*500"):
-        attempts.run(ingest(corpus.sources[:1], outcome))
+        run_ingest(corpus.sources[:1])
 
 
 def test_a_deadline_in_the_past_submits_nothing(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     with pytest.raises(exc.ComplianceIngestError, match="Not finished in time: it was not submitted yet"):
-        attempts.run(ingest(corpus.sources[:3], outcome, timeout=0))
+        run_ingest(corpus.sources[:3], timeout=0)
     assert service.jobs() == []
 
 
 def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
     service: Emulator,
-    attempts: Attempts,
     corpus: Corpus,
-    outcome: Outcome,
+    run_ingest: RunIngest,
     clock: Clock,
-    submitted: list[str],
+    appended: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
     monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("get_content", status=503, times=None)
-    clock.is_over = lambda: len(submitted) == 3 and service.count("get_content") >= 3
+    clock.is_over = lambda: len(appended) == 3 and service.count("get_content") >= 3
     with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*503"):
-        attempts.run(ingest(corpus.sources[:3], outcome))
+        run_ingest(corpus.sources[:3])
     service.clear_faults()
     clock.is_over = lambda: False
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
     assert len(service.jobs()) == 3
 
 
 def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
     service: Emulator,
-    attempts: Attempts,
     corpus: Corpus,
-    outcome: Outcome,
+    run_ingest: RunIngest,
     wall_clock: WallClock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     service.configure(jobs="seconds:0.5")
-    submit = pipeline.Pipeline._submit
+    send = pipeline.Pipeline._send
 
     async def jump(self: Any, document: Any) -> None:
         wall_clock.ahead = DAY
-        await submit(self, document)
+        await send(self, document)
 
-    monkeypatch.setattr(pipeline.Pipeline, "_submit", jump)
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600))) == (3, 0, 0)
+    monkeypatch.setattr(pipeline.Pipeline, "_send", jump)
+    assert run_ingest(corpus.sources[:3], timeout=3600) == (3, 0, 0)
     assert service.count("cancel") == 0
 
 
@@ -207,16 +180,15 @@ def test_a_worker_whose_clock_is_a_day_ahead_goes_on_after_a_deferral(
 
 def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
     service: Emulator,
-    attempts: Attempts,
     corpus: Corpus,
+    run_ingest: RunIngest,
     outcome: Outcome,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.2)
     monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.2)
-    real = sources.SourceFile._open
-    closed: list[str] = []
+    real = sources.SourceFile.open
 
     class Hanging:
         def __init__(self, file: Any) -> None:
@@ -226,19 +198,15 @@ def test_a_source_that_hangs_does_not_hold_the_task_past_its_deadline(
             time.sleep(60)
             return bytes(self.file.read(size))
 
-        def close(self) -> None:
-            closed.append("while it is read")
-
         def __getattr__(self, name: str) -> Any:
             return getattr(self.file, name)
 
     def slow(self: Any, mode: str) -> Any:
         return Hanging(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
 
-    monkeypatch.setattr(sources.SourceFile, "_open", slow)
+    monkeypatch.setattr(sources.SourceFile, "open", slow)
     clock.is_over = lambda: service.count("get_content") >= 3
     began = time.monotonic()
-    assert counts(attempts.run(ingest(corpus.sources[:4], outcome, max_failed=1))) == (3, 1, 0)
+    assert run_ingest(corpus.sources[:4], max_failed=1) == (3, 1, 0)
     assert time.monotonic() - began < 50
     assert outcome.rows[corpus.sources[0]]["error"] == "Not finished in time: it was not submitted yet."
-    assert not closed

@@ -16,35 +16,20 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import journal, retries
+from airflow_provider.bulk import checkpoint, retries
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.publishing import MANIFEST, task_folder
-from airflow_provider.operators.ingest import ComplianceIngestOperator
-from airflow_provider.storage import files
+from airflow_provider.ingest.output import MANIFEST, task_folder
+from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
-from tests.ingest.conftest import Clock, Corpus, Outcome
+from tests.ingest.conftest import Clock, Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, fire, heard
 from tests.support.jobs import completed, running
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
-
-
-def ingest(sources: Any, outcome: Outcome, **kwargs: Any) -> ComplianceIngestOperator:
-    values = {
-        "task_id": "t",
-        "poll_interval": 0.1,
-        "sources": sources,
-        "destination": f"{outcome.destination}/",
-    }
-    return ComplianceIngestOperator(**{**values, **kwargs})
-
-
-def counts(result: dict[str, Any]) -> tuple[int, int, int]:
-    return result["completed"], result["failed"], result["skipped"]
 
 
 def test_all_documents_become_texts_with_a_row_each(
@@ -102,11 +87,11 @@ def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
 
 
 def test_the_trigger_row_has_uuids_and_no_documents(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     service.configure(jobs="manual")
     attempts.while_deferred = lambda _: service.finish_jobs()
-    attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True))
+    run_ingest(corpus.sources[:3], deferrable=True)
     (deferral,) = attempts.deferrals[:1]
     assert deferral["path"] == "airflow_provider.triggers.ingest.ComplianceIngestTrigger"
     assert set(deferral) == {
@@ -115,7 +100,12 @@ def test_the_trigger_row_has_uuids_and_no_documents(
 
 
 def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    tmp_path: Path,
 ) -> None:
     (tmp_path / "text.pdf").write_text("no pdf")
     (tmp_path / "empty.pdf").touch()
@@ -123,7 +113,7 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
     bad = [str(tmp_path / name) for name in ("text.pdf", "empty.pdf", "missing.pdf")]
     service.fail_jobs("The document is damaged.", match=corpus.samples[0].path.name, times=None)
     with pytest.raises(exc.ComplianceIngestError) as error:
-        attempts.run(ingest([*corpus.sources, *bad], outcome))
+        run_ingest([*corpus.sources, *bad])
     assert isinstance(error.value, AirflowFailException)
     text = str(error.value)
     assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows: ")
@@ -211,15 +201,15 @@ def test_a_failed_job_is_refreshed_as_often_as_asked(
 
 
 def test_a_retry_does_only_what_is_missing(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome, tmp_path: Path
 ) -> None:
     sources = [*corpus.sources, str(tmp_path / "later.pdf")]
     with pytest.raises(exc.ComplianceIngestError):
-        attempts.run(ingest(sources, outcome))
+        run_ingest(sources)
     (tmp_path / "later.pdf").write_bytes(corpus.samples[0].path.read_bytes())
     Path(outcome.rows[corpus.sources[1]]["path"]).unlink()
     before = service.count("submit_file")
-    assert counts(attempts.run(ingest(sources, outcome))) == (16, 0, 0)
+    assert run_ingest(sources) == (16, 0, 0)
     assert service.count("submit_file") == before + 1  # the one that was missing
     assert service.count("get_content") == 15 + 2  # and the text that was lost
     assert len(outcome.texts) == 16
@@ -227,12 +217,18 @@ def test_a_retry_does_only_what_is_missing(
 
 @pytest.mark.usefixtures("_deadline_passes_while_deferred")
 def test_what_is_not_finished_in_time_has_failed_and_is_canceled(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, clock: Clock, deferrable: bool
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    clock: Clock,
+    deferrable: bool,
 ) -> None:
     service.configure(jobs="manual")
     clock.is_over = lambda: not deferrable and len(service.jobs()) == 3
     with pytest.raises(exc.ComplianceIngestError, match="Not finished in time"):
-        attempts.run(ingest(corpus.sources[:3], outcome, timeout=3600, deferrable=deferrable))
+        run_ingest(corpus.sources[:3], timeout=3600, deferrable=deferrable)
     assert len(attempts.deferrals) == deferrable
     assert service.count("cancel", 204) + service.count("cancel", 200) == 3
     assert {row["status"] for row in outcome.rows.values()} == {"FAILED"}
@@ -291,26 +287,26 @@ def test_the_age_of_a_page_is_known_also_without_a_zone(
 
 
 def test_one_429_slows_all_down_and_nothing_is_lost(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json
     )  # with the client's patience
     service.configure(latency=0.02)
     service.fail("submit_*", status=429, retry_after=1, times=3, skip=3)
-    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=4))) == (15, 0, 0)
+    assert run_ingest(corpus.sources, concurrency=4) == (15, 0, 0)
     assert service.counters()["max_in_flight"] <= 4
 
 
 def test_a_passing_fault_of_one_document_is_tried_again(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     # Whichever documents they meet, none meets as many as it may.
     service.fail("submit_*", status=500, times=1)
     service.fail("get_content", status=503, times=1)
     service.fail("get_statuses", status=503, times=1)
     service.fail("get_statuses", html=True, times=1)
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert run_ingest(corpus.sources) == (15, 0, 0)
 
 
 def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
@@ -339,12 +335,12 @@ def test_an_outage_that_a_few_documents_meet_again_and_again_fails_none_of_them(
 
 @pytest.mark.usefixtures("_patient")
 def test_what_was_under_way_before_an_outage_does_not_show_that_others_get_on(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     file, page = corpus.sources[0], corpus.sources[-1]
     service.fail("submit_file", stall=0.15, times=1)
     service.fail("submit_url", status=500, times=6)
-    assert counts(attempts.run(ingest([file, page], outcome, max_failed=1))) == (2, 0, 0)
+    assert run_ingest([file, page], max_failed=1) == (2, 0, 0)
 
 
 @pytest.mark.usefixtures("_patient")
@@ -406,24 +402,24 @@ def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
 
 
 def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_goes_on(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
-    attempts.run(ingest(corpus.sources[:5], outcome))
+    run_ingest(corpus.sources[:5])
     service.stop()
     with pytest.raises(exc.ComplianceConnectionError):
-        attempts.run(ingest(corpus.sources, outcome, concurrency=2))
+        run_ingest(corpus.sources, concurrency=2)
     service.start()
-    assert counts(attempts.run(ingest(corpus.sources, outcome))) == (15, 0, 0)
+    assert run_ingest(corpus.sources) == (15, 0, 0)
     assert service.count("submit_file") + service.count("submit_url") == 15
 
 
 def test_a_wrong_password_is_tried_once_and_ends_the_task(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = {**service.connection(), "password": "wrong"}
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     with pytest.raises(AirflowFailException):
-        attempts.run(ingest(corpus.sources, outcome))
+        run_ingest(corpus.sources)
     assert service.count("login") == 1
 
 
@@ -435,22 +431,13 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
         attempts.run(ingest(corpus.sources, Outcome(tmp_path / "file")))
 
 
-@pytest.fixture
-def noted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The state of each document that was appended to the journal."""
-    statuses: list[str] = []
-    note = journal.Journal.append
-
-    def counted(self: journal.Journal, document: Any) -> Any:
-        statuses.append(document.state)
-        return note(self, document)
-
-    monkeypatch.setattr(journal.Journal, "append", counted)
-    return statuses
-
-
 def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, noted: list[str]
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    appended: list[dict[str, Any]],
 ) -> None:
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome)
@@ -459,35 +446,54 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
         jobs = [job["uuid"] for job in service.jobs()]
         if len(jobs) == 15:
             service.finish_jobs(*jobs[:5])
-        return noted.count("COMPLETED") == 5
+        return sum(each.get("status") == "COMPLETED" for each in appended) == 5
 
     with (
         signalled_when(five_are_done, task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
-    assert len(_texts(outcome)) == 5
+    assert len(outcome.text_files) == 5
     assert {job["status"] for job in service.jobs()} == {"COMPLETED"}  # the others are cancelled
     service.configure(jobs="instant")
     # Lenient, so that it shows here how many documents are lost with their jobs.
-    assert counts(attempts.run(ingest(corpus.sources, outcome, max_failed=15))) == (15, 0, 0)
+    assert run_ingest(corpus.sources, max_failed=15) == (15, 0, 0)
     assert service.count("get_content") == 15
 
 
-def _texts(outcome: Outcome) -> list[str]:
-    return [name for name in outcome.files if not name.startswith("_ingest")]
+def test_jobs_that_a_kill_has_cancelled_are_not_waited_for(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    appended: list[dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 3600.0)
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources[:3], outcome)
+    with (
+        signalled_when(lambda: len(appended) == 3, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    assert service.jobs() == []
+    service.configure(jobs="instant")
+    assert run_ingest(corpus.sources[:3], timeout=30, max_failed=3) == (3, 0, 0)
+    assert {row["attempts"] for row in outcome.rows.values()} == {2}
 
 
 def test_the_report_is_beside_the_manifest_and_linked(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
-    attempts.run(ingest(corpus.sources, outcome, report_base_url="https://files.example.com/texts"))
+    run_ingest(corpus.sources, report_base_url="https://files.example.com/texts")
     report = outcome.manifest.with_name("report.html")
     assert "15" in report.read_text()
     assert attempts.ti.xcoms == {
         "compliance_report_url": f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
     }
-    attempts.run(ingest(corpus.sources, outcome))
+    run_ingest(corpus.sources)
     assert attempts.ti.xcoms == {"compliance_report_url": str(report)}
 
 
@@ -500,18 +506,18 @@ def test_assets_get_the_result(
 
 
 def test_names_follow_the_template(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
-    attempts.run(ingest(corpus.sources[:1], outcome, file_name_template="a/{source_name}/{source_hash}.txt"))
+    run_ingest(corpus.sources[:1], file_name_template="a/{source_name}/{source_hash}.txt")
     mark = hashlib.sha256(corpus.sources[0].encode()).hexdigest()[:12]
     assert outcome.files == {f"a/{corpus.samples[0].path.name}/{mark}.txt"}
     copy = corpus.folder / "Teil 1.2 von Anfang an.pdf"
     copy.write_bytes(corpus.samples[0].path.read_bytes())
-    attempts.run(ingest([str(copy)], outcome, file_name_template="b/{source_stem} {source_hash}.txt"))
+    run_ingest([str(copy)], file_name_template="b/{source_stem} {source_hash}.txt")
     mark = hashlib.sha256(str(copy).encode()).hexdigest()[:12]
     assert f"b/Teil 1.2 von Anfang an {mark}.txt" in outcome.files
     with pytest.raises(AirflowFailException, match=r"unknown field \{ds\}"):
-        attempts.run(ingest(corpus.sources, outcome, file_name_template="{ds}"))
+        run_ingest(corpus.sources, file_name_template="{ds}")
 
 
 def test_progress_is_said(
@@ -522,7 +528,7 @@ def test_progress_is_said(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.progress.LOG_INTERVAL_SECONDS", 0.2)
+    monkeypatch.setattr("airflow_provider.bulk.counts.LOG_INTERVAL_SECONDS", 0.2)
     service.configure(jobs="seconds:1")
     caplog.set_level("INFO")
     attempts.run(heard(ingest(corpus.sources, outcome)))
@@ -538,16 +544,11 @@ def test_a_mapped_task_is_called_by_its_sources(outcome: Outcome) -> None:
 
 
 def test_no_more_submits_are_made_than_may_be_lost(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    clock: Clock,
-    monkeypatch: pytest.MonkeyPatch,
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As long as the journal is not written, a crash would repeat all that was submitted."""
     unwritten: list[int] = []
-    real = files.put
+    real = atomic.put
 
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(0.3)
@@ -556,11 +557,11 @@ def test_no_more_submits_are_made_than_may_be_lost(
         written[0] += data.count(b"submitted_at") - data.count(b"status")
 
     written = [0]
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     service.configure(jobs="manual")
     clock.is_over = lambda: len(service.jobs()) == 15
     with pytest.raises(exc.ComplianceIngestError):
-        attempts.run(ingest(corpus.sources, outcome, concurrency=4))
+        run_ingest(corpus.sources, concurrency=4)
     assert max(unwritten) == 4
 
 
@@ -569,32 +570,32 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
     attempts: Attempts,
     corpus: Corpus,
     outcome: Outcome,
-    noted: list[str],
+    appended: list[dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def slow(location: Any, data: bytes) -> None:
         await asyncio.sleep(1)
-        await files.put(location, data)
+        await atomic.put(location, data)
 
-    monkeypatch.setattr(journal, "put", slow)
+    monkeypatch.setattr(checkpoint, "put", slow)
     service.configure(jobs="manual")
     task = ingest(corpus.sources, outcome, cancel_on_kill=False)
     with (
-        signalled_when(lambda: len(noted) == 15, task.on_kill),
+        signalled_when(lambda: len(appended) == 15, task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
     folder = Location(f"{outcome.destination}/{task_folder(attempts.ti)}")
-    found, _ = journal.read(folder, Document, MANIFEST)
+    found = checkpoint.Checkpoint(folder, MANIFEST).read(Document)
     assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
 def test_faults_here_and_there_do_not_add_up(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     for number in range(6):
         service.fail("submit_*", status=500, skip=1 + 2 * number)
-    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=1))) == (15, 0, 0)
+    assert run_ingest(corpus.sources, concurrency=1) == (15, 0, 0)
 
 
 def test_a_text_that_can_t_be_written_ends_the_task_before_all_others_meet_the_same(
@@ -626,13 +627,13 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
     assert service.count("submit_file") == 2
 
 
-@pytest.mark.parametrize("whose", ["of an older version", "of dag.test(), which keeps nothing"])
+@pytest.mark.parametrize("whose", ["of another version", "of dag.test(), which keeps nothing"])
 def test_a_task_that_was_deferred_otherwise_goes_on(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, whose: str
 ) -> None:
     context: Any = {"ti": attempts.ti}
-    older = {"limit": "execution_timeout", "deadline": time.time() + 60, "started": "2026-01-01T00:00:00Z"}
-    kept = older if "older" in whose else {}
+    other = {"limit": "execution_timeout", "deadline_at": time.time() + 60, "since": "2026-01-01T00:00:00Z"}
+    kept = other if "another" in whose else {}
     resumed = {
         **kept,
         "event": {"status": "success", "jobs": {}, "seconds": 1.0, "message": "", "transient": False},
@@ -653,20 +654,20 @@ def test_a_trigger_that_can_learn_nothing_any_more_fails_the_task(
 
 
 def test_equal_documents_may_share_a_job(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
     uuid = service.add_job(text="the same", status="RUNNING")
     service.fail("submit_file", status=202, body={"uuid": uuid, "status": "RUNNING"}, times=None)
     threading.Timer(0.5, service.set_job, (uuid,), {"status": "COMPLETED"}).start()
-    assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
     assert set(outcome.texts.values()) == {"the same"}
 
 
 @pytest.mark.parametrize(("max_failed", "is_final"), [(0, True), (1, False)])
 def test_a_retry_is_made_only_if_it_can_help(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: int, is_final: bool
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, max_failed: int, is_final: bool
 ) -> None:
     service.fail_jobs("Out of memory.", match=corpus.samples[0].path.name, times=None)
     with pytest.raises(exc.ComplianceIngestError, match="2 of 4") as error:
-        attempts.run(ingest([*corpus.sources[:3], "/missing.pdf"], outcome, max_failed=max_failed))
+        run_ingest([*corpus.sources[:3], "/missing.pdf"], max_failed=max_failed)
     assert isinstance(error.value, AirflowFailException) is is_final

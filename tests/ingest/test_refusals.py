@@ -5,16 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import retries
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
-from tests.ingest.conftest import Corpus, Outcome
-from tests.ingest.test_operator import counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
+from tests.support.signals import signalled_when
 
 
 @pytest.fixture
@@ -41,15 +43,55 @@ def test_a_refused_refresh_fails_its_document_alone(
 
 @pytest.mark.usefixtures("_sooner")
 def test_a_refused_text_of_the_only_new_document_fails_it_alone(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
-    attempts.run(ingest(corpus.sources, outcome))
+    run_ingest(corpus.sources)
     attempts.clear()
     extra = corpus.folder / "extra.pdf"
     extra.write_bytes(corpus.samples[0].path.read_bytes())
     service.fail("get_content", status=403, times=None)
     task = ingest([*corpus.sources, str(extra)], outcome, max_failed=1)
     assert counts(attempts.run(task)) == (15, 1, 0)
+
+
+@pytest.fixture
+def run_again(service: Emulator, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Somebody else has the job of the first document processed again before its text is fetched."""
+    fetch = IngestSteps.fetch
+    fetched: list[str] = []
+
+    async def fetch_too_early(self: Any, item: Document) -> None:
+        if item.source == corpus.sources[0]:
+            if not fetched:
+                service.set_job(item.job_id, status="RUNNING")
+            fetched.append(item.job_id)
+        await fetch(self, item)
+
+    monkeypatch.setattr(IngestSteps, "fetch", fetch_too_early)
+    return fetched
+
+
+@pytest.mark.usefixtures("_sooner")
+def test_a_text_that_is_refused_while_its_job_runs_again_is_fetched_afterwards(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, run_again: list[str]
+) -> None:
+    def finish() -> None:
+        service.set_job(run_again[0], status="COMPLETED")
+
+    with signalled_when(lambda: len(run_again) >= 3, finish):
+        assert run_ingest(corpus.sources[:1]) == (1, 0, 0)
+    assert len(service.jobs()) == 1
+
+
+@pytest.mark.usefixtures("_sooner", "run_again")
+def test_a_text_that_is_refused_for_long_while_its_job_runs_again_is_worth_a_retry(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest
+) -> None:
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        run_ingest(corpus.sources[:5])
+    assert not isinstance(error.value, AirflowFailException)
+    assert run_ingest(corpus.sources[:5]) == (5, 0, 0)
+    assert service.count("submit_file") == 5 + 1
 
 
 @pytest.mark.parametrize("deferrable", [False, True], ids=["in the worker", "deferred"])

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage.errors import Action, storage_errors
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Action, Location, storage_errors
 from airflow_provider.storage.texts import _Sink
 
 
@@ -36,8 +35,8 @@ def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(
     assert messages == {
         "/x": f"'/x' can't be {action}: Access denied. Check that the worker may {permission}.",
         "s3://conn@b/x": (
-            f"'s3://conn@b/x' can't be {action}: Access denied. Check that the connection 'conn' exists and "
-            f"has credentials that may {permission}."
+            f"'s3://conn@b/x' can't be {action}: Access denied. "
+            f"Check that the connection 'conn' may {permission}."
         ),
         "s3://b/x": (
             f"'s3://b/x' can't be {action}: Access denied. Check that the environment of the worker has "
@@ -114,5 +113,5 @@ def test_what_could_not_be_removed_is_messages_without_secrets(
     sink._file = File()
     with caplog.at_level(logging.WARNING):
         sink.discard()
-    assert "could not be removed" in caplog.text
+    assert "Could not remove" in caplog.text
     assert SECRET not in caplog.text

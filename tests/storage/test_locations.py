@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.interop import object_path
 from airflow_provider.storage.locations import Location
 
 
@@ -56,6 +57,18 @@ def test_the_size_of_an_object_is_known_and_a_folder_is_none(tmp_path: Path) -> 
 def test_a_kind_of_store_that_airflow_does_not_know_is_named() -> None:
     with pytest.raises(ComplianceInputError, match=r"'nope://x/y' can't be used: .*nope"):
         _ = Location("nope://x/y").fs
+
+
+@pytest.mark.parametrize("uri", ["s3://my_awz@bucket/in/", "file://my_awz@host/x"])
+def test_a_connection_that_does_not_exist_is_named_and_not_retried(uri: str) -> None:
+    for open_store in (lambda: Location(uri).fs, lambda: Location.to_write(uri), lambda: object_path(uri)):
+        with pytest.raises(ComplianceInputError) as error:
+            open_store()
+        assert str(error.value) == (
+            f"'{uri}' can't be used: connection my_awz does not exist. "
+            "Create it in Airflow, or correct the URI."
+        )
+        assert not error.value.transient
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

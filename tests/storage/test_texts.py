@@ -33,7 +33,8 @@ class SlowFile:
 
 
 async def endless() -> AsyncIterator[bytes]:
-    yield bytes(texts.BATCH_BYTES)
+    for _ in range(2):
+        yield bytes(texts.BATCH_BYTES)
     await asyncio.sleep(60)
 
 

@@ -11,7 +11,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest.publishing import task_folder
+from airflow_provider.ingest.output import task_folder
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts, TaskInstance

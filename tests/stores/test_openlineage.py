@@ -139,7 +139,7 @@ def test_objects_are_called_what_airflow_calls_them(
 )
 def test_a_store_has_one_name_however_it_is_written(uri: str, dataset: tuple[str, str]) -> None:
     (output,) = lineage.openlineage(
-        [lineage.Transfer(lineage.Origin("https://example.com", "/"), Location(uri), 1)]
+        [lineage.Transfer(("https://example.com", "/"), Location(uri), 1)]
     ).outputs
     assert (output.namespace, output.name) == dataset
 

@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStor
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.storage import files, texts
+from airflow_provider.storage import atomic, texts
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts
@@ -143,7 +143,7 @@ def test_a_process_killed_in_the_middle_leaves_nothing_that_a_later_write_does_n
         said, _ = worker.communicate()
     assert worker.returncode == -signal.SIGKILL, said.decode()[-3000:]
     assert store.keys() == set()
-    monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
+    monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
     assert store.read("x.txt") == (LARGE + LARGE).encode()
     assert store.keys() == {"x.txt"}
@@ -170,7 +170,7 @@ def test_a_store_that_goes_away_is_an_error_that_a_retry_mends(
     assert not isinstance(error.value, AirflowFailException)
     store.start()
     assert store.keys() == set()
-    monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
+    monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
     assert store.read("x.txt") == (LARGE + LARGE).encode()
     assert store.unfinished() == 0 or store.kind == "gcs"

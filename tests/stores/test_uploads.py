@@ -6,19 +6,19 @@ import gc
 
 import pytest
 
-from airflow_provider.storage import files
+from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
 from tests.stores.stores import Store
 
-PART = bytes(files.BLOCK_BYTES)
-SIZES = pytest.mark.parametrize("size", [1, files.BLOCK_BYTES + 1], ids=["small", "in parts"])
+PART = bytes(atomic.BLOCK_BYTES)
+SIZES = pytest.mark.parametrize("size", [1, atomic.BLOCK_BYTES + 1], ids=["small", "in parts"])
 
 
 @SIZES
 def test_what_is_discarded_is_not_published_by_the_garbage_collector(store: Store, size: int) -> None:
     store.put("x.txt", b"old")
     for name in ("x.txt", "y.txt"):
-        file = files.create(Location(f"{store.base}{name}"))
+        file = atomic.create(Location(f"{store.base}{name}"))
         file.write(bytes(size))
         file.discard()
         del file
@@ -32,8 +32,8 @@ def test_an_upload_of_a_live_process_is_not_aborted(store: Store, monkeypatch: p
     if store.kind == "azurite":
         pytest.skip("on Azure, uploads of one name share their blocks: the first to commit ends the other")
     if store.kind == "moto":  # which says of every upload that it was begun in 2010
-        monkeypatch.setattr(files, "ABANDONED_SECONDS", 1e12)
-    one, other = (files.create(Location(f"{store.base}x.txt")) for _ in range(2))
+        monkeypatch.setattr(atomic, "ABANDONED_SECONDS", 1e12)
+    one, other = (atomic.create(Location(f"{store.base}x.txt")) for _ in range(2))
     for file, content in ((one, b"1" * 6_000_000), (other, b"2" * 6_000_000)):
         file.write(content)
     other.commit()
@@ -46,12 +46,12 @@ def test_an_upload_of_a_live_process_is_not_aborted(store: Store, monkeypatch: p
 def test_an_upload_that_was_left_long_ago_is_aborted_with_the_next_one_of_that_key(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = [files.create(Location(f"{store.base}{name}")) for name in ("x.txt", "x.txt.other")]
+    left = [atomic.create(Location(f"{store.base}{name}")) for name in ("x.txt", "x.txt.other")]
     for file in left:
         file.write(b"1" * 6_000_000)
     before = store.unfinished()
-    monkeypatch.setattr(files, "ABANDONED_SECONDS", -60)  # as if it was a day later
-    file = files.create(Location(f"{store.base}x.txt"))
+    monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
+    file = atomic.create(Location(f"{store.base}x.txt"))
     file.write(b"2" * 6_000_000)
     file.commit()
     if store.kind in ("moto", "rclone", "seaweedfs"):

@@ -13,9 +13,8 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.storage import files as storage_files
-from airflow_provider.storage import texts
-from airflow_provider.storage.files import AtomicFile
+from airflow_provider.storage import atomic, texts
+from airflow_provider.storage.atomic import AtomicFile
 from airflow_provider.storage.locations import Location
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.support.attempts import Attempts, heard
@@ -143,8 +142,8 @@ def test_an_empty_text_is_an_empty_object_and_said(
     attempts.run(heard(transfer(uuids, tmp_path)))
     assert files(tmp_path) == {f"{uuids[0]}.txt": b"", f"{uuids[1]}.txt": b"x"}
     assert attempts.ti.xcoms["sha256"][0] == hashlib.sha256(b"").hexdigest()
-    assert [line for line in caplog.messages if "is empty" in line] == [
-        f"Job {uuids[0]} is completed, but its text is empty, and so is '{tmp_path}/{uuids[0]}.txt'."
+    assert [line for line in caplog.messages if "empty text" in line] == [
+        f"Wrote an empty text to '{tmp_path}/{uuids[0]}.txt': job {uuids[0]} is completed without one."
     ]
 
 
@@ -160,7 +159,7 @@ def test_gzip_makes_the_same_bytes_every_time(
     assert found[f"a/{uuids[0]}.txt.gz"] == found[f"b/{uuids[0]}.txt.gz"]
     assert attempts.ti.xcoms["bytes"][0] == len(found[f"a/{uuids[0]}.txt.gz"])
     assert attempts.ti.xcoms["sha256"][0] == hashlib.sha256(found[f"a/{uuids[0]}.txt.gz"]).hexdigest()
-    assert sum("is empty" in line for line in caplog.messages) == 2
+    assert sum("empty text" in line for line in caplog.messages) == 2
 
 
 def test_a_full_key_is_not_changed_by_gzip(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
@@ -315,7 +314,7 @@ def test_a_killed_task_leaves_nothing(
 
     def create(location: Location) -> AtomicFile:
         begun.append(location)
-        return storage_files.create(location)
+        return atomic.create(location)
 
     monkeypatch.setattr(texts, "create", create)
     uuid = completed(service, text=LARGE + LARGE)

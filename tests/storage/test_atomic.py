@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.files import create, put_sync
+from airflow_provider.storage.atomic import create, put_sync
 from airflow_provider.storage.locations import Location
 
 
@@ -103,7 +103,7 @@ def test_a_killed_process_leaves_nothing(tmp_path: Path) -> None:
     program = """
 import os, signal, sys
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.files import create, put_sync
+from airflow_provider.storage.atomic import create, put_sync
 from airflow_provider.storage.locations import Location
 file = create(Location(sys.argv[1] + "/x.txt"))
 file.write(b"x" * 100_000)

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.errors import error_text, storage_errors
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, error_text, storage_errors
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ ABANDONED_SECONDS = 24 * 3600.0  # age of an incomplete upload that is certainly
 class AtomicFile(Protocol):
     """A file in progress; end it with `commit` or `discard`."""
 
-    def write(self, data: bytes | memoryview) -> Any:
+    def write(self, data: bytes | bytearray) -> Any:
         """Add bytes."""
         ...
 
@@ -154,7 +153,7 @@ class _Upload:
         self._file = fs.open(path, "wb", block_size=BLOCK_BYTES)
         self._size = 0
 
-    def write(self, data: bytes | memoryview) -> None:
+    def write(self, data: bytes | bytearray) -> None:
         """Add bytes."""
         if self._size < BLOCK_BYTES <= self._size + len(data):
             self._abort_abandoned()
@@ -188,7 +187,7 @@ class _Upload:
                     self._fs.abort_mpu(bucket, key, upload["UploadId"])
                     log.info("Aborted an upload of '%s' that was abandoned at %s.", self._path, started)
         except Exception as error:  # best effort: it must not fail the task
-            log.debug("Incomplete uploads of '%s' can't be listed: %s", self._path, error_text(error))
+            log.debug("Could not list incomplete uploads of '%s': %s", self._path, error_text(error))
 
 
 class _RenamedFile:

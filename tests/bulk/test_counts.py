@@ -9,8 +9,8 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.counts import MaxFailed, check_failures, count_allowed
 from airflow_provider.bulk.items import COMPLETED, FAILED, Item
-from airflow_provider.bulk.outcome import MaxFailed, check_failures, count_allowed
 
 LOG = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ def items(failed: int, total: int = 100, error: str = "The file is damaged.") ->
 
 
 def check(found: list[Item], max_failed: MaxFailed) -> None:
-    check_failures(found, max_failed, "/manifest.jsonl", "documents", LOG)
+    check_failures(found, max_failed, "/manifest.jsonl", "documents", exc.ComplianceIngestError, LOG)
 
 
 @pytest.mark.parametrize(

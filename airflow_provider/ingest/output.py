@@ -6,18 +6,18 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 from urllib.parse import quote
 
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
-from airflow_provider.bulk.journal import Lease, remove, write_manifest
-from airflow_provider.bulk.outcome import find_problems
-from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage import names
-from airflow_provider.storage.files import put
+from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 
 WORK_FOLDER = "_ingest"  # for everything but texts
@@ -67,12 +67,8 @@ def text_name(document: Document, template: str) -> str:
 
 def common_root(destination: str) -> str:
     """Return what the destinations of all runs have in common: all before a part such as `dt=2026-01-01`."""
-    kept: list[str] = []
-    for part in destination.rstrip("/").split("/"):
-        if "=" in part:
-            break
-        kept.append(part)
-    return "/".join(kept)
+    parts = destination.rstrip("/").split("/")
+    return "/".join(takewhile(lambda part: "=" not in part, parts))
 
 
 def report_link(report: Location, destination: str, base_url: str | None) -> str:
@@ -87,38 +83,33 @@ def report_link(report: Location, destination: str, base_url: str | None) -> str
 
 
 async def publish(
-    ti: Any, documents: Sequence[Document], folder: Location, lease: Lease, destination: str, started: str
-) -> tuple[Location, Location]:
-    """Write the report, then the manifest, and remove the journal; return where manifest and report are."""
-    report, manifest = folder / REPORT, folder / MANIFEST
+    ti: Any, documents: Sequence[Document], checkpoint: Checkpoint, destination: str, started_at: str
+) -> Location:
+    """Write the report, then the manifest; return where the report is."""
+    report = checkpoint.folder / REPORT
     run = Run(
         dag_id=ti.dag_id,
         task_id=ti.task_id,
         run_id=ti.run_id,
         map_index=ti.map_index,
-        started=started,
+        started=started_at,
         ended=datetime.now(UTC),
         destination=destination,
-        manifest=manifest.uri,
+        manifest=checkpoint.manifest.uri,
     )
-    page = render_report((each.row() for each in documents), run)
-    await lease.check()
+    rows = [each.row() for each in documents]
+    page = render_report(rows, run)
+    await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
-    await write_manifest(manifest, (each.row() for each in documents))
-    await lease.check()
-    await in_thread(remove, folder)
-    return manifest, report
+    await checkpoint.publish(rows)
+    return report
 
 
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
     """Return what the task returns."""
     counts = Counter(each.state for each in documents)
-    return {
-        "manifest": manifest.uri,
-        "completed": counts[COMPLETED],
-        "failed": counts[FAILED],
-        "skipped": counts[SKIPPED],
-    }
+    numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
+    return {"manifest": manifest.uri, **numbers}
 
 
 def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:

@@ -1,0 +1,145 @@
+"""How far a bulk task has come, and how it ends: progress in the log, missing rows, too many failures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.hooks.interop import as_non_retryable
+
+LOG_INTERVAL_SECONDS = 10.0
+DRAW_INTERVAL_SECONDS = 0.2
+BAR_WIDTH = 30
+MAX_FAILURES_SHOWN = 5
+
+MaxFailed = int | float | str
+"""A number, a share from 0.0 to 1.0, or a percentage such as "5%"."""
+
+
+class Counts(Counter[ItemState]):
+    """How many items are in which state."""
+
+    @property
+    def done(self) -> int:
+        """How many are in a final state."""
+        return self[COMPLETED] + self[FAILED] + self[SKIPPED]
+
+
+class Progress:
+    """Reports progress: a line in the log every few seconds, or a bar in a terminal.
+
+    :param noun: what the items are, in the plural
+    """
+
+    def __init__(self, counts: Counts, total: int, noun: str, log: Any) -> None:
+        self._counts = counts
+        self._total = total
+        self._noun = noun
+        self._log = log
+        self._since = time.monotonic()
+        self._done_before = counts.done
+
+    async def run(self) -> None:
+        """Report until this is cancelled."""
+        if not sys.stderr.isatty():
+            while True:
+                await asyncio.sleep(LOG_INTERVAL_SECONDS)
+                self._log.info("%s", self.line())
+        try:
+            while True:
+                await asyncio.sleep(DRAW_INTERVAL_SECONDS)
+                self._draw()
+        finally:
+            self._draw()
+            sys.stderr.write("\n")
+
+    def line(self) -> str:
+        """Return the progress as one line."""
+        counts, done = self._counts, self._counts.done
+        rate = (done - self._done_before) / max(time.monotonic() - self._since, 0.001)
+        left = f", about {_duration((self._total - done) / rate)} left" if rate and done < self._total else ""
+        return (
+            f"{done:,} of {self._total:,} {self._noun}: {counts[COMPLETED]:,} completed, "
+            f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s{left}"
+        )
+
+    def _draw(self) -> None:
+        filled = BAR_WIDTH * self._counts.done // max(self._total, 1)
+        sys.stderr.write(f"\r\033[K[{'█' * filled}{'·' * (BAR_WIDTH - filled)}] {self.line()}")
+        sys.stderr.flush()
+
+
+def _duration(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def count_allowed(max_failed: MaxFailed, total: int) -> Fraction:
+    """Return how many of so many may fail; raise ValueError where `max_failed` is invalid.
+
+    Shares are exact: in binary, 0.29 of 100 would be less than 29.
+    """
+    match max_failed:
+        case bool():
+            pass
+        case int() if max_failed >= 0:
+            return Fraction(max_failed)
+        case float() if 0.0 <= max_failed <= 1.0:
+            return Fraction(str(max_failed)) * total
+        case str() if percentage := re.fullmatch(r"\s*(100|\d{1,2}(?:\.\d+)?)\s*%\s*", max_failed):
+            return Fraction(percentage[1]) * total / 100
+    raise ValueError(
+        "max_failed must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
+        f"such as '5%', not {max_failed!r}."
+    )
+
+
+def find_problems(items: Sequence[Item], keys: Sequence[str]) -> list[str]:
+    """Return what is wrong with the rows, before anything is called a success."""
+    problems: list[str] = []
+    if Counter(each.key for each in items) != Counter(keys):
+        problems.append(f"there are {len(items)} rows for {len(keys)} items, or rows of other items")
+    if unfinished := [each.label for each in items if not each.state.is_final]:
+        problems.append(f"{len(unfinished)} are not finished, such as '{unfinished[0]}'")
+    return problems
+
+
+def check_failures(
+    items: Sequence[Item],
+    max_failed: MaxFailed,
+    manifest: object,
+    noun: str,
+    error_type: type[ComplianceError],
+    log: Any,
+) -> None:
+    """Fail the task if too many items have failed; without retries if too many failures are permanent.
+
+    :param manifest: where all rows are
+    :param noun: what the items are, in the plural
+    :param error_type: what to raise
+    """
+    failed = [each for each in items if each.state is FAILED]
+    if not failed:
+        return
+    reasons = "; ".join(
+        f"'{each.label}': {each.error.removesuffix('.')}" for each in failed[:MAX_FAILURES_SHOWN]
+    )
+    if len(failed) > MAX_FAILURES_SHOWN:
+        reasons += f"; and {len(failed) - MAX_FAILURES_SHOWN} more"
+    summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
+    if len(failed) <= allowed:
+        log.warning("%s, which max_failed=%s allows: %s.", summary, max_failed, reasons)
+        return
+    error = error_type(
+        f"{summary}, more than max_failed={max_failed} allows: {reasons}. "
+        f"The others are written; all are in {manifest}."
+    )
+    is_permanent = sum(each.is_permanent_failure for each in failed) > allowed
+    raise as_non_retryable(error) if is_permanent else error
