@@ -48,11 +48,11 @@ FAST_TESTS := bulk contract hooks operators reports storage frameworks/test_oper
   $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
-	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalogue.py
+	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
 
 test-units: $(READY) .venv-idp/.ready
 	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
-	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalogue.py --ignore tests/stores/test_servers.py
+	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalog.py --ignore tests/stores/test_servers.py
 
 test-deployment: $(READY)
 	.venv/bin/python -m pytest -m deployment
@@ -65,7 +65,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalogue))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalog))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .
@@ -119,7 +119,7 @@ tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(f
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells
 	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call tests_in,$*) \
-	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalogue.py \
+	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalog.py \
 	  -m 'not $(subst $() , and not ,$(ELSEWHERE))' -k 'not rclone and not seaweedfs' $(ARGS) | tee build/cells/$*.log
 	@echo "$*: $$(tail -n 1 build/cells/$*.log | tr -d '=')" >build/cells/$*.txt
 ELSEWHERE := browser deployment distributed identity_provider once release stores

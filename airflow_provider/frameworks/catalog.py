@@ -1,4 +1,4 @@
-"""The catalogue of frameworks and their criteria: how it is identified, stored and compared."""
+"""The catalog of frameworks and their criteria: how it is identified, stored and compared."""
 
 from __future__ import annotations
 
@@ -76,10 +76,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class Catalog:
     """All frameworks at one moment. Order and unknown fields make no difference.
 
-    :param digest: equal for equal catalogues, even if one of them is stored
+    :param digest: equal for equal catalogs, even if one of them is stored
     :param counts: the numbers of frameworks and criteria, where nothing else is stored
     """
 
@@ -88,8 +88,8 @@ class Catalogue:
     counts: tuple[int, int] | None = None
 
     @classmethod
-    def parse(cls, frameworks: Iterable[Framework]) -> Catalogue:
-        """Build the catalogue from the service's records."""
+    def parse(cls, frameworks: Iterable[Framework]) -> Catalog:
+        """Build the catalog from the service's records."""
         entries = _by_key(
             Entry(
                 _clean(each.id) or each.code_name or each.name or "", _texts(each), _criteria(each.criteria)
@@ -121,21 +121,21 @@ class Catalogue:
         stored = {key: each.stored().dump() for key, each in self.frameworks.items()}
         if not _fits(stored):
             stored = {key: each.outline() for key, each in self.frameworks.items()}
-        return {**plain, "catalogue": stored} if _fits(stored) else plain
+        return {**plain, "catalog": stored} if _fits(stored) else plain
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any]) -> Catalogue:
+    def load(cls, plain: Mapping[str, Any]) -> Catalog:
         """Read the JSON of `dump`; a ValueError if it is anything else."""
         try:
             digest, counts = str(plain["digest"]), (int(plain["frameworks"]), int(plain["criteria"]))
-            if "catalogue" not in plain:
+            if "catalog" not in plain:
                 return cls({}, digest, counts)
-            return cls({key: Entry.load(key, each) for key, each in plain["catalogue"].items()}, digest)
+            return cls({key: Entry.load(key, each) for key, each in plain["catalog"].items()}, digest)
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"Not a stored catalogue: {error!r}") from None
+            raise ValueError(f"Not a stored catalog: {error!r}") from None
 
 
-EMPTY = Catalogue({}, "")
+EMPTY = Catalog({}, "")
 """The state before the first snapshot."""
 
 
@@ -169,7 +169,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two catalogues.
+    """The difference between two catalogs.
 
     :param overview: the difference in words, where only counts were stored and no changes can be listed
     :param candidates: in that case, the frameworks that may be new or different
@@ -210,7 +210,7 @@ class Difference:
         return [each for each in self.changes if each.kind == kind and bool(each.criterion) == criteria]
 
 
-def compare(before: Catalogue, after: Catalogue) -> Difference:
+def compare(before: Catalog, after: Catalog) -> Difference:
     """List what changed; criteria of added or removed frameworks are not listed."""
     if before.digest == after.digest:
         return Difference(())
