@@ -42,10 +42,9 @@ endif
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
 	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
 
-FAST_TESTS := bulk contract hooks operators reports storage frameworks/test_operators.py \
+FAST_TESTS := bulk contract hooks reports review storage frameworks/test_operators.py operators/test_base.py \
   $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
-  $(patsubst %,feedback/test_%.py,findings form) waiting/test_airflow_layer.py \
-  $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
+  waiting/test_airflow_layer.py $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
 	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
@@ -107,7 +106,7 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 
 # Every version of Airflow, and with them every Python, runs what depends on Airflow; other Pythons with the newest Airflow
 # run what is fast; the lowest versions run what our dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := assessments feedback frameworks hooks operators storage stores transfers \
+ON_AIRFLOW := assessments frameworks hooks operators review storage stores transfers \
   $(patsubst %,ingest/test_%.py,kills operator resuming sources) \
   $(patsubst %,waiting/test_%.py,airflow_layer operators ownership refreshing sensor) \
   $(patsubst %,test_%.py,demo imports params private_apis provider_info)

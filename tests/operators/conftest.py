@@ -1,4 +1,4 @@
-"""Fixtures for tests of feedback."""
+"""Fixtures for tests of feedback and review."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.feedback.desk import RESULTS, Desk
+from tests.operators.desk import RESULTS, Desk
 from tests.support.jobs import in_our_hands
 
 

@@ -22,7 +22,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
 from airflow_provider.review.state import ReviewState, send
-from tests.feedback.desk import Desk, Made, sent
+from tests.operators.desk import Desk, Made, sent
 from tests.support.attempts import StateStore
 
 pytestmark = pytest.mark.skipif(awaiting_input() is None, reason="there is no task state store before 3.3")

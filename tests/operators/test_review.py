@@ -19,7 +19,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.review.findings import Finding
-from tests.feedback.desk import RESULTS, Desk, Made, sent
+from tests.operators.desk import RESULTS, Desk, Made, sent
 
 # -- asking
 
