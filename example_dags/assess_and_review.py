@@ -62,7 +62,7 @@ def compliance_assess_and_review() -> None:
         return [{"contentUuid": row["uuid"], "framework": framework} for row in documents]
 
     @task
-    def make_reviews(documents: list[dict[str, Any]], results: list[str]) -> list[dict[str, Any]]:
+    def make_reviews(documents: list[dict[str, Any]], results: Any) -> list[dict[str, Any]]:
         """Tell each review which document it is about: its name and links are on the form."""
         return [
             {"results": uri, "source_uri": row["source"], "text_uri": row["path"]}

@@ -139,7 +139,8 @@ def add_context(finding: Finding, text: str) -> Finding:
         pattern = r"\s+".join(map(re.escape, passage.split()))
         if pattern and (found := re.search(pattern, text)):
             start, end = max(found.start() - CONTEXT_CHARS, 0), found.end() + CONTEXT_CHARS
-            return replace(finding, passage=found.group(), context=text[start:end])
+            context = "… " * (start > 0) + text[start:end] + " …" * (end < len(text))
+            return replace(finding, passage=found.group(), context=context)
     return finding
 
 

@@ -87,7 +87,7 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
         fields[f"{AGREED}{finding.id}"] = {
             "default": False,
             "title": f"{number}. Agreed",
-            "description": "Looked at and agreed: recorded with your name, and not sent.",
+            "description": "Looked at and agreed: recorded, not sent.",
             "type": "boolean",
         }
         fields[f"{RATIONALE}{finding.id}"] = {
@@ -196,9 +196,10 @@ def render(
 
 
 def _link(label: str, uri: str) -> str:
-    """Return a link where a browser can open the URI, else the URI as text."""
+    """Return a link where a browser can open the URI, else the URI as text, without a login or connection."""
     folder, name, url = split_source(uri, MAX_URI_CHARS)
-    return f"[{label}](<{url}>)" if url else f"{label}: {escape(folder + name, MAX_URI_CHARS)}"
+    shown = f"{folder}{name}".replace("://***@", "://")
+    return f"[{label}](<{url}>)" if url else f"{label}: {escape(shown, MAX_URI_CHARS)}"
 
 
 def _summary(findings: Sequence[Finding]) -> str:
@@ -226,8 +227,8 @@ def _passage(finding: Finding) -> list[str]:
     before, found, after = finding.context.partition(finding.passage)
     around = (before, after) if found else ("", "")
     left, right = (escape(each, 2 * CONTEXT_CHARS) for each in around)
-    passage = f"{left} **{escape(finding.passage, MAX_RATIONALE_CHARS)}** {right}".strip()
-    return ["In the text:", f"> {'… ' if left else ''}{passage}{' …' if right else ''}"]
+    passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
+    return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]
 
 
 def _omitted(selection: Selection, threshold: float | None) -> str:

@@ -140,4 +140,4 @@ def test_a_finding_whose_passage_is_not_in_the_text_stays_as_it_is(finding: Find
 
 def test_the_context_of_a_passage_is_bounded() -> None:
     found = add_context(Finding(1, passage="here"), "x" * 1000 + "here" + "y" * 1000)
-    assert found.context == "x" * CONTEXT_CHARS + "here" + "y" * CONTEXT_CHARS
+    assert found.context == "… " + "x" * CONTEXT_CHARS + "here" + "y" * CONTEXT_CHARS + " …"
