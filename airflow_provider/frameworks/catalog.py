@@ -52,15 +52,11 @@ class Entry:
         """Equal for equal entries, even if one of them is an outline."""
         return self.digest or sha256(_json(self.dump()).encode()).hexdigest()[:16]
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self, *, abbreviated: bool = False) -> dict[str, Any]:
         """Return texts and criteria as JSON."""
-        criteria = {key: each.dump() for key, each in self.criteria.items()}
-        return {**self.texts, "criteria": criteria} if criteria else dict(self.texts)
-
-    def stored(self) -> Entry:
-        """Return the entry with abbreviated texts."""
-        texts = {name: abbreviate(name, text) for name, text in self.texts.items()}
-        return Entry(self.key, texts, {key: each.stored() for key, each in self.criteria.items()})
+        texts = {n: abbreviate(n, text) if abbreviated else text for n, text in self.texts.items()}
+        criteria = {key: each.dump(abbreviated=abbreviated) for key, each in self.criteria.items()}
+        return {**texts, "criteria": criteria} if criteria else texts
 
     def outline(self) -> dict[str, Any]:
         """Return names, digest and number of criteria as JSON."""
@@ -118,7 +114,7 @@ class Catalog:
             "frameworks": self.framework_count,
             "criteria": self.criteria_count,
         }
-        stored = {key: each.stored().dump() for key, each in self.frameworks.items()}
+        stored = {key: each.dump(abbreviated=True) for key, each in self.frameworks.items()}
         if not _fits(stored):
             stored = {key: each.outline() for key, each in self.frameworks.items()}
         return {**plain, "catalog": stored} if _fits(stored) else plain

@@ -300,7 +300,9 @@ class Watcher:
             if not now.frameworks and not snapshot.is_confirmed(self._poll_interval, may_remove=True):
                 return None
             if not self._fire_on_first_snapshot:
-                log.info("First snapshot of '%s': %s frameworks.", self._conn_id, len(now.frameworks))
+                log.info(
+                    "Storing the first snapshot of '%s': %s frameworks.", self._conn_id, len(now.frameworks)
+                )
                 await self._store(now)
                 return None
             before = EMPTY
@@ -311,7 +313,7 @@ class Watcher:
             return None
         if before is not EMPTY and not snapshot.is_confirmed(self._poll_interval, difference.may_remove):
             return None
-        log.info("The frameworks of '%s' have changed: %s.", self._conn_id, difference.summary)
+        log.info("Sending a change of the frameworks of '%s': %s.", self._conn_id, difference.summary)
         event = await asyncio.to_thread(build_payload, difference, before, now, self._conn_id)
         self._in_flight = now
         return event

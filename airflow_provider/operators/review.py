@@ -175,12 +175,12 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
             trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
-            return self.defer(trigger=trigger, method_name="execute_after_look")
+            return self.defer(trigger=trigger, method_name="execute_after_check")
         return self._review(context, state)
 
     @entry_point
-    def execute_after_look(self, context: Context, event: Any = None) -> Any:
-        """Go on when it is known whether an earlier attempt was answered; before Airflow 3.3."""
+    def execute_after_check(self, context: Context, event: Any = None) -> Any:
+        """Resume when it is known whether an earlier attempt was answered; before Airflow 3.3."""
         if event:
             raise as_non_retryable(
                 ComplianceError(
@@ -298,11 +298,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     # -- the answer
 
     def validate_params_input(self, params_input: Any) -> None:
-        """Leave it to `read`: the form is not known in the process that gets the answer."""
+        """Leave it to `parse_answers`: the form is not known in the process that gets the answer."""
 
     @entry_point
     def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
-        """Keep the answer, then send it."""
+        """Store the answer, then send it."""
         from airflow_provider.review.form import parse_answers
 
         asked = asked or {}
@@ -322,11 +322,13 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
                 signed = [{**each, "expert_id": self._expert(user), **by} for each in answers.decisions]
                 answers = replace(answers, decisions=signed)
             if known := state.record_answers(answers):
-                self.log.info("%d findings were answered before: nothing is sent on them again.", known)
+                self.log.info(
+                    "Sending nothing on %d findings again, on which feedback was given before.", known
+                )
         decisions = self._finish(context, state)
         counts = Counter(each["decision"] for each in decisions)
         self.log.info(
-            "Decisions: %s. Findings left as they are: %d.",
+            "Recorded decisions: %s. Undecided findings: %d.",
             ", ".join(f"{number} {decision}" for decision, number in counts.items()) or "none",
             len(asked) - len(decisions) - len(state.invalid),
         )

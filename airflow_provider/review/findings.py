@@ -82,16 +82,18 @@ class Selection:
 
     def log_summary(self, log: Any, limit: int) -> None:
         """Log what is on the form, and how to get the rest."""
-        log.info("Findings on the form: %d; above the threshold: %d.", len(self.asked), self.confident)
+        log.info(
+            "Asking about %d findings, leaving out %d with a high score.", len(self.asked), self.confident
+        )
         if self.without_id:
             log.warning(
-                "Findings without an assessment response ID: %d. Feedback can't refer to them: override "
-                "findings_of if the results have the ID elsewhere.",
+                "Leaving out %d findings without an assessment response ID, to which feedback can't refer: "
+                "override findings_of if the results have the ID elsewhere.",
                 self.without_id,
             )
         if self.over_limit:
             log.warning(
-                "Findings left out: %d, because max_findings is %d. Set a threshold, or split the findings "
+                "Leaving out %d findings, because max_findings is %d. Set a threshold, or split the findings "
                 "with .expand(results=chunk(findings, %d)).",
                 self.over_limit,
                 limit,

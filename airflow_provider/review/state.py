@@ -167,13 +167,13 @@ def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[str]
         number = feedback["assessment_response_id"]
         if outcome := state.begin(feedback):
             if outcome == "uncertain":
-                log.warning("Feedback on response %s may have been accepted before: not sent again.", number)
+                log.warning("Not sending feedback on response %s again: it may have been accepted.", number)
             continue
         try:
             submit(**{name: feedback[name] for name in FEEDBACK_FIELDS})
         except ComplianceUncertainError as error:
             state.record_outcome(feedback, "uncertain")
-            log.warning("Feedback on response %s is not sent again: %s", number, error)
+            log.warning("Not sending feedback on response %s again: %s", number, error)
         except ComplianceError as error:
             state.record_outcome(feedback, "")
             if not isinstance(error, PER_ITEM_ERRORS):
