@@ -42,17 +42,17 @@ endif
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
 	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
 
-FAST_TESTS := bulk contract hooks reports storage triggers frameworks/test_operators.py \
+FAST_TESTS := bulk contract hooks reports review storage triggers frameworks/test_operators.py \
   $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
-  $(patsubst %,feedback/test_%.py,findings form) $(patsubst %,operators/test_%.py,airflow_layer base) \
+  $(patsubst %,operators/test_%.py,airflow_layer base) \
   $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
-	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalogue.py
+	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
 
 test-units: $(READY) .venv-idp/.ready
 	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
-	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalogue.py --ignore tests/stores/test_servers.py
+	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalog.py --ignore tests/stores/test_servers.py
 
 test-deployment: $(READY)
 	.venv/bin/python -m pytest -m deployment
@@ -65,7 +65,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalogue))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalog))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .
@@ -107,7 +107,7 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 
 # Every version of Airflow, and with them every Python, runs what depends on Airflow; other Pythons with the newest Airflow
 # run what is fast; the lowest versions run what our dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := feedback frameworks hooks operators sensors storage stores transfers triggers \
+ON_AIRFLOW := frameworks hooks operators review sensors storage stores transfers triggers \
   $(patsubst %,ingest/test_%.py,kills operator resuming sources) \
   $(patsubst %,test_%.py,demo imports params private_apis provider_info)
 ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
@@ -118,7 +118,7 @@ tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(f
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells
 	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call tests_in,$*) \
-	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalogue.py \
+	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalog.py \
 	  -m 'not $(subst $() , and not ,$(ELSEWHERE))' -k 'not rclone and not seaweedfs' $(ARGS) | tee build/cells/$*.log
 	@echo "$*: $$(tail -n 1 build/cells/$*.log | tr -d '=')" >build/cells/$*.txt
 ELSEWHERE := browser deployment distributed identity_provider once release stores

@@ -26,6 +26,9 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
 
+TITLE_TEMPLATE = "{{ task.title }}"
+
+
 def is_durable(durable: bool | None) -> bool:
     """Return whether to re-attach to the job of a previous attempt, wherever Airflow can store it.
 
@@ -44,7 +47,23 @@ def apply_map_index_template(task: Any, context: Any) -> None:
     """
     context["task"] = task
     if context.get("map_index_template") is None and getattr(context.get("ti"), "map_index", -1) >= 0:
-        context["map_index_template"] = "{{ task.title }}"
+        context["map_index_template"] = TITLE_TEMPLATE
+
+
+def send_map_index(task: Any, context: Any) -> None:
+    """Show the name of a mapped task that is about to wait: Airflow sends it only when a task ends.
+
+    Airflow before 3.2 has no message for it.
+    """
+    if context.get("map_index_template") != TITLE_TEMPLATE:
+        return
+    try:
+        from airflow.sdk.execution_time.comms import SetRenderedMapIndex
+        from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+        SUPERVISOR_COMMS.send(msg=SetRenderedMapIndex(rendered_map_index=task.title))
+    except Exception as error:  # a missing name must not fail a task
+        task.log.debug("The name of the mapped task is not shown: %r", error)
 
 
 async def task_state(trigger: BaseTrigger) -> str | None:
@@ -88,8 +107,12 @@ def human_in_the_loop() -> Any:
 
         class WithoutHumanInTheLoop(BaseOperator):
             def __init__(self, **kwargs: Any) -> None:
+                self.partial()
+
+            @classmethod
+            def partial(cls, **kwargs: Any) -> Any:  # a mapped task is not constructed when its DAG is parsed
                 raise ComplianceConfigError(
-                    f"{type(self).__name__} needs Airflow 3.1 or newer, with human in the loop in "
+                    f"{cls.__name__} needs Airflow 3.1 or newer, with human in the loop in "
                     "apache-airflow-providers-standard. Upgrade, or gather the feedback elsewhere and send "
                     "it with ComplianceSubmitFeedbackOperator."
                 )

@@ -12,72 +12,64 @@ HOOK_CLASS = "airflow_provider.hooks.compliance.ComplianceHook"
 HOOK_NAME = "Document compliance"
 CONNECTION_TYPE = "compliance"
 
+
+def _field(label: str, description: str, kind: str, **schema: Any) -> dict[str, Any]:
+    return {"label": label, "description": description, "schema": {"type": [kind, "null"], **schema}}
+
+
 # Every extra of the connection that the hook reads, in one table for both kinds of connection form:
 # `conn-fields` (Airflow 3.2 and newer) and the hook's widgets (older).
 CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
-    "token_url": {
-        "label": "Token URL",
-        "description": "Token endpoint of the identity provider. Required.",
-        "schema": {"type": ["string", "null"], "format": "url"},
-    },
-    "client_id": {
-        "label": "Client ID",
-        "description": "Registered client identifier. Required.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "client_secret": {
-        "label": "Client secret",
-        "description": "Secret of the client. Required.",
-        "schema": {"type": ["string", "null"], "format": "password"},
-    },
-    "idp_subject": {
-        "label": "IDP subject",
-        "description": "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "verify": {
-        "label": "Verify TLS",
-        "description": "true (default), false, or the path of a CA file.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "timeout": {
-        "label": "Timeout",
-        "description": "Seconds to wait for a connection and between two parts of a response; three times "
+    "token_url": _field(
+        "Token URL", "Token endpoint of the identity provider. Required.", "string", format="url"
+    ),
+    "client_id": _field("Client ID", "Registered client identifier. Required.", "string"),
+    "client_secret": _field("Client secret", "Secret of the client. Required.", "string", format="password"),
+    "idp_subject": _field(
+        "IDP subject",
+        "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token.",
+        "string",
+    ),
+    "verify": _field("Verify TLS", "true (default), false, or the path of a CA file.", "string"),
+    "timeout": _field(
+        "Timeout",
+        "Seconds to wait for a connection and between two parts of a response; three times "
         "that for a whole response that is not streamed. Default 60.",
-        "schema": {"type": ["number", "null"], "minimum": 0.001},
-    },
-    "max_retries": {
-        "label": "Max retries",
-        "description": "How often a request is retried after a transient error. Default 5.",
-        "schema": {"type": ["integer", "null"], "minimum": 0},
-    },
-    "batch_size": {
-        "label": "Batch size",
-        "description": "Maximum number of jobs in one batch status request. Default 100.",
-        "schema": {"type": ["integer", "null"], "minimum": 1},
-    },
-    "endpoints": {
-        "label": "Endpoints",
-        "description": "JSON object of paths that the contract leaves open: application_info, "
+        "number",
+        minimum=0.001,
+    ),
+    "max_retries": _field(
+        "Max retries",
+        "How often a request is retried after a transient error. Default 5.",
+        "integer",
+        minimum=0,
+    ),
+    "batch_size": _field(
+        "Batch size", "Maximum number of jobs in one batch status request. Default 100.", "integer", minimum=1
+    ),
+    "endpoints": _field(
+        "Endpoints",
+        "JSON object of paths that the contract leaves open: application_info, "
         "assessment_submit, assessment_status, assessment_results, assessment_cancel.",
-        "schema": {"type": ["object", "null"], "format": "json"},
-    },
-    "console_url": {
-        "label": "Console URL",
-        "description": "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "assessment_console_url": {
-        "label": "Assessment console URL",
-        "description": "Page of an assessment, such as "
+        "object",
+        format="json",
+    ),
+    "console_url": _field(
+        "Console URL",
+        "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",
+        "string",
+    ),
+    "assessment_console_url": _field(
+        "Assessment console URL",
+        "Page of an assessment, such as "
         "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
-        "schema": {"type": ["string", "null"]},
-    },
-    "allow_http": {
-        "label": "Allow HTTP",
-        "description": "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
-        "schema": {"type": ["boolean", "null"]},
-    },
+        "string",
+    ),
+    "allow_http": _field(
+        "Allow HTTP",
+        "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
+        "boolean",
+    ),
 }
 
 HIDDEN_FIELDS = ["schema"]
@@ -91,6 +83,11 @@ PLACEHOLDERS = {
     "max_retries": "5",
     "batch_size": "100",
 }
+
+
+def _modules(package: str, *names: str) -> list[dict[str, Any]]:
+    modules = [f"airflow_provider.{package}.{name}" for name in names]
+    return [{"integration-name": INTEGRATION, "python-modules": modules}]
 
 
 def get_provider_info() -> dict[str, Any]:
@@ -114,25 +111,10 @@ def get_provider_info() -> dict[str, Any]:
                 "tags": ["protocol"],
             },
         ],
-        "hooks": [{"integration-name": INTEGRATION, "python-modules": ["airflow_provider.hooks.compliance"]}],
-        "operators": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.assessment"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.content"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.feedback"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.framework"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.operators.ingest"]},
-        ],
-        "sensors": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.assessment"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.sensors.content"]},
-        ],
-        "triggers": [
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.assessment"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.content"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.framework"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.ingest"]},
-            {"integration-name": INTEGRATION, "python-modules": ["airflow_provider.triggers.review"]},
-        ],
+        "hooks": _modules("hooks", "compliance"),
+        "operators": _modules("operators", "assessment", "content", "feedback", "framework", "ingest"),
+        "sensors": _modules("sensors", "assessment", "content"),
+        "triggers": _modules("triggers", "assessment", "content", "framework", "ingest", "review"),
         "transfers": [
             {
                 "source-integration-name": INTEGRATION,

@@ -1,7 +1,7 @@
 """Ingest documents, assess each against a framework, and let an expert review the findings.
 
 The expert finds a form for each document under "Required Actions" in the Airflow UI, which needs Airflow 3.1
-or newer. The answers are sent to the service as feedback.
+or newer. The answers are sent to the service as feedback, and all decisions are written as JSON Lines.
 """
 
 from __future__ import annotations
@@ -46,26 +46,44 @@ def compliance_assess_and_review() -> None:
     )
 
     @task
-    def make_payloads(ingested: Any, **context: Any) -> list[dict[str, Any]]:
-        """Build one assessment payload per document; the service defines its fields."""
+    def list_documents(ingested: Any) -> list[dict[str, Any]]:
+        """Return the rows of the manifest whose documents have a text."""
         import json
 
         from airflow.providers.common.compat.sdk import ObjectStoragePath
 
         rows = map(json.loads, ObjectStoragePath(ingested["manifest"]).read_text().splitlines())
-        uuids = [row["uuid"] for row in rows if row["status"] == "COMPLETED"]
-        return [{"contentUuid": uuid, "framework": context["params"]["framework"]} for uuid in uuids]
+        return [row for row in rows if row["status"] == "COMPLETED"]
 
-    payloads: Any = make_payloads(ingest.output)
+    @task
+    def make_payloads(documents: list[dict[str, Any]], **context: Any) -> list[dict[str, Any]]:
+        """Build one assessment payload per document; the service defines its fields."""
+        framework = context["params"]["framework"]
+        return [{"contentUuid": row["uuid"], "framework": framework} for row in documents]
+
+    @task
+    def make_reviews(documents: list[dict[str, Any]], results: Any) -> list[dict[str, Any]]:
+        """Tell each review which document it is about: its name and links are on the form."""
+        return [
+            {"results": uri, "source_uri": row["source"], "text_uri": row["path"]}
+            for row, uri in zip(documents, results, strict=True)
+        ]
+
+    documents: Any = list_documents(ingest.output)
+    payloads: Any = make_payloads(documents)
     assess = ComplianceSubmitAssessmentOperator.partial(
         task_id="assess", wait_for_completion=True, deferrable=True
     ).expand(payload=payloads)
     results = ComplianceGetAssessmentResultsOperator.partial(
         task_id="results", destination="{{ params.assessed }}{{ run_id }}/results/"
     ).expand(assessment_id=assess.output)
+    reviews: Any = make_reviews(documents, results.output)
     ComplianceReviewAssessmentOperator.partial(
-        task_id="review", subject="Please review this contract", response_timeout=timedelta(days=7)
-    ).expand(results=results.output)
+        task_id="review",
+        framework="{{ params.framework }}",
+        destination="{{ params.assessed }}{{ run_id }}/decisions/",
+        response_timeout=timedelta(days=7),
+    ).expand_kwargs(reviews)
 
 
 made = compliance_assess_and_review()

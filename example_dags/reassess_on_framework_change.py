@@ -1,4 +1,4 @@
-"""Assess documents again when a framework changes: Airflow watches the catalogue of frameworks.
+"""Assess documents again when a framework changes: Airflow watches the catalog of frameworks.
 
 The documents are those that the DAG of assess_and_review.py has ingested. Only frameworks that were added or
 changed are assessed again. Needs Airflow 3.0 or newer, for asset watchers.
@@ -21,7 +21,7 @@ from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 POLL = float(os.environ.get("COMPLIANCE_WATCH_SECONDS", "300"))
 FRAMEWORKS = Asset(
     "compliance-frameworks",
-    watchers=[AssetWatcher(name="catalogue", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
+    watchers=[AssetWatcher(name="catalog", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
 )
 # An environment variable such as COMPLIANCE_ASSESSED overrides one for all runs, the params for one run.
 PLACES = {

@@ -86,3 +86,14 @@ def test_human_in_the_loop_can_be_executed_from_a_resumed_task() -> None:
         pytest.skip("this Airflow has no human in the loop")
     plain = inspect.unwrap(operator.execute)
     assert list(inspect.signature(plain).parameters) == ["self", "context"]
+
+
+def test_airflow_has_a_message_that_names_a_mapped_task() -> None:
+    """A review that waits has the name of its document; Airflow itself sends a name only at the end."""
+    comms = pytest.importorskip("airflow.sdk.execution_time.comms", reason="Airflow 2 has a database")
+    runner = pytest.importorskip("airflow.sdk.execution_time.task_runner")
+    if not hasattr(comms, "SetRenderedMapIndex"):
+        assert not compat.HAS_TASK_STATE_STORE, "only Airflow before 3.2 has none"
+        pytest.skip("Airflow before 3.2 has none")
+    assert "rendered_map_index" in comms.SetRenderedMapIndex.model_fields
+    assert "SUPERVISOR_COMMS" in runner.__annotations__

@@ -1,1 +1,1 @@
-"""The catalogue of compliance frameworks: snapshots, differences, the watcher."""
+"""The catalog of compliance frameworks: snapshots, differences, the watcher."""

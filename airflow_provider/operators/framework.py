@@ -33,7 +33,7 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
         """List them."""
         frameworks = self.hook.list_frameworks()
         criteria = sum(len(each.criteria) for each in frameworks)
-        self.log.info("The service lists %s frameworks with %s criteria.", len(frameworks), criteria)
+        self.log.info("Listed %s frameworks with %s criteria.", len(frameworks), criteria)
         exclude = None if self.with_criteria else {"criteria"}
         return [each.model_dump(mode="json", exclude_none=True, exclude=exclude) for each in frameworks]
 
@@ -64,7 +64,7 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
             criteria = self.hook.list_criteria(self.framework_id)
         except ComplianceNotFoundError as error:
             raise _unknown(self.framework_id, self.hook, error) from None
-        self.log.info("Framework %s has %s criteria.", self.framework_id, len(criteria))
+        self.log.info("Listed %s criteria of framework %s.", len(criteria), self.framework_id)
         return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
 
 

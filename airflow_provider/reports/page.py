@@ -1,16 +1,141 @@
-"""Render a page from a template: no script and nothing to load, so it opens anywhere."""
+"""Render HTML pages from templates, without scripts and with nothing to load, and format what they show."""
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
-from airflow_provider.reports import formatting
+from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+MAX_SOURCE_LENGTH = 2000
+# Control characters, lone surrogates, noncharacters, and characters that change the writing direction.
+_UNSAFE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
+)
+_LOGIN = re.compile(r"(?<=://)[^/\s?#@]+@")
+
+
+def mask(text: str) -> str:
+    """Replace unsafe characters, and hide logins in URLs."""
+    return _LOGIN.sub("***@", _UNSAFE.sub("\ufffd", text))
+
+
+def sanitize(value: object, limit: int = 500) -> str:
+    """Return an untrusted value as one masked line of at most `limit` characters."""
+    try:
+        text = value if isinstance(value, str) else "" if value is None else str(value)
+    except ValueError:  # an integer with thousands of digits
+        text = "(too long)"
+    # Cut first, so that the cost does not grow with the value.
+    line = mask(" ".join(printable(text[: 2 * limit]).split()))
+    return line if len(line) <= limit and len(text) <= 2 * limit else line[: limit - 1] + "…"
+
+
+def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
+    """Return the folder and the name of a source, and its URL if that is safe to open; else an empty text.
+
+    A long source is cut in the middle: its root and its name say the most.
+    """
+    text = sanitize(source, MAX_SOURCE_LENGTH)
+    tail = limit * 2 // 3
+    short = text if len(text) <= limit else f"{text[: limit - tail - 1]}…{text[-tail:]}"
+    cut = short.rstrip("/").rfind("/") + 1
+    return short[:cut], short[cut:], text if text == source and _is_safe_url(text) else ""
+
+
+def _is_safe_url(text: str) -> bool:
+    if not re.fullmatch(r"(?i)https?://[^\s\\\"'<>`]+", text) or text.endswith("…"):
+        return False
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and "@" not in parts.netloc
+    except ValueError:
+        return False
+
+
+def documents(number: int) -> str:
+    """Return `1 document` or `12,345 documents`."""
+    return f"{number:,} document{'' if number == 1 else 's'}"
+
+
+def percent(part: int, whole: int) -> str:
+    """Return a share; only exactly none and all are 0 % and 100 %."""
+    share = 100 * part / whole if whole else 0.0
+    if part in (0, whole):
+        return f"{share:.0f}\u00a0%"
+    return "<0.1\u00a0%" if share < 0.1 else f"{min(share, 99.9):.1f}\u00a0%"
+
+
+def rate(number: int, seconds: float) -> str:
+    """Return documents per minute, or per hour if they are few."""
+    per_minute = 60 * number / seconds
+    few = f"{60 * per_minute:,.0f} documents per hour"
+    return few if per_minute < 9.5 else f"{per_minute:,.0f} documents per minute"
+
+
+def duration(seconds: float, *, exact: bool = False) -> str:
+    """Return a duration in at most two units, rounded unless it is `exact`."""
+    if exact and seconds < 60:
+        return f"{seconds:g} s" if seconds >= 1 else f"{seconds * 1000:g} ms"
+    if seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
+        return f"{seconds:.1f}".removesuffix(".0") + " s"
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    parts = [(day, "d"), (hour, "h"), (minute, "min"), (second, "s")]
+    first = next(index for index, (number, _) in enumerate(parts) if number)
+    return " ".join(f"{number:,} {unit}" for number, unit in parts[first : first + 2] if number)
+
+
+def size(octets: float, *, exact: bool = False) -> str:
+    """Return a size in decimal units, rounded unless it is `exact`."""
+    value, unit = float(octets), "B"
+    for larger in ("kB", "MB", "GB", "TB", "PB"):
+        if value < 999.5:
+            break
+        value, unit = value / 1000, larger
+    if exact:
+        return f"{value:g} {unit}"
+    digits = f"{value:.1f}".removesuffix(".0") if value < 9.95 and unit != "B" else f"{value:,.0f}"
+    return f"{digits} {unit}"
+
+
+def moment(timestamp: float, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
+    """Format a Unix timestamp."""
+    try:
+        return (EPOCH + timedelta(seconds=timestamp)).strftime(pattern)
+    except OverflowError:
+        return "(out of range)"
+
+
+def read_time(value: object) -> float | None:
+    """Return the Unix timestamp of a `datetime` or an ISO 8601 text, by default in UTC."""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return ((value if value.tzinfo else value.replace(tzinfo=UTC)) - EPOCH).total_seconds()
+
+
+def read_number(value: object) -> float | None:
+    """Return a number from 0 to 2**63, else None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if 0 <= value <= 2**63 else None
 
 
 def render(template: str, **context: Any) -> str:
@@ -27,7 +152,7 @@ def _environment() -> Environment:
     environment = Environment(
         loader=loader,
         autoescape=True,
-        finalize=_mask,
+        finalize=_mask_text,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -35,12 +160,11 @@ def _environment() -> Environment:
     css, _, _ = loader.get_source(environment, "report.css")
     digest = b64encode(sha256(css.encode()).digest()).decode()
     environment.globals.update(css=css, css_digest=f"sha256-{digest}")
-    environment.filters["count"] = "{:,}".format
-    for name in ("documents", "duration", "moment", "percent", "rate", "sanitize", "size", "split_source"):
-        environment.filters[name] = getattr(formatting, name)
+    shown = (documents, duration, moment, percent, rate, sanitize, size, split_source)
+    environment.filters.update({each.__name__: each for each in shown}, count="{:,}".format)
     return environment
 
 
-def _mask(value: Any) -> Any:
+def _mask_text(value: Any) -> Any:
     """Mask the output of every expression that is not markup, just before it is escaped."""
-    return value if hasattr(value, "__html__") else formatting.mask(str(value))
+    return value if hasattr(value, "__html__") else mask(str(value))

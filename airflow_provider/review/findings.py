@@ -10,7 +10,7 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceProtocolError
@@ -23,7 +23,13 @@ CODES = ("criterioncodename", "codename", "criterioncode", "code", "criterion")
 CATEGORIES = ("category", "assessmentcategory", "rating", "verdict", "classification")
 RATIONALES = ("rationale", "reasoning", "explanation", "justification", "reason", "text")
 SCORES = ("score", "confidence", "confidencescore", "probability", "certainty")
+DOCUMENTS = ("documentname", "filename", "document", "sourceurl", "source")
+FRAMEWORKS = ("frameworkcodename", "frameworkname", "framework", "frameworkid", "frameworkids")
+PASSAGES = ("passage", "quote", "excerpt", "snippet", "citation")
+CONTEXTS = ("context", "surroundingtext", "paragraph")
 MAX_DEPTH = 3
+QUOTE = re.compile(r"""["\u201c\u201e](.{20,2000}?)["\u201c\u201d]""", re.DOTALL)
+CONTEXT_CHARS = 300  # of the text, on each side of a passage
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,10 @@ class Finding:
     :param rationale: the rationale by the service
     :param score: the confidence of the service, on its own scale; compared with `threshold`
     :param code: short name of the criterion
+    :param document: name of the document
+    :param framework: name of the framework that the criterion belongs to
+    :param passage: the passage of the text that the finding is about
+    :param context: the text around the passage, with the passage in it
     """
 
     id: int | None
@@ -44,6 +54,10 @@ class Finding:
     rationale: str = ""
     score: float | None = None
     code: str = ""
+    document: str = ""
+    framework: str = ""
+    passage: str = ""
+    context: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,16 +82,18 @@ class Selection:
 
     def log_summary(self, log: Any, limit: int) -> None:
         """Log what is on the form, and how to get the rest."""
-        log.info("Findings on the form: %d; above the threshold: %d.", len(self.asked), self.confident)
+        log.info(
+            "Asking about %d findings, leaving out %d with a high score.", len(self.asked), self.confident
+        )
         if self.without_id:
             log.warning(
-                "Findings without an assessment response ID: %d. Feedback can't refer to them: override "
-                "findings_of if the results have the ID elsewhere.",
+                "Leaving out %d findings without an assessment response ID, to which feedback can't refer: "
+                "override findings_of if the results have the ID elsewhere.",
                 self.without_id,
             )
         if self.over_limit:
             log.warning(
-                "Findings left out: %d, because max_findings is %d. Set a threshold, or split the findings "
+                "Leaving out %d findings, because max_findings is %d. Set a threshold, or split the findings "
                 "with .expand(results=chunk(findings, %d)).",
                 self.over_limit,
                 limit,
@@ -95,7 +111,9 @@ def parse_findings(results: Any) -> list[Finding]:
         )
         error.transient = False
         raise error
-    return [_parse_finding(record) for record in records]
+    top = _normalize_keys(results) if isinstance(results, Mapping) else {}
+    inherited = {name: top[name] for name in (*DOCUMENTS, *FRAMEWORKS) if name in top}
+    return [_parse_finding({**inherited, **record}) for record in records]
 
 
 def select(findings: Iterable[Finding], threshold: float | None, limit: int) -> Selection:
@@ -111,6 +129,21 @@ def select(findings: Iterable[Finding], threshold: float | None, limit: int) -> 
         each for each in named.values() if threshold is None or each.score is None or each.score < threshold
     ]
     return Selection(tuple(unsure[:limit]), len(named) - len(unsure), without_id, len(unsure[limit:]))
+
+
+def add_context(finding: Finding, text: str) -> Finding:
+    """Return the finding with what is around its passage in the text; unchanged if the passage is not in it.
+
+    A finding without a passage may quote one in its rationale.
+    """
+    quotes = [finding.passage] if finding.passage else QUOTE.findall(finding.rationale)
+    for passage in sorted(quotes, key=len, reverse=True):
+        pattern = r"\s+".join(map(re.escape, passage.split()))
+        if pattern and (found := re.search(pattern, text)):
+            start, end = max(found.start() - CONTEXT_CHARS, 0), found.end() + CONTEXT_CHARS
+            context = "… " * (start > 0) + text[start:end] + " …" * (end < len(text))
+            return replace(finding, passage=found.group(), context=context)
+    return finding
 
 
 def parse_number(value: Any) -> float | None:
@@ -163,6 +196,7 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
         fields = {"criterionname": inner.get("name"), "criterioncodename": inner.get("codename"), **own}
     code = _text(_first(fields, CODES))
     title = _text(_first(fields, TITLES)) or code
+    framework = _name(_first(fields, FRAMEWORKS))
     ids = (parse_id(fields.get(name)) for name in IDS)
     scores = (parse_number(fields.get(name)) for name in SCORES)
     return Finding(
@@ -172,7 +206,20 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
         rationale=_text(_first(fields, RATIONALES)),
         score=next((each for each in scores if each is not None), None),
         code=code if code != title else "",
+        document=_name(_first(fields, DOCUMENTS)),
+        framework=f"framework {framework}" if framework.isdigit() else framework,
+        passage=_text(_first(fields, PASSAGES)),
+        context=_text(_first(fields, CONTEXTS)),
     )
+
+
+def _name(value: Any) -> str:
+    """Return the name in a value: a text, an object with a name, or a list of one of them."""
+    if isinstance(value, list | tuple):
+        value = value[0] if len(value) == 1 else None
+    if isinstance(value, Mapping):
+        value = _first(_normalize_keys(value), ("codename", "name", "filename", "id"))
+    return _text(value)
 
 
 def _text(value: Any) -> str:

@@ -13,14 +13,16 @@ from typing import Any
 
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.review.findings import Finding, Selection, parse_id
+from airflow_provider.reports.page import split_source
+from airflow_provider.review.findings import CONTEXT_CHARS, Finding, Selection, parse_id
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
-CATEGORY, RATIONALE = "category_", "rationale_"
+AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
 MAX_LABEL_CHARS = 60
 MAX_HINT_CHARS = 240
 MAX_RATIONALE_CHARS = 1200
 MAX_TITLE_CHARS = 160
+MAX_URI_CHARS = 300
 # Zero-width and bidirectional control characters, lone surrogates.
 INVISIBLE = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ud800-\udfff\ufeff]"
@@ -31,41 +33,39 @@ BARE_LINK = re.compile(r"(?i)(https?|ftp|mailto|xmpp|www|@)(?=[:.\w])")
 JOINER = "\u2060"
 INSTRUCTIONS = """\
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
+- If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
 - No feedback is sent on findings that you leave unchanged.
-- **Send feedback** sends all of them, **No feedback** none."""
-
-
-@dataclass(frozen=True)
-class AskedFindings:
-    """Categories and names of the findings on a form, by id: what it takes to parse the answers."""
-
-    categories: dict[str, str | None]
-    names: dict[str, str]
-
-    @classmethod
-    def from_findings(cls, findings: Iterable[Finding]) -> AskedFindings:
-        """Keep these findings."""
-        every = list(findings)
-        return cls(
-            {str(each.id): _normalize_category(each.category) for each in every},
-            {str(each.id): format_name(each, MAX_LABEL_CHARS) for each in every},
-        )
+- **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with."""
 
 
 @dataclass(frozen=True)
 class Answers:
     """The answers of an expert.
 
-    :param feedback: to be sent: parameters of the hook's `submit_feedback`
+    :param decisions: what was decided, for each finding that was not left as it is
     :param invalid: findings, name by id, whose category was changed without a rationale
     """
 
-    feedback: list[dict[str, Any]] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
     invalid: dict[str, str] = field(default_factory=dict)
 
 
+def keep_asked(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+    """Return as JSON, by id, what it takes to parse the answers: they come in another process."""
+    return {
+        str(each.id): {
+            "name": format_name(each, MAX_LABEL_CHARS),
+            "document": each.document,
+            "framework": each.framework,
+            "criterion": each.code or each.title,
+            "category": each.category,
+        }
+        for each in findings
+    }
+
+
 def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
-    """Return the fields of the form, as arguments of Airflow's `Param`: two for each finding.
+    """Return the fields of the form, as arguments of Airflow's `Param`: three for each finding.
 
     Their names contain the id of the finding, because Airflow may show the form of an earlier attempt.
     """
@@ -84,6 +84,12 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
             "enum": [*CATEGORIES, None],
             "values_display": {**shown, "None": "No category"},
         }
+        fields[f"{AGREED}{finding.id}"] = {
+            "default": False,
+            "title": f"{number}. Agreed",
+            "description": "Looked at and agreed: recorded, not sent.",
+            "type": "boolean",
+        }
         fields[f"{RATIONALE}{finding.id}"] = {
             "default": None,
             "title": f"{number}. Your rationale",
@@ -94,36 +100,48 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     return fields
 
 
-def parse_answers(answered: Mapping[str, Any], asked: AskedFindings, expert_id: str) -> Answers:
+def parse_answers(
+    answered: Mapping[str, Any], asked: Mapping[str, Mapping[str, Any]], *, with_feedback: bool = True
+) -> Answers:
     """Parse the fields of an answered form.
 
-    A finding with no rationale and an unchanged category gets no feedback. Neither does one without fields:
-    answers through Airflow's REST API may omit them.
+    A finding with no rationale and an unchanged category gets no feedback, and is a decision only if it was
+    agreed with. So is one without fields: answers through Airflow's REST API may omit them.
+
+    :param asked: what `keep_asked` returned
+    :param with_feedback: False to read agreements only
     """
-    fields = [name for name in answered if name.startswith((CATEGORY, RATIONALE))]
+    if not with_feedback:
+        answered = {name: value for name, value in answered.items() if name.startswith(AGREED) and value}
+    fields = [name for name in answered if name.startswith((AGREED, CATEGORY, RATIONALE))]
     ids = list(dict.fromkeys(name.partition("_")[2] for name in fields))
-    if not set(ids) <= set(asked.categories):
+    if not set(ids) <= set(asked):
         raise ComplianceInputError(
             "The form has other findings than the results have now: Airflow keeps the form of the first "
             "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
         )
     answers = Answers()
     for each in ids:
-        category = answered.get(f"{CATEGORY}{each}", asked.categories[each]) or None
+        finding = asked[each]
+        given = _normalize_category(finding["category"])
+        category = answered.get(f"{CATEGORY}{each}", given) or None
         rationale = str(answered.get(f"{RATIONALE}{each}") or "").strip()
-        if category is not None and category not in CATEGORIES:
-            answers.invalid[each] = asked.names[each]
-        elif rationale:
-            answers.feedback.append(
+        is_agreed = answered.get(f"{AGREED}{each}") in (True, "true")
+        is_changed = category not in (None, given)
+        if category not in (None, *CATEGORIES) or (is_changed and not rationale):
+            answers.invalid[each] = finding["name"]
+        elif rationale or is_agreed:
+            answers.decisions.append(
                 {
-                    "expert_id": expert_id,
+                    **{name: finding[name] for name in ("document", "framework", "criterion")},
+                    "decision": "changed" if is_changed else "agreed" if is_agreed else "commented",
+                    "category_before": finding["category"],
+                    "category_after": category if is_changed else finding["category"],
                     "rational_feedback": rationale,
                     "assessment_response_id": parse_id(each),
-                    "category_feedback": category,
+                    "category_feedback": category if rationale else None,
                 }
             )
-        elif category not in (None, asked.categories[each]):
-            answers.invalid[each] = asked.names[each]
     return answers
 
 
@@ -154,15 +172,34 @@ def format_name(finding: Finding, limit: int = MAX_TITLE_CHARS) -> str:
     return to_line(finding.title or finding.code, limit) or f"Response {finding.id}"
 
 
-def render(selection: Selection, heading: str = "", threshold: float | None = None) -> str:
+def render(
+    selection: Selection,
+    heading: str = "",
+    threshold: float | None = None,
+    *,
+    reviewed: str = "",
+    links: Mapping[str, str] | None = None,
+) -> str:
     """Return the Markdown above the form.
 
     :param heading: Markdown of the DAG author, shown first
+    :param reviewed: the name of what is reviewed
+    :param links: URIs of its text and its source, by the label of the link
     """
     findings = selection.asked
-    parts = [heading.strip(), _summary(findings), INSTRUCTIONS, _omitted(selection, threshold), "---"]
-    parts += [_block(number, finding) for number, finding in enumerate(findings, 1)]
+    title = f"**{escape(reviewed, MAX_TITLE_CHARS)}**" if reviewed else ""
+    about = " · ".join(filter(None, [title, *(_link(label, uri) for label, uri in (links or {}).items())]))
+    parts = [heading.strip(), about, _summary(findings), INSTRUCTIONS, _omitted(selection, threshold), "---"]
+    differing = [name for name in ("document", "framework") if len({getattr(f, name) for f in findings}) > 1]
+    parts += [_block(number, finding, differing) for number, finding in enumerate(findings, 1)]
     return "\n\n".join(part for part in parts if part)
+
+
+def _link(label: str, uri: str) -> str:
+    """Return a link where a browser can open the URI, else the URI as text, without a login or connection."""
+    folder, name, url = split_source(uri, MAX_URI_CHARS)
+    shown = f"{folder}{name}".replace("://***@", "://")
+    return f"[{label}](<{url}>)" if url else f"{label}: {escape(shown, MAX_URI_CHARS)}"
 
 
 def _summary(findings: Sequence[Finding]) -> str:
@@ -171,15 +208,27 @@ def _summary(findings: Sequence[Finding]) -> str:
     return f"### {_count(len(findings))} to review: {of_each}"
 
 
-def _block(number: int, finding: Finding) -> str:
+def _block(number: int, finding: Finding, differing: Iterable[str]) -> str:
     code = f" ({escape(finding.code, 60)})" if finding.code and finding.title else ""
     facts = [f"**{escape(format_category(finding.category), 80)}**"]
     if finding.score is not None:
         facts.append(f"score {finding.score:g}")
+    facts += [escape(value, MAX_LABEL_CHARS) for name in differing if (value := getattr(finding, name))]
     facts.append(f"response {finding.id}")
     quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
     title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"
-    return f"{title}\n\n{' · '.join(facts)}\n\n> {quoted}"
+    return "\n\n".join([title, " · ".join(facts), f"> {quoted}", *_passage(finding)])
+
+
+def _passage(finding: Finding) -> list[str]:
+    """Return the passage that a finding is about, in bold among the text around it."""
+    if not finding.passage.strip():
+        return []
+    before, found, after = finding.context.partition(finding.passage)
+    around = (before, after) if found else ("", "")
+    left, right = (escape(each, 2 * CONTEXT_CHARS) for each in around)
+    passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
+    return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]
 
 
 def _omitted(selection: Selection, threshold: float | None) -> str:

@@ -11,6 +11,7 @@ from airflow_provider.exceptions import (
     ComplianceInputError,
     ComplianceNotFoundError,
     ComplianceRefusedError,
+    ComplianceSupersededError,
     ComplianceUncertainError,
 )
 from airflow_provider.review.form import Answers
@@ -20,6 +21,7 @@ PER_ITEM_ERRORS = (ComplianceInputError, ComplianceNotFoundError, ComplianceRefu
 QUESTION, ANSWER, SENT = "compliance_review_question", "compliance_review_answer", "compliance_review_sent"
 LEASE = "compliance_review_lease"
 SENDING = "sending"
+FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
 
 
 class ReviewState:
@@ -52,13 +54,13 @@ class ReviewState:
         if held == self._lease:
             return True
         if held.get("try_number", self._lease["try_number"]) >= self._lease["try_number"]:
-            raise ComplianceError(_superseded_message(held))
+            raise ComplianceSupersededError(_superseded_message(held))
         self._acquire_lease(held)
         return False
 
     def _acquire_lease(self, held: dict[str, Any]) -> None:
         if held.get("try_number", 0) > self._lease["try_number"]:
-            raise ComplianceError(_superseded_message(held))
+            raise ComplianceSupersededError(_superseded_message(held))
         self._write(LEASE, self._lease)
 
     # -- the form
@@ -89,21 +91,39 @@ class ReviewState:
 
     def _read_answer(self) -> None:
         answer: Any = self._store.get(ANSWER) or {}
-        self.feedback: list[dict[str, Any]] = list(answer.get("feedback") or [])
-        self.invalid: dict[str, str] = dict(answer.get("faulty") or {})
+        self.decisions: list[dict[str, Any]] = list(answer.get("decisions") or [])
+        self.invalid: dict[str, str] = dict(answer.get("invalid") or {})
         self.is_answered = bool(answer)
 
+    @property
+    def feedback(self) -> list[dict[str, Any]]:
+        """The decisions to send: those with a rationale, which the service requires."""
+        return [each for each in self.decisions if each["rational_feedback"]]
+
     def record_answers(self, answers: Answers) -> int:
-        """Add answers to those of an earlier form; return how many were answered before."""
+        """Add answers to those of an earlier form; return on how many of them feedback was given before.
+
+        Such feedback stays as it is. What was only agreed with may be decided again.
+        """
         self._read_answer()
-        known = {each["assessment_response_id"] for each in self.feedback}
-        new = [each for each in answers.feedback if each["assessment_response_id"] not in known]
-        self.feedback += new
-        self.invalid = {each: name for each, name in answers.invalid.items() if int(each) not in known}
+        given = {each["assessment_response_id"]: each for each in self.feedback}
+        earlier, new = (
+            {each["assessment_response_id"]: each for each in decisions}
+            for decisions in (self.decisions, answers.decisions)
+        )
+        self.decisions = list({**earlier, **new, **given}.values())
+        self.invalid = {each: name for each, name in answers.invalid.items() if int(each) not in given}
         self.is_answered = True
-        self._set(ANSWER, {"feedback": self.feedback, "faulty": self.invalid})
+        self._set(ANSWER, {"decisions": self.decisions, "invalid": self.invalid})
         self.expire_form()
-        return len(answers.feedback) - len(new)
+        return sum(bool(each["rational_feedback"]) for number, each in new.items() if number in given)
+
+    def results(self) -> list[dict[str, Any]]:
+        """Return all decisions, each with its `outcome`."""
+        return [
+            {**each, "outcome": self.outcome(each) or "pending" if each["rational_feedback"] else "recorded"}
+            for each in self.decisions
+        ]
 
     # -- sending
 
@@ -140,20 +160,20 @@ class ReviewState:
             self._store[key] = value
 
 
-def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[dict[str, Any]]:
-    """Send what is not sent yet; return all feedback with its outcome."""
+def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[str]:
+    """Send what is not sent yet; return which feedback the service refused, and why."""
     refused: list[str] = []
     for feedback in state.feedback:
         number = feedback["assessment_response_id"]
         if outcome := state.begin(feedback):
             if outcome == "uncertain":
-                log.warning("Feedback on response %s may have been accepted before: not sent again.", number)
+                log.warning("Not sending feedback on response %s again: it may have been accepted.", number)
             continue
         try:
-            submit(**feedback)
+            submit(**{name: feedback[name] for name in FEEDBACK_FIELDS})
         except ComplianceUncertainError as error:
             state.record_outcome(feedback, "uncertain")
-            log.warning("Feedback on response %s is not sent again: %s", number, error)
+            log.warning("Not sending feedback on response %s again: %s", number, error)
         except ComplianceError as error:
             state.record_outcome(feedback, "")
             if not isinstance(error, PER_ITEM_ERRORS):
@@ -162,9 +182,7 @@ def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[dict
         else:
             state.record_outcome(feedback, "sent")
             log.info("Sent feedback on response %s.", number)
-    if refused:
-        raise ComplianceError(f"The service refused the feedback on {'; '.join(refused)}")
-    return [{**feedback, "outcome": state.outcome(feedback)} for feedback in state.feedback]
+    return refused
 
 
 def _key(feedback: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""The trigger that watches the catalogue of compliance frameworks, for an `AssetWatcher`."""
+"""The trigger that watches the catalog of compliance frameworks, for an `AssetWatcher`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from typing import Any
 from airflow.triggers.base import TriggerEvent
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS, BaseEventTrigger, asset_stores_of
-from airflow_provider.frameworks.state import AssetBackend, ProcessBackend, StateBackend, VariableBackend
-from airflow_provider.frameworks.watcher import FrameworkPoller, Watcher
+from airflow_provider.frameworks.watcher import (
+    AssetBackend,
+    FrameworkPoller,
+    StateBackend,
+    VariableBackend,
+    Watcher,
+)
 from airflow_provider.hooks.compliance import ComplianceHook
 
 EVENT_STORE_SECONDS = 5.0  # after which an event counts as stored, where Airflow does not confirm it
@@ -29,12 +34,12 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     :param conn_id: the Airflow connection
     :param poll_interval: seconds between two polls
     :param hook_class: module and name of the hook class; the default if empty
-    :param fire_at_first_sight: send an event for the first snapshot, too; everything is new in it
+    :param fire_on_first_snapshot: send an event for the first snapshot, too; everything is new in it
     """
 
     conn_id: str = ComplianceHook.default_conn_name
     poll_interval: float = 300.0
-    fire_at_first_sight: bool = False
+    fire_on_first_snapshot: bool = False
     hook_class: str = ""
 
     def __post_init__(self) -> None:
@@ -55,7 +60,8 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Poll alone, before Airflow 3.3."""
         watcher = self._watcher()
-        async with aclosing(self._poller().stream()) as snapshots:
+        poller = FrameworkPoller(self.conn_id, self.poll_interval, hook_class=self.hook_class)
+        async with aclosing(poller.stream()) as snapshots:
             async for snapshot in snapshots:
                 if event := await watcher.evaluate(snapshot):
                     yield TriggerEvent(event)
@@ -86,11 +92,8 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
             watcher.release()
             raise
 
-    def _poller(self) -> FrameworkPoller:
-        return FrameworkPoller(self.conn_id, self.poll_interval, hook_class=self.hook_class)
-
     def _watcher(self) -> Watcher:
-        return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_at_first_sight)
+        return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_on_first_snapshot)
 
     def _backend(self) -> StateBackend:
         stores = asset_stores_of(self)
@@ -99,4 +102,4 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
             digest = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
             description = f"State of {type(self).__name__} for '{self.conn_id}'"
             return VariableBackend(f"compliance_frameworks_{digest}", description)
-        return AssetBackend(stores, f"compliance_frameworks:{self.conn_id}") if stores else ProcessBackend()
+        return AssetBackend(stores, f"compliance_frameworks:{self.conn_id}") if stores else StateBackend()

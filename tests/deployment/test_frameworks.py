@@ -24,7 +24,7 @@ def pause(deployment: Deployment, is_paused: bool) -> None:
 
 @pytest.fixture
 def watched(deployment: Deployment, service: Service) -> Iterator[Deployment]:
-    """A deployment in which the catalogue of the service is watched."""
+    """A deployment in which the catalog of the service is watched."""
     pause(deployment, is_paused=False)
     yield deployment
     pause(deployment, is_paused=True)

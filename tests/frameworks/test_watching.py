@@ -36,14 +36,14 @@ def test_the_first_snapshot_is_an_event_on_request(
     service: Emulator, store: AssetStore, shares: bool
 ) -> None:
     async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher(fire_at_first_sight=True), store) as triggerer:
+        async with running(shares, watcher(fire_on_first_snapshot=True), store) as triggerer:
             await until(lambda: triggerer.events)
             await committed(service, store)
             await polled(service)
             return triggerer.fired
 
     (event,) = asyncio.run(scenario())
-    assert event["first_sight"]
+    assert event["first_snapshot"]
     assert [each["code_name"] for each in event["frameworks"]["added"]] == ["DORA", "GDPR"]
 
 
@@ -59,7 +59,7 @@ def test_a_change_is_sent_once(service: Emulator, store: AssetStore, shares: boo
     (event,) = asyncio.run(scenario())
     assert event["summary"] == "1 framework added (NIS2)"
     assert (event["conn_id"], event["framework_ids"]) == (CONN, ["NIS2"])
-    assert [event[name] for name in ("first_sight", "left_out")] == [False, 0]
+    assert [event[name] for name in ("first_snapshot", "left_out")] == [False, 0]
     assert store.state["frameworks"] == 3
 
 
@@ -99,7 +99,7 @@ def test_another_order_is_not_a_change(service: Emulator, store: AssetStore, sha
     asyncio.run(scenario())
 
 
-def test_a_catalogue_that_stays_empty_is_a_change(service: Emulator, store: AssetStore, shares: bool) -> None:
+def test_a_catalog_that_stays_empty_is_a_change(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
             await polled(service)
@@ -114,13 +114,13 @@ def test_a_catalogue_that_stays_empty_is_a_change(service: Emulator, store: Asse
     assert new["summary"] == "1 framework added (NIS2)"
 
 
-def test_an_empty_first_catalogue_is_stored_without_an_event(
+def test_an_empty_first_catalog_is_stored_without_an_event(
     service: Emulator, store: AssetStore, shares: bool
 ) -> None:
     service.set_frameworks([])
 
     async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher(fire_at_first_sight=True), store) as triggerer:
+        async with running(shares, watcher(fire_on_first_snapshot=True), store) as triggerer:
             await committed(service, store)
             assert not triggerer.fired
             add(service)
@@ -128,18 +128,18 @@ def test_an_empty_first_catalogue_is_stored_without_an_event(
             return triggerer.fired
 
     (event,) = asyncio.run(scenario())
-    assert not event["first_sight"]
+    assert not event["first_snapshot"]
     assert event["summary"] == "1 framework added (NIS2)"
 
 
 def test_a_trigger_is_rebuilt_from_its_row_which_has_no_secrets() -> None:
-    one = ComplianceFrameworkChangeTrigger(conn_id="other", poll_interval=7, fire_at_first_sight=True)
+    one = ComplianceFrameworkChangeTrigger(conn_id="other", poll_interval=7, fire_on_first_snapshot=True)
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.framework.ComplianceFrameworkChangeTrigger"
     assert kwargs == {
         "conn_id": "other",
         "poll_interval": 7,
-        "fire_at_first_sight": True,
+        "fire_on_first_snapshot": True,
         "hook_class": "",
     }
     assert ComplianceFrameworkChangeTrigger(**json.loads(json.dumps(kwargs))).serialize() == one.serialize()

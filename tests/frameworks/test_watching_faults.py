@@ -46,11 +46,11 @@ def test_a_short_outage_is_not_a_change(
     assert store.state["frameworks"] == 2
 
 
-@pytest.mark.parametrize("fire_at_first_sight", [False, True])
-def test_an_empty_first_answer_is_not_taken_for_the_catalogue(
-    service: Emulator, store: AssetStore, shares: bool, fire_at_first_sight: bool
+@pytest.mark.parametrize("fire_on_first_snapshot", [False, True])
+def test_an_empty_first_answer_is_not_taken_for_the_catalog(
+    service: Emulator, store: AssetStore, shares: bool, fire_on_first_snapshot: bool
 ) -> None:
-    trigger = watcher(poll_interval=1, fire_at_first_sight=fire_at_first_sight)
+    trigger = watcher(poll_interval=1, fire_on_first_snapshot=fire_on_first_snapshot)
 
     async def scenario() -> list[dict[str, Any]]:
         service.fail("list_frameworks", body=[], times=2)
@@ -59,7 +59,7 @@ def test_an_empty_first_answer_is_not_taken_for_the_catalogue(
             await committed(service, store)
             return triggerer.fired
 
-    assert [event["first_sight"] for event in asyncio.run(scenario())] == [True] * fire_at_first_sight
+    assert [event["first_snapshot"] for event in asyncio.run(scenario())] == [True] * fire_on_first_snapshot
     assert store.state["frameworks"] == 2
 
 

@@ -10,10 +10,9 @@ import pytest
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import catalogue as catalogue_module
-from airflow_provider.frameworks import state as state_module
+from airflow_provider.frameworks import catalog as catalog_module
 from airflow_provider.frameworks import watcher as watcher_module
-from airflow_provider.frameworks.state import VariableBackend
+from airflow_provider.frameworks.watcher import VariableBackend
 from airflow_provider.triggers import framework as trigger_module
 from tests.frameworks.triggerers import (
     CONN,
@@ -191,7 +190,7 @@ def test_the_stored_state_has_names_and_digests_and_no_other_texts(
             await polled(service)
 
     asyncio.run(scenario())
-    stored = store.state["catalogue"]["1"]
+    stored = store.state["catalog"]["1"]
     assert stored["code_name"] == "DORA"
     assert all(each["description"].startswith("sha256:") for each in stored["criteria"].values())
     assert service.frameworks()[0]["criteria"][0]["description"] not in json.dumps(store.state)
@@ -266,10 +265,10 @@ def test_without_its_state_a_watcher_sends_nothing(
     assert caplog.text.count("The database is away.") == 1
 
 
-def test_every_change_of_a_catalogue_too_large_to_store_is_sent_once(
+def test_every_change_of_a_catalog_too_large_to_store_is_sent_once(
     service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(catalogue_module, "MAX_STORED_CHARS", 10)
+    monkeypatch.setattr(catalog_module, "MAX_STORED_CHARS", 10)
 
     async def scenario() -> list[dict[str, Any]]:
         fired: list[dict[str, Any]] = []
@@ -284,7 +283,7 @@ def test_every_change_of_a_catalogue_too_large_to_store_is_sent_once(
         return fired
 
     first, second = asyncio.run(scenario())
-    assert "catalogue" not in store.state
+    assert "catalog" not in store.state
     assert store.state["frameworks"] == 4
     assert first["summary"].startswith("2 frameworks before, 3 now")
     assert second["framework_ids"] == ["1", "2", "A", "B"]
@@ -295,7 +294,7 @@ def test_every_change_of_a_catalogue_too_large_to_store_is_sent_once(
     "odd",
     [
         {"at": 1},
-        {"at": 1, "frameworks": 1, "criteria": 0, "digest": "x", "catalogue": 7},
+        {"at": 1, "frameworks": 1, "criteria": 0, "digest": "x", "catalog": 7},
         {"frameworks": "?"},
     ],
 )
@@ -336,8 +335,8 @@ def test_before_airflow_3_3_the_state_is_a_variable(
         assert CONN in description
         variables[key] = json.loads(json.dumps(value))
 
-    monkeypatch.setattr(state_module, "get_variable", get_variable)
-    monkeypatch.setattr(state_module, "set_variable", set_variable)
+    monkeypatch.setattr(watcher_module, "get_variable", get_variable)
+    monkeypatch.setattr(watcher_module, "set_variable", set_variable)
     monkeypatch.setattr(trigger_module, "asset_stores_of", lambda _: None)
 
     async def scenario() -> list[list[dict[str, Any]]]:
@@ -359,7 +358,7 @@ def test_a_variable_that_is_not_written_is_an_error(monkeypatch: pytest.MonkeyPa
     async def nothing(*_: Any) -> None:
         """Do what Airflow does then: log."""
 
-    monkeypatch.setattr(state_module, "get_variable", nothing)
-    monkeypatch.setattr(state_module, "set_variable", nothing)
+    monkeypatch.setattr(watcher_module, "get_variable", nothing)
+    monkeypatch.setattr(watcher_module, "set_variable", nothing)
     with pytest.raises(RuntimeError, match="'v' could not be written"):
         asyncio.run(VariableBackend("v", "").write({"at": 1}))

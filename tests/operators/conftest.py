@@ -2,6 +2,27 @@
 
 from __future__ import annotations
 
-from tests.support.jobs import service
+from typing import Any
 
-__all__ = ["service"]
+import pytest
+
+from airflow_provider.emulator import Emulator
+from tests.operators.desk import RESULTS, Desk
+from tests.support.jobs import in_our_hands
+
+
+@pytest.fixture
+def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
+    """The emulator, which knows the responses of `RESULTS`."""
+    state: Any = compliance_service._state
+    subject = state.identity.accounts[state.settings.username].subject
+    state.response_ids.owners.update(dict.fromkeys([each["id"] for each in RESULTS], subject))
+    return in_our_hands(compliance_service, monkeypatch)
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    made = Desk()
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
+    monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
+    return made

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.reports.charts import StackedBar, plot_durations, plot_times
-from airflow_provider.reports.stats import quantile
+from airflow_provider.reports.ingest import quantile
 
 
 @given(st.lists(st.floats(0, 1e7), min_size=1))

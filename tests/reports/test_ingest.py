@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.ingest import Run, render_report
-from airflow_provider.reports.stats import MAX_FAILURES, ReportStats
+from airflow_provider.reports.ingest import MAX_FAILURES, ReportStats, Run, render_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ from airflow_provider.triggers.framework import ComplianceFrameworkChangeTrigger
 
 FRAMEWORKS = Asset(
     "compliance-frameworks",
-    watchers=[AssetWatcher(name="catalogue", trigger=ComplianceFrameworkChangeTrigger(poll_interval=1))],
+    watchers=[AssetWatcher(name="catalog", trigger=ComplianceFrameworkChangeTrigger(poll_interval=1))],
 )
 
 with DAG("react", schedule=[FRAMEWORKS], is_paused_upon_creation=True):

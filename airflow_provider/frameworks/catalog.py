@@ -1,4 +1,4 @@
-"""The catalogue of frameworks and their criteria: how it is identified, stored and compared."""
+"""The catalog of frameworks and their criteria: how it is identified, stored and compared."""
 
 from __future__ import annotations
 
@@ -52,15 +52,11 @@ class Entry:
         """Equal for equal entries, even if one of them is an outline."""
         return self.digest or sha256(_json(self.dump()).encode()).hexdigest()[:16]
 
-    def dump(self) -> dict[str, Any]:
+    def dump(self, *, abbreviated: bool = False) -> dict[str, Any]:
         """Return texts and criteria as JSON."""
-        criteria = {key: each.dump() for key, each in self.criteria.items()}
-        return {**self.texts, "criteria": criteria} if criteria else dict(self.texts)
-
-    def stored(self) -> Entry:
-        """Return the entry with abbreviated texts."""
-        texts = {name: abbreviate(name, text) for name, text in self.texts.items()}
-        return Entry(self.key, texts, {key: each.stored() for key, each in self.criteria.items()})
+        texts = {n: abbreviate(n, text) if abbreviated else text for n, text in self.texts.items()}
+        criteria = {key: each.dump(abbreviated=abbreviated) for key, each in self.criteria.items()}
+        return {**texts, "criteria": criteria} if criteria else texts
 
     def outline(self) -> dict[str, Any]:
         """Return names, digest and number of criteria as JSON."""
@@ -76,10 +72,10 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Catalogue:
+class Catalog:
     """All frameworks at one moment. Order and unknown fields make no difference.
 
-    :param digest: equal for equal catalogues, even if one of them is stored
+    :param digest: equal for equal catalogs, even if one of them is stored
     :param counts: the numbers of frameworks and criteria, where nothing else is stored
     """
 
@@ -88,8 +84,8 @@ class Catalogue:
     counts: tuple[int, int] | None = None
 
     @classmethod
-    def parse(cls, frameworks: Iterable[Framework]) -> Catalogue:
-        """Build the catalogue from the service's records."""
+    def parse(cls, frameworks: Iterable[Framework]) -> Catalog:
+        """Build the catalog from the service's records."""
         entries = _by_key(
             Entry(
                 _clean(each.id) or each.code_name or each.name or "", _texts(each), _criteria(each.criteria)
@@ -118,24 +114,24 @@ class Catalogue:
             "frameworks": self.framework_count,
             "criteria": self.criteria_count,
         }
-        stored = {key: each.stored().dump() for key, each in self.frameworks.items()}
+        stored = {key: each.dump(abbreviated=True) for key, each in self.frameworks.items()}
         if not _fits(stored):
             stored = {key: each.outline() for key, each in self.frameworks.items()}
-        return {**plain, "catalogue": stored} if _fits(stored) else plain
+        return {**plain, "catalog": stored} if _fits(stored) else plain
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any]) -> Catalogue:
+    def load(cls, plain: Mapping[str, Any]) -> Catalog:
         """Read the JSON of `dump`; a ValueError if it is anything else."""
         try:
             digest, counts = str(plain["digest"]), (int(plain["frameworks"]), int(plain["criteria"]))
-            if "catalogue" not in plain:
+            if "catalog" not in plain:
                 return cls({}, digest, counts)
-            return cls({key: Entry.load(key, each) for key, each in plain["catalogue"].items()}, digest)
+            return cls({key: Entry.load(key, each) for key, each in plain["catalog"].items()}, digest)
         except (AttributeError, KeyError, TypeError) as error:
-            raise ValueError(f"Not a stored catalogue: {error!r}") from None
+            raise ValueError(f"Not a stored catalog: {error!r}") from None
 
 
-EMPTY = Catalogue({}, "")
+EMPTY = Catalog({}, "")
 """The state before the first snapshot."""
 
 
@@ -169,7 +165,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """The difference between two catalogues.
+    """The difference between two catalogs.
 
     :param overview: the difference in words, where only counts were stored and no changes can be listed
     :param candidates: in that case, the frameworks that may be new or different
@@ -210,7 +206,7 @@ class Difference:
         return [each for each in self.changes if each.kind == kind and bool(each.criterion) == criteria]
 
 
-def compare(before: Catalogue, after: Catalogue) -> Difference:
+def compare(before: Catalog, after: Catalog) -> Difference:
     """List what changed; criteria of added or removed frameworks are not listed."""
     if before.digest == after.digest:
         return Difference(())

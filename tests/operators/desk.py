@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 from uuid import UUID, uuid4
 
 from airflow_provider.compat import waiting_for_input
@@ -24,7 +24,7 @@ RESULTS = [
     {"id": 3, "name": "Data", "category": "NOT_SUFFICIENTLY_REGULATED", "rationale": "Half of it."},
 ]
 EXPERT = {"id": "ada", "name": "Ada L."}
-Answer = dict[int, tuple[str | None, str | None]] | str | None
+Answer = dict[int, tuple[str | None, str | None] | Literal["agreed"]] | str | None
 
 
 @dataclass
@@ -44,6 +44,8 @@ class Desk:
     asked: int = 0
     tries: int = 0
     kwargs: list[Any] = field(default_factory=list)
+    map_index: int = -1
+    context: dict[str, Any] = field(default_factory=dict)
 
     def upsert(self, **form: Any) -> None:
         """Take a form: only the first one of a task is kept, and an answer to it is forgotten."""
@@ -63,12 +65,16 @@ class Desk:
         )
 
     def answer(self, given: Answer) -> dict[str, Any]:
-        """Fill in the form: by id a category and a rationale, or an option to click, or nothing in time."""
+        """Fill in the form, by id, click an option, or let the time pass."""
         assert self.form is not None
         values = {name: each["value"] for name, each in self.form["params"].items()}
         if isinstance(given, dict):
-            for number, (category, rationale) in given.items():
-                values |= {f"category_{number}": category, f"rationale_{number}": rationale}
+            for number, one in given.items():
+                values |= (
+                    {f"agreed_{number}": True}
+                    if one == "agreed"
+                    else dict(zip((f"category_{number}", f"rationale_{number}"), one, strict=True))
+                )
         chosen = given if isinstance(given, str) else "Send feedback"
         self.response = {
             "chosen_options": self.form["defaults"] if given is None else [chosen],
@@ -82,8 +88,9 @@ class Desk:
     def run(self, make: Callable[[], Any], given: Answer = None) -> Any:
         """Make one attempt; each of its parts is a process of its own, with a task that is made anew."""
         self.tries += 1
-        ti = Instance(try_number=self.tries)
+        ti = Instance(try_number=self.tries, map_index=self.map_index)
         context: Any = {"ti": ti, "task_instance": ti}
+        self.context = context
         if self.store is not None:
             context["task_state_store"] = self.store
         step: Callable[[], Any] = partial(make().execute, context)

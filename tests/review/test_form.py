@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +17,9 @@ From the *author*.
 ### 2 findings to review: 1 missing · 1 not sufficiently regulated
 
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
+- If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
 - No feedback is sent on findings that you leave unchanged.
-- **Send feedback** sends all of them, **No feedback** none.
+- **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with.
 
 *Not on the form: 1 finding with a score of 0.8 or more; 2 findings without a response ID; 3 findings beyond \
 the limit of the form: the log of this task says how to include them.*
@@ -43,6 +45,40 @@ def test_findings_are_numbered_with_category_score_and_rationale() -> None:
         Finding(8, "", "NOT_SUFFICIENTLY_REGULATED"),
     )
     assert render(Selection(findings, 1, 2, 3), "From the *author*.", 0.8) == SHOWN
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("https://example.com/a.pdf?x=1&y=(2)", "[Source](<https://example.com/a.pdf?x=1&y=(2)>)"),
+        ("s3://bucket/a.pdf", r"Source: s3\:\/\/bucket\/a\.pdf"),
+        ("javascript:alert(1)", r"Source: javascript\:alert\(1\)"),
+        (
+            "https://ada:secret@example.com/",
+            rf"Source: https{JOINER}\:\/\/example\.com\/",
+        ),
+        ("https://example.com/a b)", rf"Source: https{JOINER}\:\/\/example\.com\/a b\)"),
+        ("https://example.com/>)[x](http://evil.example", None),
+    ],
+)
+def test_only_what_a_browser_can_open_safely_is_a_link(uri: str, shown: str | None) -> None:
+    body = render(Selection(()), links={"Source": uri})
+    line = body.partition("\n")[0]
+    assert "](<" not in line if shown is None else line == shown
+
+
+def test_findings_of_several_frameworks_name_theirs() -> None:
+    findings = (Finding(1, "A", framework="DORA"), Finding(2, "B", framework="GDPR"))
+    body = render(Selection(findings), reviewed="a.pdf")
+    assert body.startswith("**a\\.pdf**\n\n### 2 findings")
+    assert "**No category** · DORA · response 1" in body
+    assert "**No category** · GDPR · response 2" in body
+
+
+def test_a_passage_is_bold_in_its_context() -> None:
+    finding = Finding(1, "A", passage="may [inspect](x)", context="The client may [inspect](x) it.")
+    body = render(Selection((finding,)))
+    assert body.endswith("In the text:\n\n> The client **may \\[inspect\\]\\(x\\)** it\\.")
 
 
 def test_a_long_text_is_cut() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.review.findings import Finding, parse_findings, select
+from airflow_provider.review.findings import CONTEXT_CHARS, Finding, add_context, parse_findings, select
 
 ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
 READ = Finding(7, "Exit", "MISSING", "Nothing.")
@@ -97,3 +97,47 @@ def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
 
 def test_without_a_threshold_all_are_asked_for() -> None:
     assert len(select([Finding(1, score=1.0), Finding(2, score=0.0)], None, 50).asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("fields", "document", "framework"),
+    [
+        ({"fileName": "a.pdf", "frameworkCodeName": "DORA"}, "a.pdf", "DORA"),
+        ({"source": "s3://b/a.pdf", "framework": {"id": 1, "codeName": "DORA"}}, "s3://b/a.pdf", "DORA"),
+        ({"document": {"name": "a.pdf"}, "frameworkIds": [2]}, "a.pdf", "framework 2"),
+        ({"document": ["a.pdf", "b.pdf"], "frameworkIds": [1, 2]}, "", ""),
+        ({}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("is_inherited", [True, False])
+def test_document_and_framework_are_those_of_the_finding_or_of_all_results(
+    fields: dict[str, Any], document: str, framework: str, is_inherited: bool
+) -> None:
+    results = {**fields, "results": [ONE]} if is_inherited else [{**ONE, **fields}]
+    (finding,) = parse_findings(results)
+    assert (finding.document, finding.framework) == (document, framework)
+
+
+def test_a_passage_is_found_whatever_blanks_are_between_its_words() -> None:
+    text = "Before it.\nThe  client\nmay inspect. After it."
+    found = add_context(Finding(1, passage="The client may inspect."), text)
+    assert found.passage == "The  client\nmay inspect."
+    assert found.context == text
+
+
+def test_the_longest_quote_of_a_rationale_that_is_in_the_text_is_the_passage() -> None:
+    rationale = (
+        'It says "Clients may inspect." and \u201cClients may inspect all premises.\u201d, "but not that".'
+    )
+    found = add_context(Finding(1, rationale=rationale), "1. Clients may inspect all premises. 2. Fees.")
+    assert found.passage == "Clients may inspect all premises."
+
+
+@pytest.mark.parametrize("finding", [Finding(1), Finding(1, passage=" "), Finding(1, passage="(.*)")])
+def test_a_finding_whose_passage_is_not_in_the_text_stays_as_it_is(finding: Finding) -> None:
+    assert add_context(finding, "Some text.") == finding
+
+
+def test_the_context_of_a_passage_is_bounded() -> None:
+    found = add_context(Finding(1, passage="here"), "x" * 1000 + "here" + "y" * 1000)
+    assert found.context == "… " + "x" * CONTEXT_CHARS + "here" + "y" * CONTEXT_CHARS + " …"

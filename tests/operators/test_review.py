@@ -19,12 +19,12 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.review.findings import Finding
-from tests.feedback.desk import RESULTS, Desk, Made, sent
+from tests.operators.desk import RESULTS, Desk, Made, sent
 
 # -- asking
 
 
-def test_each_finding_has_a_category_as_assessed_and_an_empty_rationale(
+def test_each_finding_has_a_category_as_assessed_a_switch_and_an_empty_rationale(
     service: Emulator, desk: Desk
 ) -> None:
     assert desk.run(Made(), "No feedback") == []
@@ -33,10 +33,13 @@ def test_each_finding_has_a_category_as_assessed_and_an_empty_rationale(
     fields = desk.form["params"]
     assert {name: field["value"] for name, field in fields.items()} == {
         "category_1": "MISSING",
+        "agreed_1": False,
         "rationale_1": None,
         "category_2": "SUFFICIENTLY_REGULATED",
+        "agreed_2": False,
         "rationale_2": None,
         "category_3": "NOT_SUFFICIENTLY_REGULATED",
+        "agreed_3": False,
         "rationale_3": None,
     }
     assert fields["category_1"]["schema"]["title"] == "1. Exit"
@@ -54,7 +57,7 @@ def test_an_assessment_s_results_are_fetched(service: Emulator, desk: Desk) -> N
     desk.run(review, {number: (first["category"], "Agreed.")})
     assert sent(service) == [("e-1", number, first["category"], "Agreed.")]
     assert desk.form is not None
-    assert desk.form["subject"] == f"Review of assessment {made['uuid']}"
+    assert desk.form["subject"] == f"Review of assessment {made['uuid']} against framework 2"
 
 
 @pytest.mark.parametrize("how", ["text", "repr", "file", "uri"])
@@ -107,7 +110,7 @@ def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, desk: De
     many = [{"id": number, "category": "MISSING"} for number in range(60)]
     desk.run(Made(results=many), "No feedback")
     assert desk.form is not None
-    assert len(desk.form["params"]) == 100
+    assert len(desk.form["params"]) == 150
     assert "10 findings beyond the limit of the form" in desk.form["body"]
 
 
@@ -163,7 +166,16 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: De
         ("e-1", 1, "SUFFICIENTLY_REGULATED", "It is in clause 9."),
         ("e-1", 3, None, "Hm."),
     ]
+    assert desk.response is not None
     assert returned[0] == {
+        "document": "results",
+        "framework": "",
+        "criterion": "Exit",
+        "decision": "changed",
+        "category_before": "MISSING",
+        "category_after": "SUFFICIENTLY_REGULATED",
+        "answered_by": "ada",
+        "decided_at": desk.response["responded_at"].isoformat(),
         "expert_id": "e-1",
         "rational_feedback": "It is in clause 9.",
         "assessment_response_id": 1,
@@ -171,6 +183,10 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: De
         "outcome": "sent",
     }
     assert len(returned) == 2
+    assert (returned[1]["decision"], returned[1]["category_after"]) == (
+        "commented",
+        "NOT_SUFFICIENTLY_REGULATED",
+    )
 
 
 @pytest.mark.parametrize("answer", [{}, {1: (None, " ")}, {2: ("SUFFICIENTLY_REGULATED", None)}])
@@ -252,6 +268,55 @@ def test_what_was_sent_needs_no_rationale_when_the_form_comes_again(service: Emu
         desk.run(Made(), {1: ("MISSING", "Agreed."), 2: ("MISSING", None)})
     desk.run(Made(), {1: ("SUFFICIENTLY_REGULATED", None), 2: ("MISSING", "Clause 2 is void.")})
     assert [each[1] for each in sent(service)] == [1, 2]
+
+
+def test_an_agreement_is_recorded_and_not_sent(service: Emulator, desk: Desk) -> None:
+    returned = desk.run(Made(), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")})
+    assert [each[1] for each in sent(service)] == [2]
+    agreed, changed = returned
+    assert agreed["decision"] == "agreed"
+    assert agreed["outcome"] == "recorded"
+    assert agreed["category_before"] == agreed["category_after"] == "MISSING"
+    assert (agreed["category_feedback"], agreed["rational_feedback"]) == (None, "")
+    assert (agreed["answered_by"], agreed["expert_id"]) == ("ada", "e-1")
+    assert (changed["decision"], changed["outcome"]) == ("changed", "sent")
+    assert desk.run(Made()) == returned
+
+
+def test_an_agreement_is_recorded_also_where_no_feedback_is_clicked(service: Emulator, desk: Desk) -> None:
+    class Clicked(Desk):
+        def answer(self, given: Any) -> dict[str, Any]:
+            response = super().answer({1: ("SUFFICIENTLY_REGULATED", "Draft."), 3: "agreed"})
+            return {**response, "chosen_options": ["No feedback"]}
+
+    desk.__class__ = Clicked
+    returned = desk.run(Made(), {})
+    assert [(each["assessment_response_id"], each["decision"]) for each in returned] == [(3, "agreed")]
+    assert sent(service) == []
+
+
+def test_who_agrees_may_also_comment(service: Emulator, desk: Desk) -> None:
+    class Both(Desk):
+        def answer(self, given: Any) -> dict[str, Any]:
+            response = super().answer({1: ("MISSING", "Indeed.")})
+            response["params_input"]["agreed_1"] = True
+            return response
+
+    desk.__class__ = Both
+    (returned,) = desk.run(Made(), {})
+    assert (returned["decision"], returned["outcome"]) == ("agreed", "sent")
+    assert sent(service) == [("e-1", 1, "MISSING", "Indeed.")]
+
+
+def test_what_was_only_agreed_with_may_be_decided_again_and_is_else_kept(
+    service: Emulator, desk: Desk
+) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="without a rationale"):
+        desk.run(Made(), {1: "agreed", 2: ("MISSING", None), 3: "agreed"})
+    returned = desk.run(Made(), {2: ("MISSING", "Clause 2 is void."), 3: ("MISSING", "Clause 3, too.")})
+    decided = {each["assessment_response_id"]: each["decision"] for each in returned}
+    assert decided == {1: "agreed", 2: "changed", 3: "changed"}
+    assert sorted(each[1] for each in sent(service)) == [2, 3]
 
 
 def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(service: Emulator, desk: Desk) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from airflow_provider.reports.formatting import duration, percent, rate, read_time, size
+from airflow_provider.reports.page import duration, percent, rate, read_time, size
 
 
 def test_numbers_are_easy_to_read() -> None:

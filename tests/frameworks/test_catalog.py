@@ -1,4 +1,4 @@
-"""The catalogue: identity, storage, comparison and event payload."""
+"""The catalog: identity, storage, comparison and event payload."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client.models import Framework
-from airflow_provider.frameworks import catalogue as module
-from airflow_provider.frameworks.catalogue import EMPTY, Catalogue, Difference, Entry, compare
-from airflow_provider.frameworks.events import (
+from airflow_provider.frameworks import catalog as module
+from airflow_provider.frameworks.catalog import EMPTY, Catalog, Difference, Entry, compare
+from airflow_provider.frameworks.watcher import (
     MAX_DETAILS_CHARS,
     MAX_IDS,
     MAX_TEXT_CHARS,
@@ -24,8 +24,8 @@ from airflow_provider.frameworks.events import (
 from tests.support.effort import growth
 
 
-def catalogue(*frameworks: dict[str, Any]) -> Catalogue:
-    return Catalogue.parse(Framework.model_validate(each) for each in frameworks)
+def catalog(*frameworks: dict[str, Any]) -> Catalog:
+    return Catalog.parse(Framework.model_validate(each) for each in frameworks)
 
 
 def dora(**changes: Any) -> dict[str, Any]:
@@ -39,14 +39,14 @@ def dora(**changes: Any) -> dict[str, Any]:
 GDPR = {"id": 2, "name": "Personal data", "codeName": "GDPR", "description": "Of a controller."}
 
 
-def sent(before: Catalogue, after: Catalogue) -> dict[str, Any]:
+def sent(before: Catalog, after: Catalog) -> dict[str, Any]:
     event = build_payload(compare(before, after), before, after, "c")
     assert json.loads(json.dumps(event)) == event
     return event
 
 
 def test_a_new_framework_is_added_with_the_number_of_its_criteria() -> None:
-    event = sent(catalogue(GDPR), catalogue(dora(), GDPR))
+    event = sent(catalog(GDPR), catalog(dora(), GDPR))
     assert event["frameworks"]["added"] == [
         {"id": "1", "code_name": "DORA", "name": "Resilience", "criteria": 2}
     ]
@@ -56,14 +56,14 @@ def test_a_new_framework_is_added_with_the_number_of_its_criteria() -> None:
 
 
 def test_a_missing_framework_is_removed() -> None:
-    difference = compare(catalogue(dora(), GDPR), catalogue(GDPR))
+    difference = compare(catalog(dora(), GDPR), catalog(GDPR))
     assert difference.may_remove
     assert difference.summary == "1 framework removed (DORA)"
     assert difference.framework_ids == []
 
 
 def test_a_changed_text_is_sent_with_before_and_after() -> None:
-    before, after = catalogue(GDPR), catalogue({**GDPR, "description": "Of a processor.", "name": None})
+    before, after = catalog(GDPR), catalog({**GDPR, "description": "Of a processor.", "name": None})
     event = sent(before, after)
     assert event["frameworks"]["changed"] == [
         {
@@ -86,7 +86,7 @@ def test_added_removed_and_changed_criteria_come_with_their_framework() -> None:
         {"name": "Exit strategies", "codeName": "D-1", "description": "Two transition periods."},
         {"name": "Locations", "codeName": "D-3"},
     ]
-    event = sent(catalogue(dora(), GDPR), catalogue(dora(criteria=criteria), GDPR))
+    event = sent(catalog(dora(), GDPR), catalog(dora(criteria=criteria), GDPR))
     where = {"framework_id": "1", "framework": "DORA"}
     assert event["criteria"] == {
         "added": [{**where, "code_name": "D-3", "name": "Locations"}],
@@ -111,7 +111,7 @@ def test_added_removed_and_changed_criteria_come_with_their_framework() -> None:
 
 def test_order_unknown_fields_and_empty_texts_make_no_difference() -> None:
     shuffled = dora(criteria=dora()["criteria"][::-1], description="", owner="somebody", tags=[1])
-    before, after = catalogue(dora(), GDPR), catalogue(GDPR, shuffled)
+    before, after = catalog(dora(), GDPR), catalog(GDPR, shuffled)
     assert before.digest == after.digest
     assert compare(before, after) == Difference(())
     assert compare(before, after).summary == "nothing"
@@ -119,7 +119,7 @@ def test_order_unknown_fields_and_empty_texts_make_no_difference() -> None:
 
 def test_entries_without_an_id_are_identified_by_name() -> None:
     nameless: dict[str, Any] = {"criteria": [{"name": "only a name"}, {}]}
-    before = catalogue({"codeName": "A"}, {"name": "B"}, nameless)
+    before = catalog({"codeName": "A"}, {"name": "B"}, nameless)
     assert list(before.frameworks) == ["", "A", "B"]
     assert before.frameworks["B"].title == "B"
     assert list(before.frameworks[""].criteria) == ["", "only a name"]
@@ -128,24 +128,24 @@ def test_entries_without_an_id_are_identified_by_name() -> None:
 
 def test_equal_ids_are_numbered() -> None:
     twins = [{"id": 1, "name": "b"}, {"id": 1, "name": "a"}, {"id": 1, "name": "c"}]
-    assert list(catalogue(*twins).frameworks) == ["1", "1 (2)", "1 (3)"]
-    assert catalogue(*twins).digest == catalogue(*twins[::-1]).digest
+    assert list(catalog(*twins).frameworks) == ["1", "1 (2)", "1 (3)"]
+    assert catalog(*twins).digest == catalog(*twins[::-1]).digest
 
 
 def test_characters_that_databases_refuse_are_replaced() -> None:
-    (entry,) = catalogue({"id": "\0", "name": "a\ud800b\0c"}).frameworks.values()
+    (entry,) = catalog({"id": "\0", "name": "a\ud800b\0c"}).frameworks.values()
     assert (entry.key, entry.texts) == ("\ufffd", {"name": "a?b\ufffdc"})
 
 
-def reload(one: Catalogue) -> Catalogue:
-    """Return the catalogue as it is read back from the stored state."""
-    return Catalogue.load(json.loads(json.dumps(one.dump())))
+def reload(one: Catalog) -> Catalog:
+    """Return the catalog as it is read back from the stored state."""
+    return Catalog.load(json.loads(json.dumps(one.dump())))
 
 
-def test_a_stored_catalogue_has_names_and_digests() -> None:
-    stored = catalogue(dora(description="Of banks.", criteria=dora()["criteria"][:1])).dump()
+def test_a_stored_catalog_has_names_and_digests() -> None:
+    stored = catalog(dora(description="Of banks.", criteria=dora()["criteria"][:1])).dump()
     assert (stored["frameworks"], stored["criteria"]) == (1, 1)
-    assert stored["catalogue"] == {
+    assert stored["catalog"] == {
         "1": {
             "name": "Resilience",
             "code_name": "DORA",
@@ -161,8 +161,8 @@ def test_a_stored_catalogue_has_names_and_digests() -> None:
     }
 
 
-def test_a_stored_catalogue_is_equal_to_the_current_one() -> None:
-    one = catalogue(dora(name="n" * 100), GDPR)
+def test_a_stored_catalog_is_equal_to_the_current_one() -> None:
+    one = catalog(dora(name="n" * 100), GDPR)
     assert not compare(reload(one), one)
     assert reload(one).digest == one.digest
     assert (reload(one).framework_count, reload(one).criteria_count) == (2, 2)
@@ -174,22 +174,22 @@ def test_a_stored_catalogue_is_equal_to_the_current_one() -> None:
         {},
         {"digest": "d"},
         {"digest": "d", "frameworks": None, "criteria": 1},
-        {"digest": "d", "frameworks": 1, "criteria": 1, "catalogue": None},
-        {"digest": "d", "frameworks": 1, "criteria": 1, "catalogue": {"1": 7}},
-        {"digest": "d", "frameworks": 1, "criteria": 1, "catalogue": {"1": {"criteria": 7}}},
-        {"digest": "d", "frameworks": 1, "criteria": 1, "catalogue": {"1": {"count": "x"}}},
+        {"digest": "d", "frameworks": 1, "criteria": 1, "catalog": None},
+        {"digest": "d", "frameworks": 1, "criteria": 1, "catalog": {"1": 7}},
+        {"digest": "d", "frameworks": 1, "criteria": 1, "catalog": {"1": {"criteria": 7}}},
+        {"digest": "d", "frameworks": 1, "criteria": 1, "catalog": {"1": {"count": "x"}}},
     ],
 )
-def test_anything_else_is_not_a_stored_catalogue(stored: Any) -> None:
+def test_anything_else_is_not_a_stored_catalog(stored: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
-        Catalogue.load(stored)
+        Catalog.load(stored)
 
 
-def test_the_description_before_is_a_digest_where_the_catalogue_was_stored() -> None:
-    before, after = catalogue(GDPR), catalogue({**GDPR, "description": "Of a processor.", "name": None})
+def test_the_description_before_is_a_digest_where_the_catalog_was_stored() -> None:
+    before, after = catalog(GDPR), catalog({**GDPR, "description": "Of a processor.", "name": None})
     event = sent(reload(before), after)
     fields = event["frameworks"]["changed"][0]["fields"]
-    digest = before.dump()["catalogue"]["2"]["description"]
+    digest = before.dump()["catalog"]["2"]["description"]
     assert fields == {
         "name": {"before": "Personal data", "after": None},
         "description": {"before": digest, "after": "Of a processor."},
@@ -202,11 +202,11 @@ def test_three_hundred_criteria_with_long_texts_are_compared_one_by_one() -> Non
     jitter = random.Random(1)
     texts = ["".join(jitter.choices("abcdefghij ", k=400)) for _ in range(300)]
     criteria = [{"codeName": f"C{number}", "description": text} for number, text in enumerate(texts)]
-    one = catalogue(dora(criteria=criteria))
+    one = catalog(dora(criteria=criteria))
     assert len(json.dumps(one.dump())) < module.MAX_STORED_CHARS
     stored = reload(one)
     criteria[7]["description"] += "!"
-    (change,) = compare(stored, catalogue(dora(criteria=criteria))).changes
+    (change,) = compare(stored, catalog(dora(criteria=criteria))).changes
     assert change.title == "C7 of DORA: description"
 
 
@@ -220,14 +220,14 @@ def many(count: int) -> list[dict[str, Any]]:
 
 def test_with_many_criteria_changes_are_known_by_framework() -> None:
     frameworks = many(9_000)
-    one = catalogue(*frameworks)
+    one = catalog(*frameworks)
     assert len(json.dumps(one.dump())) <= module.MAX_STORED_CHARS + 200
     stored = reload(one)
     assert not compare(stored, one)
     assert stored.criteria_count == one.criteria_count == 9_000
     frameworks[4]["criteria"][7]["description"] += "!"
     del frameworks[8]
-    event = sent(stored, catalogue(*frameworks, {**GDPR, "id": 77}))
+    event = sent(stored, catalog(*frameworks, {**GDPR, "id": 77}))
     assert (
         event["summary"]
         == "1 framework added (GDPR); 1 framework removed (Name 8); 1 framework changed (Name 4)"
@@ -244,22 +244,22 @@ def test_with_many_criteria_changes_are_known_by_framework() -> None:
 
 def test_a_change_without_details_may_remove_something() -> None:
     frameworks = many(9_000)
-    stored = reload(catalogue(*frameworks))
+    stored = reload(catalog(*frameworks))
     frameworks[4]["criteria"].append({"name": "New"})
-    assert compare(stored, catalogue(*frameworks)).may_remove
+    assert compare(stored, catalog(*frameworks)).may_remove
 
 
 def test_with_many_frameworks_a_change_lists_all_that_may_be_different() -> None:
     jitter = random.Random(1)
     frameworks = [{"id": number, "name": f"{jitter.getrandbits(80):x}"} for number in range(5_000)]
-    one = catalogue(*frameworks)
+    one = catalog(*frameworks)
     assert one.dump() == {"digest": one.digest, "frameworks": 5_000, "criteria": 0}
     stored = reload(one)
     assert not compare(stored, one)
-    difference = compare(stored, catalogue(*frameworks[1:], GDPR))
+    difference = compare(stored, catalog(*frameworks[1:], GDPR))
     assert difference
     assert difference.may_remove
-    event = sent(stored, catalogue(*frameworks[3:], dora()))
+    event = sent(stored, catalog(*frameworks[3:], dora()))
     assert event["summary"] == (
         "5,000 frameworks before, 4,998 now; 0 criteria before, 2 now (too many to know which are different)"
     )
@@ -271,13 +271,13 @@ def test_with_many_frameworks_a_change_lists_all_that_may_be_different() -> None
 
 def test_equal_names_are_numbered_in_linear_time() -> None:
     def number_names(count: int) -> None:
-        catalogue(*[{"name": "x", "description": str(number)} for number in range(count)])
+        catalog(*[{"name": "x", "description": str(number)} for number in range(count)])
 
     assert growth(number_names, 1_000, 4_000) < 8  # 16 where it is quadratic
 
 
 def test_names_that_look_numbered_stay_distinct() -> None:
-    found = catalogue({"name": "x"}, {"name": "x"}, {"name": "x (2)"}).frameworks
+    found = catalog({"name": "x"}, {"name": "x"}, {"name": "x (2)"}).frameworks
     assert [(key, each.title) for key, each in found.items()] == [
         ("x", "x"),
         ("x (2)", "x"),
@@ -286,13 +286,13 @@ def test_names_that_look_numbered_stay_distinct() -> None:
 
 
 def test_ids_of_an_event_are_whole_and_bounded() -> None:
-    event = sent(EMPTY, catalogue(*[{"id": f"{number}" + "\N{SNOWMAN}" * 500} for number in range(100)]))
+    event = sent(EMPTY, catalog(*[{"id": f"{number}" + "\N{SNOWMAN}" * 500} for number in range(100)]))
     assert len(json.dumps(event)) < 2 * MAX_DETAILS_CHARS + 5_000
     assert all(each.endswith("\N{SNOWMAN}" * 500) for each in event["framework_ids"])
 
 
 def test_long_texts_are_cut() -> None:
-    event = sent(catalogue(GDPR), catalogue({**GDPR, "description": "x" * 1000}))
+    event = sent(catalog(GDPR), catalog({**GDPR, "description": "x" * 1000}))
     shown = event["frameworks"]["changed"][0]["fields"]["description"]
     assert shown == {"before": GDPR["description"], "after": "x" * MAX_TEXT_CHARS + "…"}
 
@@ -303,18 +303,18 @@ def test_an_event_is_small_however_much_has_changed() -> None:
         {"id": f"{number}", "name": names, "codeName": names, "criteria": [{"name": names}]}
         for number in range(MAX_IDS + 100)
     ]
-    event = sent(EMPTY, catalogue(*many))
+    event = sent(EMPTY, catalog(*many))
     assert len(json.dumps(event)) < 2 * MAX_DETAILS_CHARS
     shown = sum(len(each) for each in event["frameworks"].values())
     assert event["left_out"] == 100 + len(many) - shown
     assert f"600 frameworks added ({'n' * 59}…, " in event["summary"]
     assert event["summary"].endswith(" and 595 more)")
-    assert event["first_sight"]
+    assert event["first_snapshot"]
 
 
 def test_a_change_has_the_same_id_whoever_notices_it() -> None:
-    one, two = catalogue(GDPR), catalogue(dora())
-    assert event_id(one, two) == event_id(catalogue(GDPR), catalogue(dora()))
+    one, two = catalog(GDPR), catalog(dora())
+    assert event_id(one, two) == event_id(catalog(GDPR), catalog(dora()))
     assert len({event_id(one, two), event_id(two, one), event_id(EMPTY, one)}) == 3
 
 
@@ -331,15 +331,15 @@ FRAMEWORKS = st.fixed_dictionaries(
         "criteria": st.lists(CRITERIA, max_size=4),
     }
 )
-CATALOGUES = st.lists(FRAMEWORKS, max_size=4)
+CATALOGS = st.lists(FRAMEWORKS, max_size=4)
 
 
 @settings(deadline=None)
-@given(CATALOGUES, CATALOGUES, st.randoms())
+@given(CATALOGS, CATALOGS, st.randoms())
 def test_there_is_a_difference_exactly_where_something_is_different(
     first: list[Any], second: list[Any], jitter: random.Random
 ) -> None:
-    before, after = catalogue(*first), catalogue(*second)
+    before, after = catalog(*first), catalog(*second)
     there, back = compare(before, after), compare(after, before)
     assert bool(there.changes) == bool(back.changes) == (before.digest != after.digest)
     assert len(there.changes) == len(back.changes)
@@ -348,24 +348,24 @@ def test_there_is_a_difference_exactly_where_something_is_different(
     for each in first:
         jitter.shuffle(each["criteria"])
     jitter.shuffle(first)
-    assert catalogue(*first).digest == before.digest
+    assert catalog(*first).digest == before.digest
 
 
 @settings(deadline=None)
-@given(CATALOGUES, CATALOGUES)
-def test_a_stored_catalogue_is_compared_as_if_it_were_complete(first: list[Any], second: list[Any]) -> None:
-    before, after = catalogue(*first), catalogue(*second)
+@given(CATALOGS, CATALOGS)
+def test_a_stored_catalog_is_compared_as_if_it_were_complete(first: list[Any], second: list[Any]) -> None:
+    before, after = catalog(*first), catalog(*second)
     assert [each.title for each in compare(reload(before), after).changes] == [
         each.title for each in compare(before, after).changes
     ]
 
 
 @settings(deadline=None)
-@given(CATALOGUES, CATALOGUES)
+@given(CATALOGS, CATALOGS)
 def test_an_outline_is_different_exactly_where_something_is_different(
     first: list[Any], second: list[Any]
 ) -> None:
-    before, after = catalogue(*first), catalogue(*second)
+    before, after = catalog(*first), catalog(*second)
     outline = {key: Entry.load(key, each.outline()) for key, each in before.frameworks.items()}
-    changes = compare(Catalogue(outline, before.digest), after).changes
+    changes = compare(Catalog(outline, before.digest), after).changes
     assert bool(changes) == (before.digest != after.digest)

@@ -21,8 +21,8 @@ from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
-from airflow_provider.review.state import ReviewState, send
-from tests.feedback.desk import Desk, Made, sent
+from airflow_provider.review.state import FEEDBACK_FIELDS, ReviewState, send
+from tests.operators.desk import Desk, Made, sent
 from tests.support.attempts import StateStore
 
 pytestmark = pytest.mark.skipif(awaiting_input() is None, reason="there is no task state store before 3.3")
@@ -152,7 +152,9 @@ class Shared:
 @pytest.mark.parametrize("seed", range(40))
 def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: int) -> None:
     """Every order of reads and writes will do: 40 of them, which are the same in each run."""
-    feedback = [{"assessment_response_id": number} for number in range(1, 6)]
+    feedback = [
+        {**dict.fromkeys(FEEDBACK_FIELDS, "x"), "assessment_response_id": number} for number in range(1, 6)
+    ]
     store, turns = StateStore(), Turns(seed)
     ReviewState(store, 0).record_answers(Answers(feedback))
     arrived: Counter[int] = Counter()
@@ -161,12 +163,14 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
     def attempt(number: int) -> None:
         name = str(number)
 
-        def submit(assessment_response_id: int) -> None:
+        def submit(assessment_response_id: int, **_: Any) -> None:
             turns.wait_for_turn(name)
             arrived[assessment_response_id] += 1
 
         try:
-            ends[name] = send(submit, ReviewState(Shared(store, turns, name), number), log)
+            state = ReviewState(Shared(store, turns, name), number)
+            assert send(submit, state, log) == []
+            ends[name] = state.results()
         except exc.ComplianceError as error:
             ends[name] = error
 

@@ -15,7 +15,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from tests.feedback.desk import RESULTS, Desk, Made, sent
+from tests.operators.desk import RESULTS, Desk, Made, sent
 
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 
