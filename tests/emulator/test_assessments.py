@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from airflow_provider.emulator.samples import make_pdf
-from airflow_provider.emulator.state.assessments import assess
+from airflow_provider.emulator.service.assessments import assess
 from tests.emulator.raw import Raw
 
 if TYPE_CHECKING:
