@@ -64,7 +64,8 @@ EXTRA_FIELDS: tuple[tuple[str, Any], ...] = (
 )
 # The page shows untrusted names and texts: it may run its own script only.
 PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src data:",
     "X-Content-Type-Options": "nosniff",
     "Cache-Control": "no-store",
 }
@@ -217,8 +218,9 @@ def make_app(state: State, controls: Controls) -> web.Application:
     app.router.add_get("/", show_page, allow_head=False)
     app.router.add_route("GET", r"/_emulator/{file:page\.(?:js|css)}", show_page)
     app.router.add_route("GET", "/_emulator/jobs/{uuid}/text", show_text)
-    app.add_routes(sorted(ROUTES, key=lambda route: "{" in route.path))  # jobs/fail before jobs/{uuid}
-
+    # Fixed paths first: jobs/fail before jobs/{uuid}.
+    routes: list[web.RouteDef] = sorted(ROUTES, key=lambda route: "{" in route.path)
+    app.add_routes(routes)
     app.cleanup_ctx.append(process_jobs)
     app.on_response_prepare.append(finish_headers)
     return app
