@@ -101,32 +101,26 @@ def print_banner(emulator: Emulator) -> None:
     """Print the address and the Airflow connection in every form that Airflow takes."""
     connection = emulator.connection()
     address, extra = urlsplit(connection["host"]), connection["extra"]
-    # Apart, as in the form: Airflow tests a stored connection only if it has a port.
-    base_url, port = f"{address.scheme}://{address.hostname}{address.path}", str(address.port)
+    # Label of the form, option of the command and value; the port is apart, as in both of them.
+    fields = [
+        ("Connection Type", "type", connection["conn_type"]),
+        ("Base URL", "host", f"{address.scheme}://{address.hostname}{address.path}"),
+        ("Port", "port", str(address.port)),
+        ("User name", "login", connection["login"]),
+        ("Password", "password", connection["password"]),
+    ]
     form = {
         "Connection ID": CONNECTION_ID,
-        "Connection Type": connection["conn_type"],
-        "Base URL": base_url,
-        "Port": port,
-        "User name": connection["login"],
-        "Password": connection["password"],
+        **{label: value for label, _, value in fields},
         "Token URL": extra["token_url"],
         "Client ID": extra["client_id"],
         "Client secret": extra["client_secret"],
     }
     if "endpoints" in extra:
         form["Endpoints"] = json.dumps(extra["endpoints"])
-    options = {
-        "type": connection["conn_type"],
-        "host": base_url,
-        "port": port,
-        "login": connection["login"],
-        "password": connection["password"],
-        "extra": json.dumps(extra),
-    }
     command = ["airflow", "connections", "add", CONNECTION_ID]
-    for name, value in options.items():
-        command += [f"--conn-{name}", value]
+    for _, option, value in [*fields, ("", "extra", json.dumps(extra))]:
+        command += [f"--conn-{option}", value]
     variable = f"AIRFLOW_CONN_{CONNECTION_ID.upper()}"
     lines = (
         f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}); its page is at",

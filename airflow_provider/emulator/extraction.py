@@ -135,7 +135,7 @@ def extract_docx(source: IO[bytes]) -> str:
             if archive.getinfo(DOCUMENT).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise zipfile.BadZipFile(f"{DOCUMENT} uses an unsupported compression")
             with archive.open(DOCUMENT) as xml:
-                return _docx_text(_Limited(xml))
+                return _docx_text(xml)
     except KeyError:
         raise ExtractionError("The file is a ZIP archive, but not a DOCX document.") from None
     except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError, RuntimeError) as error:
@@ -155,21 +155,6 @@ def _check_directory(source: IO[bytes]) -> None:
             raise ExtractionError("The file is a ZIP64 archive, not a DOCX document.")
         if len(record) == 22 and struct.unpack_from("<L", record, 12)[0] > MAX_DIRECTORY_BYTES:
             raise ExtractionError(f"The ZIP directory is larger than {MAX_DIRECTORY_BYTES:,} bytes.")
-
-
-class _Limited:
-    """A stream that raises an error beyond a limit."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._left = MAX_XML_BYTES
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
-        return data
 
 
 class _DocxReader:
@@ -207,13 +192,16 @@ class _DocxReader:
         self._text = None
 
 
-def _docx_text(xml: _Limited) -> str:
+def _docx_text(xml: IO[bytes]) -> str:
     reader = _DocxReader()
-    # expat stops entity bombs, _Limited the size.
+    left = MAX_XML_BYTES  # expat stops entity bombs, but does not limit the size
     parser = expat.ParserCreate(namespace_separator="}")
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
     while piece := xml.read(XML_CHUNK_BYTES):
+        left -= len(piece)
+        if left < 0:
+            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
         parser.Parse(piece, False)
     parser.Parse(b"", True)
     lines = (_tidy_cells(line) for line in "".join(reader.parts).split("\n"))
