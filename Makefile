@@ -112,7 +112,7 @@ ON_AIRFLOW := frameworks hooks operators review sensors storage stores transfers
   $(patsubst %,test_%.py,demo imports params private_apis provider_info)
 ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
   $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
-  $(patsubst %,emulator/test_%.py,extraction samples service tokens)
+  $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
 tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(filter airflow-3.3-%,$(1)),$(FAST_TESTS),$(ON_AIRFLOW))))
 
 cell-%: .venv-cells/%/.ready

@@ -214,7 +214,7 @@ def preload(names: list[str]) -> None:
     for name in _foreign(names):
         with suppress(Exception):
             importlib.import_module(name)
-    identity = importlib.import_module("airflow_provider.emulator.state.identity")
+    identity = importlib.import_module("airflow_provider.emulator.service.identity")
     identity.signing_key()  # takes long, too
 
 

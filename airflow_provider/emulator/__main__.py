@@ -5,16 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shlex
 import signal
 import sys
 import threading
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
     from airflow_provider.emulator import Emulator
+
+CONNECTION_ID = "compliance_default"
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -94,15 +98,43 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_banner(emulator: Emulator) -> None:
-    """Print the address and the Airflow connection."""
+    """Print the address and the Airflow connection in every form that Airflow takes."""
+    connection = emulator.connection()
+    address, extra = urlsplit(connection["host"]), connection["extra"]
+    # Label of the form, option of the command and value; the port is apart, as in both of them.
+    fields = [
+        ("Connection Type", "type", connection["conn_type"]),
+        ("Base URL", "host", f"{address.scheme}://{address.hostname}{address.path}"),
+        ("Port", "port", str(address.port)),
+        ("User name", "login", connection["login"]),
+        ("Password", "password", connection["password"]),
+    ]
+    form = {
+        "Connection ID": CONNECTION_ID,
+        **{label: value for label, _, value in fields},
+        "Token URL": extra["token_url"],
+        "Client ID": extra["client_id"],
+        "Client secret": extra["client_secret"],
+    }
+    if "endpoints" in extra:
+        form["Endpoints"] = json.dumps(extra["endpoints"])
+    command = ["airflow", "connections", "add", CONNECTION_ID]
+    for _, option, value in [*fields, ("", "extra", json.dumps(extra))]:
+        command += [f"--conn-{option}", value]
+    variable = f"AIRFLOW_CONN_{CONNECTION_ID.upper()}"
     lines = (
         f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}); its page is at",
-        f"  http://127.0.0.1:{emulator.port}/",
+        f"  http://{address.netloc}/",
         "",
-        "The Airflow connection as JSON:",
-        f"  export AIRFLOW_CONN_COMPLIANCE_DEFAULT='{emulator.connection_json}'",
-        "or as a URI:",
-        f"  export AIRFLOW_CONN_COMPLIANCE_DEFAULT='{emulator.connection_uri}'",
+        "The Airflow connection, for the form in the Airflow UI:",
+        *(f"  {label:<16} {value}" for label, value in form.items()),
+        "",
+        "or on the command line:",
+        f"  {shlex.join(command)}",
+        "",
+        "or as an environment variable, in JSON or as a URI:",
+        f"  export {variable}={shlex.quote(emulator.connection_json)}",
+        f"  export {variable}={shlex.quote(emulator.connection_uri)}",
         "",
         "Press Ctrl-C to stop.",
     )

@@ -1,21 +1,33 @@
-"""Extract text from PDF, DOCX and HTML."""
+"""Extract text from PDF, DOCX and HTML: of uploads and of fetched pages, in the background."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 import struct
 import threading
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from io import BytesIO
 from itertools import chain
-from typing import IO
+from typing import IO, TYPE_CHECKING
 from xml.parsers import expat
 
+import aiohttp
 import pypdfium2
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from airflow_provider.emulator.service import State
+    from airflow_provider.emulator.service.content import Job
+
+log = logging.getLogger(__name__)
 DOCUMENT = "word/document.xml"
 W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
 FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
@@ -39,11 +51,21 @@ BLOCKS = re.compile(
     "|nav|[ou]l|p|pre|section|table|tr"
 )
 
+EXTRACTION_WAIT_SECONDS = 5.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
+
 _pdfium = threading.Lock()
 
 
 class ExtractionError(Exception):
     """The document can't be read; the message becomes the `error` of the job."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The result of processing: a text or an error."""
+
+    text: str = ""
+    error: str | None = None
 
 
 def detect_kind(start: bytes, name: str = "", content_type: str = "") -> str | None:
@@ -113,7 +135,7 @@ def extract_docx(source: IO[bytes]) -> str:
             if archive.getinfo(DOCUMENT).compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise zipfile.BadZipFile(f"{DOCUMENT} uses an unsupported compression")
             with archive.open(DOCUMENT) as xml:
-                return _docx_text(_Limited(xml))
+                return _docx_text(xml)
     except KeyError:
         raise ExtractionError("The file is a ZIP archive, but not a DOCX document.") from None
     except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError, RuntimeError) as error:
@@ -133,21 +155,6 @@ def _check_directory(source: IO[bytes]) -> None:
             raise ExtractionError("The file is a ZIP64 archive, not a DOCX document.")
         if len(record) == 22 and struct.unpack_from("<L", record, 12)[0] > MAX_DIRECTORY_BYTES:
             raise ExtractionError(f"The ZIP directory is larger than {MAX_DIRECTORY_BYTES:,} bytes.")
-
-
-class _Limited:
-    """A stream that raises an error beyond a limit."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-        self._left = MAX_XML_BYTES
-
-    def read(self, size: int = -1) -> bytes:
-        data = self._stream.read(size)
-        self._left -= len(data)
-        if self._left < 0:
-            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
-        return data
 
 
 class _DocxReader:
@@ -185,13 +192,16 @@ class _DocxReader:
         self._text = None
 
 
-def _docx_text(xml: _Limited) -> str:
+def _docx_text(xml: IO[bytes]) -> str:
     reader = _DocxReader()
-    # expat stops entity bombs, _Limited the size.
+    left = MAX_XML_BYTES  # expat stops entity bombs, but does not limit the size
     parser = expat.ParserCreate(namespace_separator="}")
     parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
     parser.CharacterDataHandler = reader.text
     while piece := xml.read(XML_CHUNK_BYTES):
+        left -= len(piece)
+        if left < 0:
+            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
         parser.Parse(piece, False)
     parser.Parse(b"", True)
     lines = (_tidy_cells(line) for line in "".join(reader.parts).split("\n"))
@@ -278,3 +288,132 @@ def decode(data: bytes, charset: str | None) -> str:
         return data.decode(charset or "utf-8", errors="replace")
     except LookupError:
         return data.decode("utf-8", errors="replace")
+
+
+class Processor:
+    """Extracts texts in a thread, one document at a time."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compliance-emulator-extract")
+        self._session: aiohttp.ClientSession | None = None
+        state.jobs.on_evict = self.drop
+
+    async def close(self) -> None:
+        """Cancel fetches, and finish reading files, which can't be fetched again."""
+        tasks = dict(self._tasks)
+        for uuid, task in tasks.items():
+            job = self._state.jobs.get(uuid)
+            if job is None or job.source_type == "URL":
+                task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def resume(self) -> None:
+        """Restart the fetches that were in flight when the emulator was stopped."""
+        for job in self._state.jobs:
+            if job.source_type == "URL" and job.outcome is None:
+                self.read_url(job)
+
+    def read_file(self, job: Job, source: IO[bytes]) -> None:
+        """Start extracting the text of an upload; closes the file."""
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._threads, _extract_file, source, job.file_name or ""
+        )
+        reading.add_done_callback(lambda done: source.close())
+        # Shielded: the file must not be closed while the thread reads it.
+        self._spawn(job, lambda: asyncio.shield(reading))
+
+    def read_url(self, job: Job) -> None:
+        """Start fetching the page of a job, instead of an earlier fetch."""
+        self.drop(job)
+        self._spawn(job, lambda: self._fetch(job))
+
+    def drop(self, job: Job) -> None:
+        """Stop working on a job."""
+        task = self._tasks.pop(job.uuid, None)
+        if task is not None:
+            task.cancel()
+
+    async def wait_for_due(self, jobs: list[Job]) -> None:
+        """Wait briefly for the texts of jobs that are due."""
+        state = self._state
+        progress, now = state.settings.progress, state.clock.now()
+        due = [self._tasks[job.uuid] for job in jobs if job.uuid in self._tasks and job.is_due(progress, now)]
+        if due:
+            await asyncio.wait(due, timeout=EXTRACTION_WAIT_SECONDS)
+
+    def _spawn(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._process(job, work))
+        self._tasks[job.uuid] = task
+        task.add_done_callback(lambda done: self._tasks.get(job.uuid) is done and self._tasks.pop(job.uuid))
+
+    async def _process(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
+        try:
+            outcome = Outcome(text=await work())
+        except ExtractionError as error:
+            outcome = Outcome(error=str(error))
+        except Exception as error:
+            log.exception("Processing job %s failed", job.uuid)
+            outcome = Outcome(error=f"Internal error: {type(error).__name__}")
+        # A test may have set the outcome in the meantime.
+        if job.outcome is None:
+            self._state.set_outcome(job, outcome)
+
+    async def _fetch(self, job: Job) -> str:
+        url = job.source_url or ""
+        settings = self._state.settings
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # No limit and no keep-alive: fetches never wait for each other.
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        timeout = aiohttp.ClientTimeout(total=settings.fetch_timeout)
+        try:
+            async with self._session.get(url, timeout=timeout, max_redirects=5) as response:
+                job.fetched = self._state.clock.now()
+                if response.status != 200:
+                    raise ExtractionError(
+                        f"Fetching {url} returned HTTP {response.status} {response.reason}."
+                    )
+                data = await _read_at_most(response, settings.fetch_limit)
+                kind, charset = response.content_type, response.charset
+        except TimeoutError:
+            raise ExtractionError(f"Fetching {url} took longer than {settings.fetch_timeout:g} s.") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ExtractionError(f"Fetching {url} failed: {error or type(error).__name__}") from None
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, _extract_page, data, kind, charset, url
+        )
+
+
+async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(2**16):
+        data += chunk
+        if len(data) > limit:
+            raise ExtractionError(f"The page is larger than {limit} bytes.")
+    return bytes(data)
+
+
+def _extract_file(source: IO[bytes], name: str) -> str:
+    start = source.read(1024)
+    source.seek(0)
+    return extract_docx(source) if detect_kind(start, name) == "docx" else extract_pdf(source)
+
+
+def _extract_page(data: bytes, kind: str, charset: str | None, url: str) -> str:
+    if kind in ("text/html", "application/xhtml+xml"):
+        return extract_html(data, charset)
+    match detect_kind(data[:1024], url, kind):
+        case "pdf":
+            return extract_pdf(BytesIO(data))
+        case "docx":
+            return extract_docx(BytesIO(data))
+    if kind.startswith("text/"):
+        return decode(data, charset)
+    raise ExtractionError(f"Pages of type {kind} are not supported.")

@@ -99,6 +99,10 @@ class Page:
                 type=kind, key="Enter", code="Enter", text="\r", windowsVirtualKeyCode=13,
             )  # fmt: skip
 
+    def evaluate_on_screen(self, script: str, *, width: int, scheme: str = "light") -> Any:
+        """Return the value of a JavaScript expression on a screen of this width and color scheme."""
+        return self._runner.run(self._evaluate_on_screen(script, width, scheme))
+
     def screenshot(self, path: Path, width: int = 1280, height: int = 900) -> None:
         """Save what the page looks like in a window of this size."""
         size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
@@ -115,9 +119,16 @@ class Page:
             return False
 
     async def _evaluate(self, script: str) -> Any:
-        result = await self._send("Runtime.evaluate", {"expression": script, "returnByValue": True})
-        assert "exceptionDetails" not in result, result
-        return result["result"].get("value")
+        async with self._connected() as socket:
+            return await _evaluate_over(socket, script)
+
+    async def _evaluate_on_screen(self, script: str, width: int, scheme: str) -> Any:
+        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": True}
+        media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
+        async with self._connected() as socket:  # both hold as long as the connection
+            await _ask(socket, "Emulation.setDeviceMetricsOverride", size)
+            await _ask(socket, "Emulation.setEmulatedMedia", media)
+            return await _evaluate_over(socket, script)
 
     async def _take(self, size: dict[str, Any]) -> Any:
         async with self._connected() as socket:  # the size holds as long as the connection
@@ -157,6 +168,12 @@ def open_page(url: str, profile: Path, size: tuple[int, int] | None = None) -> I
                 process.wait(PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
+
+
+async def _evaluate_over(socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
+    result = await _ask(socket, "Runtime.evaluate", {"expression": script, "returnByValue": True})
+    assert "exceptionDetails" not in result, result
+    return result["result"].get("value")
 
 
 async def _ask(socket: aiohttp.ClientWebSocketResponse, method: str, params: dict[str, Any]) -> Any:

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.__main__ import main
+from airflow_provider.emulator.__main__ import main, print_banner
+from airflow_provider.hooks.connection import parse_settings
+from airflow_provider.provider_info import CONNECTION_FIELDS, RELABELING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +55,72 @@ def test_the_command_prints_the_connection_serves_and_ends_cleanly(number: signa
 
         assert process.returncode == 0
         assert rest.strip() == "Stopped."
+
+
+@pytest.fixture
+def banner(service: Emulator, capsys: pytest.CaptureFixture[str]) -> str:
+    print_banner(service)
+    return capsys.readouterr().out
+
+
+ELSEWHERE = {"base_path": "/compliance/eu", "endpoints": {"application_info": "/about"}}
+
+
+@pytest.mark.parametrize(
+    "settings", [pytest.param(each, marks=pytest.mark.compliance_service(**each)) for each in ({}, ELSEWHERE)]
+)
+def test_every_printed_field_of_the_connection_form_can_be_pasted(
+    service: Emulator, banner: str, settings: dict[str, Any]
+) -> None:
+    from airflow.models.connection import Connection
+
+    names = {"Port": "port", **{label: name for name, label in RELABELING.items()}}
+    names |= {field["label"]: name for name, field in CONNECTION_FIELDS.items()}
+    printed = dict(re.findall(r"^  (\S+(?: \S+)?) {2,}(\S.*)$", banner, re.MULTILINE))
+    conn_id, conn_type = printed.pop("Connection ID"), printed.pop("Connection Type")
+    fields = {names[label]: value for label, value in printed.items()}
+
+    assert fields["host"] == f"http://127.0.0.1{settings.get('base_path', '')}"
+    assert fields["port"] == str(service.port)
+    extra = {name: fields.pop(name) for name in list(fields) if name in CONNECTION_FIELDS}
+    connection = Connection(
+        conn_id, conn_type, **{**fields, "port": int(fields["port"])}, extra=json.dumps(extra)
+    )
+    assert parse_settings(connection) == parse_settings(
+        Connection.from_json(service.connection_json, "compliance_default")
+    )
+    assert set(extra) == set(service.connection()["extra"])
+
+
+def test_the_printed_command_adds_the_connection(service: Emulator, banner: str) -> None:
+    from airflow.cli.cli_parser import get_parser
+    from airflow.models.connection import Connection
+
+    [line] = re.findall(r"^  airflow (.*)$", banner, re.MULTILINE)
+
+    given = get_parser().parse_args(shlex.split(line))
+
+    connection = Connection(
+        given.conn_id,
+        given.conn_type,
+        host=given.conn_host,
+        port=int(given.conn_port),
+        login=given.conn_login,
+        password=given.conn_password,
+        extra=given.conn_extra,
+    )
+    assert parse_settings(connection) == parse_settings(
+        Connection.from_json(service.connection_json, "compliance_default")
+    )
+
+
+@pytest.mark.compliance_service(password="it's $HOME")
+def test_a_shell_takes_the_printed_lines_as_they_are(service: Emulator, banner: str) -> None:
+    exports = re.findall(r"^  export (.*)$", banner, re.MULTILINE)
+
+    values = [shlex.split(line)[0].partition("=")[2] for line in exports]
+
+    assert values == [service.connection_json, service.connection_uri]
 
 
 def test_every_option_reaches_the_emulator() -> None:

@@ -133,16 +133,16 @@ def test_one_long_piece_of_a_docx_is_not_read_again_and_again(monkeypatch: pytes
     """Expat before 2.6 begins a comment or a tag from its start with each piece that it is given."""
     source = docx_of(f"<!--{'x' * 3_000_000}-->")
     reads: list[int] = []
-    read = extraction._Limited.read
+    read = zipfile.ZipExtFile.read
 
-    def counted(self: extraction._Limited, size: int = -1) -> bytes:
+    def counted(self: zipfile.ZipExtFile, size: int = -1) -> bytes:
         reads.append(size)
         return read(self, size)
 
-    monkeypatch.setattr(extraction._Limited, "read", counted)
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", counted)
     extract_docx(source)
 
-    assert len(reads) <= 3
+    assert 1 <= len(reads) <= 3
 
 
 def test_an_archive_with_a_huge_directory_is_refused_unread(monkeypatch: pytest.MonkeyPatch) -> None:

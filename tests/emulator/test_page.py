@@ -73,7 +73,7 @@ def test_faults_calls_tokens_assessments_and_feedback_are_shown(
     raw.post("/api/v1/assessmentFeedback", json=feedback)
 
     page.wait_for(has("Look again"))
-    page.wait_for(has("answers 503, Retry-After: 2"))
+    page.wait_for(has("returns 503, Retry-After: 2"))
     for text in ("resets the connection (middle)", "submit_file", "expert-7", "MISSING", "/api/v1/nothing"):
         page.wait_for(has(text))
     assert page.evaluate("document.querySelector('#tokens tbody').innerText").split()[1:3] == [
@@ -82,18 +82,113 @@ def test_faults_calls_tokens_assessments_and_feedback_are_shown(
     ]
 
 
+def rows(table: str) -> str:
+    """Return the JavaScript for the cells of a table."""
+    found = f"[...document.querySelectorAll('#{table} tbody tr')]"
+    return f"{found}.map(row => [...row.cells].map(it => it.innerText))"
+
+
+@pytest.mark.browser
+def test_planned_failures_are_shown_before_they_happen_and_until_they_are_over(
+    page: Page, raw: Raw, service: Emulator
+) -> None:
+    service.fail("list_*", status=429, retry_after=0, skip=1)
+    service.fail("get_content", drip=0.5, times=None)
+    service.fail_jobs("Out of memory.", match="big*.pdf", times=2)
+
+    page.wait_for(f"{rows('faults')}.length === 2")
+    assert page.evaluate(rows("faults")) == [
+        ["list_*", "after 1 more call, returns 429, Retry-After: 0", "1", "0"],
+        ["get_content", "sends one byte every 0.5 s", "until cleared", "0"],
+    ]
+    assert page.evaluate(rows("failures")) == [["big*.pdf", "Out of memory.", "2", "0"]]
+    assert page.evaluate(has("3\nplanned failures"))
+
+    raw.get("/api/v1/frameworks")
+    page.wait_for(f"{rows('faults')}[0][1] === 'returns 429, Retry-After: 0'")
+    raw.get("/api/v1/frameworks")
+    raw.submit(name="big-one.pdf")
+    page.wait_for(f"{rows('faults')}.length === 1")
+    page.wait_for(f"{rows('failures')}[0][3] === '1'")
+    assert page.evaluate(rows("failures")) == [["big*.pdf", "Out of memory.", "1", "1"]]
+
+
+# The lowest ratio of the luminances of a text and of what is behind it, over all texts of the page (WCAG 2).
+CONTRAST = """(() => {
+  const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = (color) => parse(color).slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (node) => {
+    const color = getComputedStyle(node).backgroundColor;
+    return parse(color)[3] === 0 && node.parentElement ? behind(node.parentElement) : color;
+  };
+  const texts = [...document.body.querySelectorAll('*')].filter((node) => node.checkVisibility() &&
+    [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim()));
+  return Math.min(...texts.map((node) => {
+    const [dark, light] = [getComputedStyle(node).color, behind(node)].map(luminance).sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+  }));
+})()"""
+
+
+@pytest.mark.browser
+@pytest.mark.compliance_service(jobs="manual")
+def test_the_page_fits_a_phone_and_can_be_read_in_light_and_dark(
+    page: Page, raw: Raw, service: Emulator
+) -> None:
+    service.add_job(text="Fine", status="COMPLETED", file_name=f"{'long' * 50}.pdf")
+    service.add_job(error="Damaged", status="FAILED", url=f"https://example.com/{'a' * 300}")
+    service.add_job(status="RUNNING")
+    service.add_job(status="PENDING")
+    raw.get(f"/api/v1/{'nothing' * 50}")
+    service.fail("get_content", status=302, location=f"https://example.com/{'b' * 300}")
+    service.fail_jobs("Out of memory. " * 20, match=f"{'c' * 100}*.pdf")
+    service.add_assessment({"text": "audit"})
+    raw.post("/api/v1/assessmentFeedback", json={"expertId": "e" * 200, "rationalFeedback": "r" * 300})
+    page.wait_for(has("r" * 300))
+    page.wait_for(has("nothingnothing"))
+
+    backgrounds = set()
+    for scheme in ("light", "dark"):
+        assert (
+            page.evaluate_on_screen("document.documentElement.scrollWidth", width=400, scheme=scheme) == 400
+        )
+        assert page.evaluate_on_screen(CONTRAST, width=400, scheme=scheme) >= 4.5
+        script = "getComputedStyle(document.body).backgroundColor"
+        backgrounds.add(page.evaluate_on_screen(script, width=400, scheme=scheme))
+    assert len(backgrounds) == 2
+    # Rows are blocks here: each value is labeled with the heading of its column.
+    script = (
+        "[...document.querySelectorAll('#failures td')].map(it => getComputedStyle(it, '::before').content)"
+    )
+    assert page.evaluate_on_screen(script, width=400) == ['"Name"', '"Error"', '"Left"', '"So far"']
+    assert page.evaluate_on_screen(script, width=1280) == ["none"] * 4
+
+
+@pytest.mark.browser
+def test_the_page_asks_nobody_but_the_emulator(page: Page, service: Emulator) -> None:
+    asked = page.evaluate("performance.getEntriesByType('resource').map(it => it.name)")
+
+    assert {"page.css", "page.js"} <= {each.rpartition("/")[2] for each in asked}
+    assert all(each.startswith(f"http://127.0.0.1:{service.port}/_emulator/") for each in asked)
+
+
 @pytest.mark.browser
 @pytest.mark.compliance_service(jobs="manual")
 def test_the_buttons_do_what_they_say(page: Page, raw: Raw, service: Emulator) -> None:
     uuid = raw.submit()
     service.fail("cancel", status=500)
+    service.fail_jobs("Out of memory.", times=None)
     page.wait_for(has(uuid))
+    page.wait_for(has("Out of memory."))
 
     page.evaluate("document.querySelector('[data-post=\"jobs/finish\"]').click()")
     page.wait_for("document.querySelector('#jobs .badge.COMPLETED') !== null")
-    page.evaluate("document.querySelector('[data-delete=faults]').click()")
-    page.wait_for("document.getElementById('faults').innerText.includes('None.')")
-    assert service.faults() == []
+    page.evaluate("document.querySelector('[data-delete]').click()")
+    for table in ("faults", "failures"):
+        page.wait_for(f"document.getElementById('{table}').innerText.includes('None.')")
+    assert service.faults() == service.planned_failures() == []
     page.evaluate("window.confirm = () => true; document.querySelector('[data-post=reset]').click()")
     page.wait_for(has("No jobs yet."))
     assert service.jobs() == []
@@ -122,7 +217,7 @@ def test_the_page_says_when_the_emulator_is_gone_and_comes_back_with_it(
     page: Page, service: Emulator
 ) -> None:
     service.stop()
-    page.wait_for("document.getElementById('live').textContent === 'no answer'")
+    page.wait_for("document.getElementById('live').textContent === 'no response'")
 
     service.start()
 

@@ -1,8 +1,8 @@
 "use strict";
-// Everything is put in as text, never as markup: names and texts come from strangers.
+// Everything is inserted as text, never as markup: names and texts are untrusted.
 
-const EVERY = 1000;
-const LONGEST_TEXT = 50000;
+const REFRESH_MILLISECONDS = 1000;
+const MAX_TEXT_CHARS = 50000;
 const byId = (id) => document.getElementById(id);
 let latest = null;
 let shown = {};
@@ -49,13 +49,16 @@ function span(seconds) {
 }
 
 function fill(id, lines, nothing) {
-  const body = byId(id).tBodies[0];
+  const headings = byId(id).tHead.rows[0].cells;
+  for (const line of lines) {
+    [...line.cells].forEach((cell, column) => { cell.dataset.label = headings[column].textContent; });
+  }
   if (!lines.length) {
     const cell = element("td", nothing, "empty");
-    cell.colSpan = byId(id).tHead.rows[0].cells.length;
+    cell.colSpan = headings.length;
     lines = [row([cell])];
   }
-  body.replaceChildren(...lines);
+  byId(id).tBodies[0].replaceChildren(...lines);
 }
 
 // Draws a part only when its data has changed, so that a selection of text survives.
@@ -74,7 +77,7 @@ function drawTiles(state) {
     [counts.total, "requests"],
     [counts.in_flight + " / " + counts.max_in_flight, "in flight / max"],
     [counts.logins + " / " + counts.refreshes, "logins / refreshes"],
-    [state.faults.length, "active faults"],
+    [state.faults.length + state.planned_failures.length, "planned failures"],
     [state.assessments_held, "assessments"],
   ];
   byId("tiles").replaceChildren(...tiles.map(([number, name]) => {
@@ -102,7 +105,7 @@ function drawJobs(jobs) {
   fill("jobs", lines, wanted ? "No job matches the filter." : "No jobs yet.");
 }
 
-// The uuid stands in the address, so that a text can be linked to.
+// The uuid is in the URL, so that a text can be linked to.
 async function showText() {
   const uuid = decodeURIComponent(location.hash.slice(1));
   byId("text-panel").hidden = !uuid;
@@ -110,40 +113,48 @@ async function showText() {
   const answer = await fetch("/_emulator/jobs/" + encodeURIComponent(uuid) + "/text");
   const text = answer.ok ? await answer.text() : "The job is gone.";
   byId("text-name").textContent = uuid;
-  byId("text").textContent = text.length > LONGEST_TEXT ? text.slice(0, LONGEST_TEXT) + "\n…" : text || "(no text)";
+  byId("text").textContent = text.length > MAX_TEXT_CHARS ? text.slice(0, MAX_TEXT_CHARS) + "\n…" : text || "(no text)";
   byId("text-panel").scrollIntoView({ block: "nearest" });
 }
 
-function whatHappens(fault) {
+function describeFault(fault) {
   const parts = [];
-  if (fault.skip) parts.push("after " + fault.skip + " more calls");
+  if (fault.skip) parts.push("after " + fault.skip + (fault.skip === 1 ? " more call" : " more calls"));
   if (fault.delay) parts.push("waits " + fault.delay + " s");
-  if (fault.done) parts.push("does its work");
-  if (fault.status) parts.push("answers " + fault.status);
-  if (fault.retry_after) parts.push("Retry-After: " + fault.retry_after);
+  if (fault.done) parts.push("runs the operation");
+  if (fault.status) parts.push("returns " + fault.status);
+  if (fault.retry_after !== null) parts.push("Retry-After: " + fault.retry_after);
   if (fault.html) parts.push("HTML page");
   if (fault.body !== null) parts.push("another body");
   if (fault.location) parts.push("Location: " + fault.location);
   if (fault.stall) parts.push("pauses " + fault.stall + " s in the body");
+  if (fault.drip) parts.push("sends one byte every " + fault.drip + " s");
   if (fault.reset) parts.push("resets the connection (" + fault.reset + ")");
   return parts.join(", ");
+}
+
+function planned(item, name, effect) {
+  const left = item.remaining === null ? "until cleared" : item.remaining;
+  return row([element("td", name, "mono"), effect, left, item.hits]);
 }
 
 function drawAll(state) {
   latest = state;
   byId("url").textContent = state.url;
-  byId("mode").textContent = "jobs: " + state.settings.jobs + (state.settings.quirks ? ", odd but legal answers" : "");
+  byId("mode").textContent = "jobs: " + state.settings.jobs + (state.settings.quirks ? ", with quirks" : "");
   const hidden = state.jobs_held - state.jobs.length;
   byId("jobs-note").textContent = (hidden > 0 ? "the latest " + state.jobs.length + " of " + state.jobs_held : "") +
     (state.jobs_evicted ? " · " + state.jobs_evicted + " evicted" : "");
-  draw("tiles", [state.counters, state.jobs_held, state.faults.length, state.assessments_held],
+  draw("tiles", [state.counters, state.jobs_held, state.faults, state.planned_failures, state.assessments_held],
     () => drawTiles(state));
   draw("jobs", state.jobs, drawJobs);
-  draw("faults", state.faults, (faults) => fill("faults", faults.map((fault) => row(
-    [fault.operation, whatHappens(fault), fault.remaining === null ? "always" : fault.remaining, fault.hits])), "None."));
+  draw("faults", state.faults, (faults) => fill("faults",
+    faults.map((fault) => planned(fault, fault.operation, describeFault(fault))), "None."));
+  draw("failures", state.planned_failures, (failures) => fill("failures",
+    failures.map((failure) => planned(failure, failure.match, element("td", failure.error, "error"))), "None."));
   const locked = state.tokens.locked_users;
-  byId("tokens-note").textContent = state.tokens.issued + " in all" +
-    (locked.length ? " · locked out: " + locked.join(", ") : "");
+  byId("tokens-note").textContent = state.tokens.issued + " in total" +
+    (locked.length ? " · locked: " + locked.join(", ") : "");
   draw("tokens", [state.tokens.latest.slice(0, 8), Math.round(state.now / 10)], ([tokens]) => fill("tokens",
     tokens.map((token) => row([tight(clock(token.time)), token.user, token.grant,
       token.expires > state.now ? "in " + span(token.expires - state.now) : "expired"])), "None yet."));
@@ -171,22 +182,22 @@ async function refresh() {
     byId("live").textContent = "live";
     byId("live").className = "";
   } catch {
-    byId("live").textContent = "no answer";
+    byId("live").textContent = "no response";
     byId("live").className = "lost";
   }
 }
 
 async function keepFresh() {
   if (!document.hidden) await refresh();
-  setTimeout(keepFresh, EVERY);
+  setTimeout(keepFresh, REFRESH_MILLISECONDS);
 }
 
 for (const button of document.querySelectorAll("nav button")) {
   button.onclick = async () => {
-    const { post, delete: gone, confirm: question } = button.dataset;
+    const { post, delete: removed, confirm: question } = button.dataset;
     if (question && !window.confirm(question)) return;
     const options = post ? { method: "POST", headers: { "Content-Type": "application/json" } } : { method: "DELETE" };
-    await fetch("/_emulator/" + (post || gone), options);
+    for (const path of (post || removed).split(" ")) await fetch("/_emulator/" + path, options);
     await refresh();
   };
 }

@@ -1,4 +1,4 @@
-"""The identity provider: accounts, sessions, signed tokens, the lock after wrong passwords."""
+"""The identity provider: accounts, sessions, signed tokens, the lock after wrong passwords, its endpoints."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 import jwt
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from airflow_provider.emulator.service.gateway import FORM, RequestError, get_context, json_response
+
 if TYPE_CHECKING:
+    from aiohttp import web
+
+    from airflow_provider.emulator.service import Clock
     from airflow_provider.emulator.settings import Settings
-    from airflow_provider.emulator.state import Clock
 
 SCOPE = "compliance"
 KEY_ID = "emulator-1"
 MAX_SESSIONS = 10_000
+NEEDED = {
+    "password": ("username", "password", "client_id", "client_secret"),
+    "refresh_token": ("client_id", "client_secret", "refresh_token"),
+}
 
 
 class GrantError(Exception):
@@ -29,12 +37,9 @@ class GrantError(Exception):
         self.status, self.error, self.description = status, error, description
 
 
-class TokenError(Exception):
-    """A refused access token."""
-
-    def __init__(self, message: str, *, status: int = 401, error: str = "invalid_token") -> None:
-        super().__init__(message)
-        self.status, self.error = status, error
+def _token_error(message: str, status: int = 401, error: str = "invalid_token") -> RequestError:
+    details = f'Bearer realm="compliance", error="{error}", error_description="{message}"'
+    return RequestError(status, message, {"WWW-Authenticate": details})
 
 
 @dataclass
@@ -109,8 +114,8 @@ class Identity:
         """Handle the refresh grant; each refresh token works once."""
         try:
             claims = self._verify(refresh_token, "Refresh")
-        except TokenError as refused:
-            raise GrantError(400, "invalid_grant", str(refused)) from None
+        except RequestError as refused:
+            raise GrantError(400, "invalid_grant", refused.message) from None
         username, current = self.sessions.get(claims["sid"], ("", ""))
         account = self.accounts.get(username)
         if account is None:
@@ -123,9 +128,9 @@ class Identity:
         """Return the claims of a valid access token."""
         claims = self._verify(token, "Bearer")
         if claims.get("epoch") != self.epoch:
-            raise TokenError("Token is not active")
+            raise _token_error("Token is not active")
         if SCOPE not in str(claims.get("scope")).split():
-            raise TokenError(f"The scope {SCOPE} is needed", status=403, error="insufficient_scope")
+            raise _token_error(f"The scope {SCOPE} is needed", 403, "insufficient_scope")
         return claims
 
     def expire_access(self) -> None:
@@ -158,11 +163,11 @@ class Identity:
                 options={"verify_exp": False, "verify_iat": False, "verify_aud": False, "require": ["exp"]},
             )
         except (jwt.PyJWTError, KeyError, ValueError):
-            raise TokenError("Invalid token signature") from None
+            raise _token_error("Invalid token signature") from None
         if claims.get("iss") != self.issuer or claims.get("typ") != kind:
-            raise TokenError("Invalid token")
+            raise _token_error("Invalid token")
         if claims["exp"] <= self._clock.now():
-            raise TokenError("Token expired")
+            raise _token_error("Token expired")
         return claims
 
     def _issue(self, settings: Settings, account: Account, session: str, grant: str) -> dict[str, Any]:
@@ -227,3 +232,49 @@ def _as_int(seconds: float) -> float:
 def _expires_at(now: float, lifetime: float) -> float:
     # Whole seconds, as identity providers do, unless a test wants less than one.
     return int(now + lifetime) if lifetime >= 1 else now + lifetime
+
+
+async def issue_token(request: web.Request) -> web.Response:
+    """Handle the password and the refresh grant."""
+    headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+    try:
+        return json_response(_grant(request, await _read_form(request)), headers=headers)
+    except GrantError as refused:
+        body = {"error": refused.error, "error_description": refused.description}
+        return json_response(body, status=refused.status, headers=headers)
+
+
+async def show_keys(request: web.Request) -> web.Response:
+    """Return the public keys."""
+    return json_response(jwks())
+
+
+async def _read_form(request: web.Request) -> dict[str, str]:
+    if request.content_type != FORM:
+        raise GrantError(415, "invalid_request", f"Content-Type must be {FORM}")
+    try:
+        fields = await request.post()
+    except (ValueError, LookupError):
+        raise GrantError(400, "invalid_request", "The form is malformed") from None
+    form = {name: value for name, value in fields.items() if isinstance(value, str)}
+    if len(form) < len(fields):
+        raise GrantError(400, "invalid_request", "duplicated parameter")
+    return form
+
+
+def _grant(request: web.Request, form: dict[str, str]) -> dict[str, Any]:
+    state = get_context(request).state
+    settings = state.settings
+    grant_type = form.get("grant_type")
+    if not grant_type:
+        raise GrantError(400, "invalid_request", "Missing form parameter: grant_type")
+    if grant_type not in NEEDED:
+        raise GrantError(400, "unsupported_grant_type", "Unsupported grant_type")
+    for name in NEEDED[grant_type]:
+        if not form.get(name):
+            raise GrantError(400, "invalid_request", f"Missing form parameter: {name}")
+    if (form["client_id"], form["client_secret"]) != (settings.client_id, settings.client_secret):
+        raise GrantError(401, "invalid_client", "Invalid client or Invalid client credentials")
+    if grant_type == "password":
+        return state.identity.log_in(settings, form["username"], form["password"])
+    return state.identity.renew(settings, form["refresh_token"])

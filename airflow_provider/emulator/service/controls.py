@@ -1,96 +1,108 @@
-"""The controls of an emulator: what a test can read and change."""
+"""The controls of an emulator: what a test can read and change, in Python and as JSON under `/_emulator/`."""
 
 from __future__ import annotations
 
 import copy
 import functools
-import json
+import inspect
 from abc import ABC, abstractmethod
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-from urllib.parse import quote, urlencode
 
-from airflow_provider.emulator.settings import TOKEN_PATH
-from airflow_provider.emulator.state import State
-from airflow_provider.emulator.state.assessments import Assessment
-from airflow_provider.emulator.state.faults import Fault
-from airflow_provider.emulator.state.identity import SCOPE
-from airflow_provider.emulator.state.jobs import Job, Outcome, PlannedFailure
+from aiohttp import web
+
+from airflow_provider.emulator.extraction import Outcome
+from airflow_provider.emulator.service.assessments import Assessment, assessment_status, finish_assessment
+from airflow_provider.emulator.service.content import Job, PlannedFailure
+from airflow_provider.emulator.service.gateway import (
+    Fault,
+    RequestError,
+    get_context,
+    json_response,
+    read_object,
+)
+from airflow_provider.emulator.service.identity import SCOPE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider.emulator.settings import Settings
+    from airflow_provider.emulator.service import State
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Controls")
 
+ROUTES: list[web.RouteDef] = []
 
-def on_loop(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
-    """Run a method on the emulator's event loop, so that it never interleaves with a request."""
 
-    @functools.wraps(method)
-    def wrapper(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.run_on_loop(functools.partial(method, self, *args, **kwargs))
+def control(
+    *routes: str, name: str | None = None
+) -> Callable[[Callable[Concatenate[C, P], R]], Callable[Concatenate[C, P], R]]:
+    """Run a method on the emulator's event loop, so that it never interleaves with a request.
 
-    return wrapper
+    :param routes: method and path of the HTTP requests that call it; the path is under `/_emulator/`
+    :param name: of the returned value in the JSON response
+    """
+
+    def decorate(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+        @functools.wraps(method)
+        def wrapper(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return self.run_on_loop(functools.partial(method, self, *args, **kwargs))
+
+        async def handle(request: web.Request) -> web.Response:
+            answer = await _call(method.__name__, request)
+            return json_response({"ok": True} if answer is None else {name: answer} if name else answer)
+
+        for verb, path in map(str.split, routes):
+            ROUTES.append(web.route(verb, f"/_emulator/{path}", handle))
+        return wrapper
+
+    return decorate
+
+
+async def _call(name: str, request: web.Request) -> Any:
+    """Call a control with the parameters of the path and the fields of the query or the body."""
+    method = getattr(get_context(request).controls, name)
+    if request.method in ("GET", "DELETE"):
+        fields = _parse_query(request)
+    else:
+        # Only JSON, even for an empty body: a form on another site must not change anything (CSRF).
+        fields = await read_object(request, empty=b"{}")
+    try:
+        inspect.signature(method).bind(*request.match_info.values(), **fields)
+        return method(*request.match_info.values(), **fields)
+    except (TypeError, ValueError, LookupError) as error:
+        unknown = isinstance(error, KeyError)
+        raise RequestError(404 if unknown else 400, str(error.args[0] if error.args else error)) from None
+
+
+def _parse_query(request: web.Request) -> dict[str, Any]:
+    try:
+        return {name: int(value) for name, value in request.query.items()}
+    except ValueError:
+        raise RequestError(400, "A number is expected") from None
+
+
+async def show_text(request: web.Request) -> web.Response:
+    """Return the text of a job."""
+    # Plain text that a browser does not render as a page.
+    headers = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox"}
+    return web.Response(text=await _call("text", request), content_type="text/plain", headers=headers)
 
 
 class Controls(ABC):
-    """The controls of an emulator; the same in Python and, as JSON, under `/_emulator/`."""
+    """The controls of an emulator."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._state = State(settings)
+    def __init__(self, state: State) -> None:
+        self._state = state
 
     @abstractmethod
     def run_on_loop(self, call: Callable[[], R]) -> R:
         """Call on the event loop of the server."""
 
-    # -- addresses
-
-    @property
-    def url(self) -> str:
-        """The base URL of the service."""
-        return self._state.base_url + self._state.settings.base_path
-
-    @property
-    def token_url(self) -> str:
-        """The token endpoint of the identity provider."""
-        return self._state.base_url + TOKEN_PATH
-
-    def connection(self) -> dict[str, Any]:
-        """Return the Airflow connection to this emulator."""
-        settings = self._state.settings
-        names = {"token_url": self.token_url, "client_id": settings.client_id}
-        paths = {"endpoints": settings.endpoints} if settings.endpoints else {}
-        return {
-            "conn_type": "compliance",
-            "host": self.url,
-            "login": settings.username,
-            "password": settings.password,
-            "extra": {**names, "client_secret": settings.client_secret, **paths},
-        }
-
-    @property
-    def connection_json(self) -> str:
-        """The Airflow connection as JSON, for `AIRFLOW_CONN_COMPLIANCE_DEFAULT`."""
-        return json.dumps(self.connection())
-
-    @property
-    def connection_uri(self) -> str:
-        """The Airflow connection as a URI."""
-        it = self.connection()
-        login, password, host = (quote(it[name], safe="") for name in ("login", "password", "host"))
-        extra = {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in it["extra"].items()
-        }
-        return f"{it['conn_type']}://{login}:{password}@{host}/?{urlencode(extra)}"
-
     # -- faults
 
-    @on_loop
+    @control("POST faults")
     def fail(
         self,
         operation: str,
@@ -143,78 +155,78 @@ class Controls(ABC):
             remaining=times,
             skip=skip,
         )
-        return self._state.faults.add(fault).id
+        return self._state.faults.add(fault)
 
-    @on_loop
+    @control("GET faults")
     def faults(self) -> list[dict[str, Any]]:
-        """Return the active faults."""
-        return [fault.describe() for fault in self._state.faults.active]
+        """Return the planned faults, those that wait for their `skip` included."""
+        return self._state.faults.describe()
 
-    @on_loop
-    def clear_faults(self, fault_id: int | None = None) -> int:
+    @control("DELETE faults", r"DELETE faults/{fault_id:\d+}", name="cleared")
+    def clear_faults(self, fault_id: int | str | None = None) -> int:
         """Clear one fault or all; return how many."""
-        return self._state.faults.clear(fault_id)
+        return self._state.faults.clear(None if fault_id is None else int(fault_id))
 
     # -- counters
 
-    @on_loop
+    @control()
     def count(self, operation: str | None = None, answer: int | str | None = None) -> int:
         """Return the number of calls: of one operation or all, with one status or any."""
         return self._state.counters.count(operation, answer)
 
-    @on_loop
+    @control("GET counters")
     def counters(self) -> dict[str, Any]:
         """Return all counters: per operation and status, logins, refreshes, maximum in flight."""
         return self._state.counters.describe()
 
-    @on_loop
+    @control("GET requests")
     def requests(self) -> list[dict[str, Any]]:
         """Return the latest requests, oldest first, without their secrets."""
         return list(self._state.counters.requests)
 
     # -- settings and time
 
-    @on_loop
+    @control("GET settings")
     def settings(self) -> dict[str, Any]:
         """Return all settings."""
         return asdict(self._state.settings)
 
-    @on_loop
+    @control("PATCH settings")
     def configure(self, /, **changes: Any) -> dict[str, Any]:
         """Change settings while the emulator runs, for instance `latency=0.2, concurrency=4`."""
         self._state.settings = self._state.settings.change(**changes)
         return asdict(self._state.settings)
 
-    @on_loop
+    @control("POST advance")
     def advance(self, seconds: float) -> None:
         """Move the emulator's clock forward: tokens expire, jobs of `seconds:N` finish."""
         self._state.clock.advance(seconds)
 
-    @on_loop
+    @control("POST reset")
     def reset(self) -> None:
         """Restore the initial state; issued tokens become invalid."""
         self._state.reset()
 
     # -- content processing jobs
 
-    @on_loop
+    @control("GET jobs")
     def jobs(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the jobs, newest first. This does not count as a poll."""
         self._state.prune()
-        found = list(self._state.jobs)
-        return [self._describe_job(job) for job in found[:limit]]
+        return [job.describe(self._state.status(job)) for job in list(self._state.jobs)[:limit]]
 
-    @on_loop
+    @control("GET jobs/{uuid}")
     def job(self, uuid: str) -> dict[str, Any]:
         """Return one job."""
-        return self._describe_job(self._job(uuid))
+        job = self._job(uuid)
+        return job.describe(self._state.status(job))
 
-    @on_loop
+    @control()
     def text(self, uuid: str) -> str:
         """Return the extracted text of a job."""
         return self._job(uuid).text
 
-    @on_loop
+    @control("POST jobs")
     def add_job(
         self,
         *,
@@ -240,7 +252,7 @@ class Controls(ABC):
             job.force(status, state.clock.now())
         return job.uuid
 
-    @on_loop
+    @control("PATCH jobs/{uuid}")
     def set_job(
         self,
         uuid: str,
@@ -260,7 +272,7 @@ class Controls(ABC):
         if status is not None:
             job.force(status, self._state.clock.now())
 
-    @on_loop
+    @control("POST jobs/finish")
     def finish_jobs(self, *uuids: str) -> None:
         """Finish these jobs, or all jobs and assessments, now."""
         for job in map(self._job, uuids) if uuids else self._state.jobs:
@@ -268,21 +280,31 @@ class Controls(ABC):
         for assessment in () if uuids else self._state.assessments:
             assessment.force_finish = True
 
-    @on_loop
+    @control("POST jobs/fail")
     def fail_jobs(
         self, error: str = "The document cannot be read.", *, match: str = "*", times: int | None = 1
     ) -> None:
         """Make the next submitted or refreshed jobs FAILED; `match` is a pattern for file name or URL."""
-        self._state.planned_failures.append(PlannedFailure(error, match, times))
+        self._state.planned_failures.add(PlannedFailure(error, match, remaining=times))
 
-    @on_loop
+    @control("GET jobs/fail")
+    def planned_failures(self) -> list[dict[str, Any]]:
+        """Return the planned failures of jobs."""
+        return self._state.planned_failures.describe()
+
+    @control("DELETE jobs/fail", name="cleared")
+    def clear_planned_failures(self) -> int:
+        """Clear the planned failures of jobs; return how many."""
+        return self._state.planned_failures.clear()
+
+    @control("DELETE jobs/{uuid}")
     def remove_job(self, uuid: str) -> None:
         """Remove a job, as if the service had cleaned up."""
         self._state.jobs.remove(self._job(uuid))
 
     # -- identity
 
-    @on_loop
+    @control("GET tokens")
     def tokens(self) -> dict[str, Any]:
         """Return the latest grants (without the tokens) and the locked users."""
         identity = self._state.identity
@@ -293,27 +315,27 @@ class Controls(ABC):
             "locked_users": identity.locked(),
         }
 
-    @on_loop
+    @control("POST tokens/expire")
     def expire_tokens(self) -> None:
         """Invalidate all access tokens; refresh tokens stay valid."""
         self._state.identity.expire_access()
 
-    @on_loop
+    @control("POST tokens/revoke")
     def revoke_tokens(self) -> None:
         """Invalidate all access and refresh tokens."""
         self._state.identity.revoke()
 
-    @on_loop
+    @control("POST users/unlock")
     def unlock_users(self) -> None:
         """Unlock users who are locked after wrong passwords."""
         self._state.identity.unlock()
 
-    @on_loop
+    @control("POST users")
     def add_user(self, username: str, password: str, *, scope: str = f"profile email {SCOPE}") -> str:
         """Add another partner; return its subject. Without the scope `compliance` all its calls get 403."""
         return self._state.identity.add_account(username, password, scope).subject
 
-    @on_loop
+    @control("POST users/password")
     def change_password(self, password: str, *, username: str | None = None) -> None:
         """Change a user's password and end all sessions; `connection()` then has the new password."""
         state = self._state
@@ -327,60 +349,60 @@ class Controls(ABC):
 
     # -- catalogue
 
-    @on_loop
+    @control("GET frameworks")
     def frameworks(self) -> list[dict[str, Any]]:
         """Return the catalogue, with the keywords of the assessment rule."""
         return copy.deepcopy(self._state.catalogue.frameworks)
 
-    @on_loop
+    @control("PUT frameworks")
     def set_frameworks(self, frameworks: list[dict[str, Any]]) -> None:
         """Replace the catalogue."""
         self._state.catalogue.replace(frameworks)
 
     # -- assessments and feedback
 
-    @on_loop
+    @control("GET assessments")
     def assessments(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the assessments, newest first, with payloads and results."""
-        found = list(self._state.assessments)
-        return [self._describe_assessment(each) for each in found[:limit]]
+        found = list(self._state.assessments)[:limit]
+        return [each.describe(assessment_status(self._state, each)) for each in found]
 
-    @on_loop
+    @control("POST assessments")
     def add_assessment(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Add a finished assessment; return it with its results."""
         state = self._state
         subject = state.identity.accounts[state.settings.username].subject
         assessment = Assessment(subject, payload, state.clock.now())
         state.assessments.add(assessment)
-        state.finish_assessment(assessment)
-        return self._describe_assessment(assessment)
+        finish_assessment(state, assessment)
+        return assessment.describe(assessment_status(state, assessment))
 
-    @on_loop
+    @control("PATCH assessments/{uuid}")
     def set_assessment(self, uuid: str, *, status: str | None = None, error: str | None = None) -> None:
         """Set status and error of an assessment. The status stays, and may be an undocumented one."""
         assessment = self._assessment(uuid)
         if status == "COMPLETED" and assessment.finished is None:
-            self._state.finish_assessment(assessment)
+            finish_assessment(self._state, assessment)
         assessment.forced = status or assessment.forced
         assessment.error = error or assessment.error
 
-    @on_loop
+    @control("DELETE assessments/{uuid}")
     def remove_assessment(self, uuid: str) -> None:
         """Remove an assessment, as if the service had cleaned up."""
         self._state.assessments.remove(self._assessment(uuid))
 
-    @on_loop
+    @control("GET feedback")
     def feedback(self) -> list[dict[str, Any]]:
         """Return the received feedback, oldest first."""
         return list(self._state.feedback)
 
-    @on_loop
+    @control("GET overview")
     def overview(self, limit: int = 200) -> dict[str, Any]:
         """Return the data of the page."""
         state = self._state
         return {
             "now": state.clock.now(),
-            "url": self.url,
+            "url": state.url,
             "settings": self.settings(),
             "jobs": self.jobs(limit),
             "jobs_held": len(state.jobs),
@@ -390,6 +412,7 @@ class Controls(ABC):
             "feedback": self.feedback()[-20:][::-1],
             "tokens": self.tokens(),
             "faults": self.faults(),
+            "planned_failures": self.planned_failures(),
             "counters": self.counters(),
             "requests": self.requests()[-100:][::-1],
         }
@@ -405,34 +428,6 @@ class Controls(ABC):
         if assessment is None:
             raise KeyError(f"There is no assessment {uuid}.")
         return assessment
-
-    def _describe_job(self, job: Job) -> dict[str, Any]:
-        status = self._state.status(job)
-        return {
-            "uuid": job.uuid,
-            "source_type": job.source_type,
-            "name": job.name,
-            "status": status,
-            "error": job.error if status == "FAILED" else None,
-            "polls": job.polls,
-            "characters": len(job.text),
-            "excerpt": job.text[:200],
-            "subject": job.subject,
-            "created": job.created,
-            "completed": job.finished,
-            "fetched": job.fetched,
-        }
-
-    def _describe_assessment(self, assessment: Assessment) -> dict[str, Any]:
-        return {
-            "uuid": assessment.uuid,
-            "status": self._state.assessment_status(assessment),
-            "error": assessment.error,
-            "payload": assessment.payload,
-            "results": assessment.results,
-            "created": assessment.created,
-            "completed": assessment.finished,
-        }
 
 
 def _check_charset(name: str) -> str:

@@ -23,6 +23,32 @@ def test_faults_can_be_set_seen_and_lifted(raw: Raw) -> None:
     assert raw.get("/api/v1/frameworks").status_code == 200
 
 
+def test_planned_failures_can_be_seen_and_cleared(raw: Raw, service: Emulator) -> None:
+    raw.control("POST", "faults", {"operation": "cancel", "status": 500, "skip": 2})
+    raw.control("POST", "jobs/fail", {"error": "No.", "match": "a*.pdf", "times": 2})
+    raw.control("POST", "jobs/fail", {"error": "Never.", "times": None})
+
+    seen = raw.control("GET", "overview").json()
+    failures = raw.control("GET", "jobs/fail").json()
+
+    assert seen["faults"] == raw.control("GET", "faults").json() == service.faults()
+    assert [(each["operation"], each["skip"], each["remaining"]) for each in seen["faults"]] == [
+        ("cancel", 2, 1)
+    ]
+    assert failures == seen["planned_failures"] == service.planned_failures()
+    assert failures == [
+        {"id": 1, "error": "No.", "match": "a*.pdf", "remaining": 2, "skip": 0, "hits": 0},
+        {"id": 2, "error": "Never.", "match": "*", "remaining": None, "skip": 0, "hits": 0},
+    ]
+    for _ in range(3):
+        raw.submit(name="all.pdf")
+    [left] = raw.control("GET", "jobs/fail").json()
+    assert (left["id"], left["hits"]) == (2, 1)
+    assert raw.control("DELETE", "jobs/fail").json() == {"cleared": 1}
+    assert raw.control("GET", "jobs/fail").json() == []
+    assert raw.status(raw.submit(name="all.pdf")).status_code == 303
+
+
 def test_counters_and_requests_can_be_seen_and_do_not_count_the_controls(raw: Raw, service: Emulator) -> None:
     raw.get("/api/v1/info")
 
@@ -104,12 +130,14 @@ def test_a_reset_brings_everything_back_to_the_start(raw: Raw, service: Emulator
     raw.post("/api/v1/assessmentFeedback", json={"expertId": "e", "rationalFeedback": "r"})
     service.add_user("other", "secret")
     service.fail("*", status=500, times=None)
+    service.fail_jobs(times=None)
     service.configure(jobs="manual", latency=0.01)
     service.advance(1000)
 
     raw.control("POST", "reset", {})
 
     assert service.jobs() == service.assessments() == service.feedback() == service.faults() == []
+    assert service.planned_failures() == []
     assert service.counters()["total"] == 0
     assert service.settings()["jobs"] == "instant"
     assert raw.get("/api/v1/info").status_code == 401
@@ -125,6 +153,7 @@ def test_a_reset_brings_everything_back_to_the_start(raw: Raw, service: Emulator
         ("POST", "faults", {"operation": "cancel", "status": "500"}, 400),
         ("POST", "faults", {"colour": "red"}, 400),
         ("POST", "faults", [], 400),
+        ("POST", "jobs/fail", {"times": 0}, 400),
         ("PATCH", "settings", {"speed": 9}, 400),
         ("POST", "jobs", {"charset": "nonsense"}, 400),
         ("POST", "jobs", {"username": "nobody"}, 404),
