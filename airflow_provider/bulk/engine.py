@@ -9,10 +9,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
+from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
 from airflow_provider.bulk.items import READY, I
-from airflow_provider.bulk.limiter import AdaptiveLimiter
 from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
 from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar, Generic
 
+from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Counts
 from airflow_provider.bulk.items import (
@@ -23,8 +24,6 @@ from airflow_provider.bulk.items import (
     ItemState,
     now,
 )
-from airflow_provider.bulk.limiter import AdaptiveLimiter
-from airflow_provider.bulk.retries import RetryTracker
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -149,7 +148,7 @@ class Pipeline(Generic[I]):
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
         if self.refreshes.has_unconfirmed or self._updates.has_unsettled:
             return False
-        has_updates = not self._updates.waiter.queue.empty()
+        has_updates = not self._updates.queue.empty()
         return not has_updates and self.counts.done + self.counts[SUBMITTED] == len(self.items)
 
     def on_deadline(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Generic, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from airflow_provider import __version__
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
@@ -178,10 +178,10 @@ class Exchange(Generic[T]):
 
     @property
     def _name(self) -> str:
-        # Airflow masks the token URL in its logs because it contains "token": say what it is.
-        return (
-            f"{self.call.method} {self.url}" if self.call.authorized else f"The token request to {self.url}"
-        )
+        if self.call.authorized:
+            return f"{self.call.method} {self.url}"
+        # Airflow masks the whole token URL in its logs because it contains "token", but not its host.
+        return f"The token request to {urlsplit(self.url).netloc}"
 
     @property
     def _url_setting(self) -> str:

@@ -72,12 +72,12 @@ def common_root(destination: str) -> str:
 
 
 def report_link(report: Location, destination: str, base_url: str | None) -> str:
-    """Return where a person finds the report.
+    """Return where a browser finds the report; empty if nobody knows, because a dead link is worse than none.
 
     :param base_url: the destination as a browser knows it
     """
-    if not base_url:
-        return report.uri
+    if not base_url or not base_url.startswith(("http://", "https://")):
+        return ""
     # A plus sign in the name of a run would be read as a blank.
     return base_url.rstrip("/") + quote(report.uri.removeprefix(destination.rstrip("/")))
 

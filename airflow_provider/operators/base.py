@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
+import textwrap
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 
-from airflow.providers.common.compat.sdk import BaseOperator, BaseOperatorLink, XCom
+from airflow.providers.common.compat.sdk import (
+    AirflowFailException,
+    Asset,
+    BaseOperator,
+    BaseOperatorLink,
+    XCom,
+)
 
+from airflow_provider import lineage
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.compat import apply_map_index_template
+from airflow_provider.event_loop import EventLoop
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.hooks.interop import fail_without_retry, mask_secrets
+from airflow_provider.hooks.interop import as_non_retryable, mask_secrets
 from airflow_provider.storage.names import printable
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult
@@ -32,21 +43,41 @@ MAX_TITLE_CHARS = 100
 JOB_URL = "compliance_job_url"
 REPORT_URL = "compliance_report_url"
 Entry = TypeVar("Entry", bound=Callable[..., Any])
+T = TypeVar("T")
+LOG_LINE_CHARS = 72  # of an error that Airflow's log view shows beside time and level, without wrapping
+SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z'\"])")
 
 
 def entry_point(method: Entry) -> Entry:
-    """Decorate what Airflow calls with a context: name the mapped task, and fail without retry where due.
+    """Decorate what Airflow calls with a context: name the mapped task, and make errors readable.
 
-    An error that is not transient becomes an `AirflowFailException`.
+    An error that is not transient becomes an `AirflowFailException`, whose traceback ends here: its message
+    says what to do.
     """
 
-    @fail_without_retry
     @functools.wraps(method)
     def wrapped(self: BaseOperator, context: Context, *args: Any, **kwargs: Any) -> Any:
         apply_map_index_template(self, context)
-        return method(self, context, *args, **kwargs)
+        try:
+            return method(self, context, *args, **kwargs)
+        except ComplianceError as error:
+            if error.transient and not isinstance(error, AirflowFailException):
+                log_error(self.log, error, "Airflow tries again if the task has retries left.")
+                raise
+            log_error(self.log, error, "A retry would not help, so there is none: clear the task after that.")
+            final = error if isinstance(error, AirflowFailException) else as_non_retryable(error)
+        raise final.with_traceback(None) from None
 
     return cast("Entry", wrapped)
+
+
+def log_error(log: Any, error: ComplianceError, retries: str) -> None:
+    """Log an error in short lines, sentence by sentence, before Airflow logs it as one with its traceback."""
+    for sentence in (*SENTENCE_END.split(str(error)), retries):
+        for line in textwrap.wrap(
+            sentence, LOG_LINE_CHARS, break_long_words=False, break_on_hyphens=False
+        ) or [""]:
+            log.error("%s", line)
 
 
 class ComplianceBaseOperator(BaseOperator):
@@ -161,6 +192,46 @@ class WaitMixin(ABC):
             hook_class=check_hook_class(self.hook_class),
             **options,
         )
+
+
+class StoringMixin:
+    """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
+
+    _loop: EventLoop | None = None
+    _transfers: tuple[lineage.Transfer, ...] = ()
+
+    if TYPE_CHECKING:  # of the operator
+        outlets: list[Any]
+
+    def on_kill(self) -> None:
+        """Cancel the work, and leave nothing half-written behind."""
+        if self._loop:
+            self._loop.cancel()
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Report to OpenLineage which documents went into which objects."""
+        return lineage.openlineage(self._transfers)
+
+    def _run_in_loop(self, work: Coroutine[Any, Any, T], threads: int) -> T:
+        self._loop = EventLoop(threads)
+        return self._loop.run(work)
+
+    def _report_written(
+        self,
+        context: Context,
+        hook: ComplianceHook,
+        transfers: Iterable[lineage.Transfer],
+        extra: Mapping[str, Any],
+    ) -> None:
+        """Report to Airflow's lineage, and to the assets that the task updates.
+
+        :param extra: of their events
+        """
+        self._transfers = tuple(transfers)
+        lineage.report(hook, self._transfers)
+        for outlet in self.outlets or ():
+            if isinstance(outlet, Asset):
+                context["outlet_events"][outlet].extra.update(extra)
 
 
 class PushedLink(BaseOperatorLink):

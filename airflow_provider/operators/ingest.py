@@ -20,10 +20,10 @@ from airflow_provider.operators.base import (
     REPORT_URL,
     ComplianceBaseOperator,
     ComplianceReportLink,
+    StoringMixin,
     WaitMixin,
     entry_point,
 )
-from airflow_provider.operators.storing import StoringMixin
 from airflow_provider.params import as_list, as_seconds
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
@@ -271,8 +271,8 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
             publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
         )
         result = build_result(documents, manifest)
-        link = report_link(report, destination, self.report_base_url)
-        context["ti"].xcom_push(key=REPORT_URL, value=link)
+        if link := report_link(report, destination, self.report_base_url):
+            context["ti"].xcom_push(key=REPORT_URL, value=link)
         transfers = (
             lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents

@@ -13,8 +13,7 @@ from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
-from airflow_provider.operators.storing import StoringMixin
+from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, as_str_list
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location

@@ -73,10 +73,11 @@ class JobKind(ABC):
             except ComplianceNotFoundError:
                 pass
             except ComplianceError as error:
-                log.warning("%s %s could not be cancelled: %s", self.noun.capitalize(), identifier, error)
+                failed[identifier] = error
                 return
             on_cancelled(identifier)
 
+        failed: dict[str, ComplianceError] = {}
         size = client.settings.batch_size
         for start in range(0, len(ids), size):
             found: dict[str, PollResult] = {}
@@ -84,9 +85,7 @@ class JobKind(ABC):
             in_flight = []
             for each, result in found.items():
                 if isinstance(result, ComplianceError):
-                    log.warning(
-                        "%s %s is not cancelled, it can't be polled: %s", self.noun.capitalize(), each, result
-                    )
+                    failed[each] = result
                 elif result["status"] not in FINAL:
                     in_flight.append(each)
                 elif result["status"] != UNKNOWN:
@@ -94,6 +93,8 @@ class JobKind(ABC):
             if in_flight:
                 log.info("Cancelling %s.", self.describe(in_flight))
                 await for_each(cancel, in_flight, concurrency)
+        if failed:
+            log.warning("Could not cancel %s: %s", self.describe(list(failed)), next(iter(failed.values())))
 
 
 class Jobs(JobKind):

@@ -69,6 +69,7 @@ class Poller:
         self._is_connection_doubtful = False
         self._has_worked = False
         self._last_success_at: float | None = None
+        self._round_at = 0.0  # when the last round of polls began: its results count as of one time
         self._is_closed = False
         self._task = asyncio.create_task(self._run(), name=f"compliance-poller-{hook.conn_id}-{kind.noun}")
 
@@ -96,10 +97,13 @@ class Poller:
         )
 
     def _is_refused_alone(self, one: PollState) -> bool:
-        """Tell whether others could be polled since this one is refused."""
+        """Tell whether others can be polled, so that no outage is to blame."""
         if one.refused_since is None or self._last_success_at is None:
             return False
-        return self._last_success_at > one.refused_since
+        if self._last_success_at != one.refused_since:
+            return self._last_success_at > one.refused_since
+        # In the same round: an outage since then would concern those that could be polled, too.
+        return all(each.refused_since in (None, one.refused_since) for each in self._watched.values())
 
     def last_result(self, identifier: str) -> PollResult | None:
         """Return what the last poll of one has found."""
@@ -171,6 +175,7 @@ class Poller:
                     await self._joined.wait()
 
     async def _poll(self, ids: list[str]) -> None:
+        self._round_at = _now()
         polled = {each: one.polled for each in ids if (one := self._watched.get(each))}
         for each in polled:
             self._watched[each].polled = []
@@ -245,7 +250,7 @@ class Poller:
         one = self._watched.get(identifier)
         if one is None:
             return  # nobody waits for it any more
-        now = _now()
+        now = self._round_at
         if self._client is not None:
             self._has_worked = self._has_worked or self._client.has_worked or self._client.is_logged_in
         ended = one.observe(found, now, self._has_worked)

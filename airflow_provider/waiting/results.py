@@ -67,7 +67,7 @@ def error_for(result: WaitResult, ids: Collection[str], noun: str = "job") -> Co
         return polling_error(result)
     records = {each: result.records.get(each, {}) for each in ids}
     problems = [
-        f"{noun.capitalize()} {each} {_describe(record)}"
+        f"{noun.capitalize()} {each}{_document(record)} {_describe(record)}"
         for each, record in records.items()
         if record.get("status") != "COMPLETED"
     ]
@@ -83,6 +83,11 @@ def error_for(result: WaitResult, ids: Collection[str], noun: str = "job") -> Co
         last = f" The last poll failed: {result.message}" if result.message else ""
         return ComplianceJobTimeoutError(f"Timed out after {result.seconds:.0f} s. {summary}.{last}")
     return ComplianceJobError(f"{summary}.")
+
+
+def _document(record: Record) -> str:
+    name = record.get("file_name") or record.get("source_url")
+    return f" ({name})" if name else ""
 
 
 def _describe(record: Record) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import checkpoint, engine, pipeline, retries
+from airflow_provider.bulk import backoff, checkpoint, engine, pipeline
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkEngine, BulkOptions
 from airflow_provider.bulk.items import SUBMITTED, Item
@@ -309,7 +309,7 @@ def test_a_result_in_backoff_is_fetched_at_the_deadline(
                 yield pieces
 
     for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS"):
-        monkeypatch.setattr(retries, name, 3600.0)
+        monkeypatch.setattr(backoff, name, 3600.0)
     service = Flaky(job("COMPLETED", AFTER), [], [])
     document = Document("https://example.com/a")
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from airflow_provider.bulk.limiter import AdaptiveLimiter
+from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.emulator import Emulator
 from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts

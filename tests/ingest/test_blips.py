@@ -9,7 +9,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import pipeline, retries
+from airflow_provider.bulk import backoff, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import output, sources
 from airflow_provider.ingest.documents import Document, IngestSteps
@@ -21,9 +21,9 @@ from tests.support.attempts import Attempts, heard
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is tried again before all were tried once."""
-    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 1.0)
-    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 1.0)
-    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 1.0)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
 
 
 @pytest.mark.usefixtures("_paced")
@@ -57,7 +57,7 @@ def test_credentials_that_are_refused_after_all_was_well_end_the_attempt_with_re
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch, operation: str
 ) -> None:
     monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.5)
-    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
     service.configure(jobs="seconds:0.2")
     fault = service.fail(operation, status=401, times=None, skip=2 if operation != "get_statuses" else 0)
     with pytest.raises(exc.ComplianceAuthError) as error:
@@ -82,8 +82,8 @@ def test_one_document_that_the_service_answers_with_404_is_a_row(
 def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=status, times=None)
     with pytest.raises(AirflowFailException, match=str(status)):
         run_ingest(corpus.sources, max_failed=15)
@@ -94,8 +94,8 @@ def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
 def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retries(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 300.0)
+    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=404, times=None, skip=1)
     with pytest.raises(exc.ComplianceNotFoundError) as error:
         run_ingest(corpus.sources, max_failed=15, concurrency=4)

@@ -108,7 +108,7 @@ def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
 def test_a_document_that_was_never_taken_has_the_last_error_in_its_row(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
+    monkeypatch.setattr("airflow_provider.bulk.backoff.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("submit_*", status=500, times=None)
     clock.is_over = lambda: service.count("submit_file") >= 2
     with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*500"):
@@ -132,7 +132,7 @@ def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_provider.bulk.retries.OUTAGE_RETRY_SECONDS", 2 * DAY)
+    monkeypatch.setattr("airflow_provider.bulk.backoff.OUTAGE_RETRY_SECONDS", 2 * DAY)
     service.fail("get_content", status=503, times=None)
     clock.is_over = lambda: len(appended) == 3 and service.count("get_content") >= 3
     with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*503"):

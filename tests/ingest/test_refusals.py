@@ -8,7 +8,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import retries
+from airflow_provider.bulk import backoff
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
@@ -22,10 +22,10 @@ from tests.support.signals import signalled_when
 @pytest.fixture
 def _sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proportions of production, but a hundredth of the time."""
-    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 1.2)
-    monkeypatch.setattr(retries, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(retries, "OUTAGE_RETRY_SECONDS", 3.0)
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 1.2)
+    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 3.0)
 
 
 @pytest.mark.usefixtures("_sooner")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, TaskDeferred
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, TaskDeferred
 
 from airflow_provider import compat
 from airflow_provider import exceptions as exc
@@ -18,12 +18,12 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks.watcher import FrameworkPoller
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import assessment, content, feedback, framework
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin
+from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
-from tests.support.attempts import Attempts, TaskInstance
+from tests.support.attempts import Attempts, TaskInstance, heard
 from tests.support.jobs import completed
 
 PAGE = "https://example.com/privacy-policy"
@@ -256,3 +256,59 @@ def test_values_inside_of_a_payload_are_no_files(compliance_service: Emulator, a
     task.render_template_fields(context)
     assert task.payload == payload
     assert attempts.run(task)
+
+
+class Failing(ComplianceBaseOperator):
+    def __init__(self, error: Exception, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.error = error
+
+    @entry_point
+    def execute(self, context: Any) -> None:
+        self._deep(20)
+
+    def _deep(self, levels: int) -> None:
+        if levels:
+            self._deep(levels - 1)
+        raise self.error
+
+
+LONG = (
+    "The Airflow connection 'compliance_default' has no extra 'token_url', which is the address of the identity "
+    "provider. Add it under Admin, Connections, such as https://idp.example.com/realms/partners/token."
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "last"),
+    [
+        (
+            exc.ComplianceConfigError(LONG),
+            "A retry would not help, so there is none: clear the task after that.",
+        ),
+        (exc.ComplianceServerError(LONG, status=503), "Airflow tries again if the task has retries left."),
+    ],
+)
+def test_an_error_is_logged_in_lines_that_fit_into_airflow_s_log(
+    error: exc.ComplianceError, last: str, caplog: pytest.LogCaptureFixture, attempts: Attempts
+) -> None:
+    with pytest.raises(exc.ComplianceError):
+        attempts.run(heard(Failing(error, task_id="t")))
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert " ".join(lines[:-1]) == LONG
+    assert lines[-1] == last
+    assert max(map(len, lines)) <= 72
+    assert any(line.startswith("Add it under Admin") for line in lines)
+
+
+def test_the_traceback_of_an_error_that_no_retry_mends_ends_at_the_operator(attempts: Attempts) -> None:
+    with pytest.raises(AirflowFailException) as raised:
+        attempts.run(Failing(exc.ComplianceInputError("Wrong."), task_id="t"))
+    assert "_deep" not in [entry.name for entry in raised.traceback]
+    assert raised.value.__suppress_context__
+
+
+def test_the_traceback_of_an_error_that_a_retry_may_mend_is_whole(attempts: Attempts) -> None:
+    with pytest.raises(exc.ComplianceServerError) as raised:
+        attempts.run(Failing(exc.ComplianceServerError("Down.", status=500), task_id="t"))
+    assert "_deep" in [entry.name for entry in raised.traceback]

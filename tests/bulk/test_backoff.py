@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.bulk import retries
-from airflow_provider.bulk.retries import RetryTracker
+from airflow_provider.bulk import backoff
+from airflow_provider.bulk.backoff import RetryTracker
 from airflow_provider.exceptions import (
     ComplianceConnectionError,
     ComplianceRefusedError,
@@ -13,7 +13,7 @@ from airflow_provider.exceptions import (
 )
 
 NAMES = ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS", "OUTAGE_RETRY_SECONDS")
-PRODUCTION = {name: getattr(retries, name) for name in NAMES}
+PRODUCTION = {name: getattr(backoff, name) for name in NAMES}
 FAULT = ComplianceServerError("The service has a fault.", status=500)
 
 
@@ -33,7 +33,7 @@ def clock() -> Clock:
 @pytest.fixture(autouse=True)
 def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None) -> None:
     for name, value in PRODUCTION.items():
-        monkeypatch.setattr(retries, name, value)
+        monkeypatch.setattr(backoff, name, value)
 
 
 def delays(tracker: RetryTracker, clock: Clock, tries: int, source: str = "a") -> list[float | None]:
