@@ -26,12 +26,7 @@ def main() -> int:
     ):
         home = Path(name) / "airflow"
         home.mkdir()
-        settings = {
-            **stage.settings(),
-            "COMPLIANCE_CONTRACTS": f"file://{stage.folder}/documents/*-00[1-3].pdf",
-            "COMPLIANCE_ASSESSED": f"file://{stage.folder}/assessed/",
-        }
-        with deployed(home, settings) as airflow:
+        with deployed(home, stage.settings()) as airflow:
             review = airflow.trigger(REVIEW)
             airflow.wait_for_dag(NIGHTLY)
             (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the nightly run")

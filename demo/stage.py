@@ -43,11 +43,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Stage:
-    """All that a run of the nightly job works with."""
+    """All that a run of the nightly job works with.
+
+    :param jobs: web pages with a job at the service already, and its uuid
+    """
 
     folder: Path
     wanted: list[Wanted]
     service: Emulator
+    jobs: dict[str, str]
 
     @property
     def texts(self) -> Path:
@@ -55,19 +59,31 @@ class Stage:
         return self.folder / "texts"
 
     def settings(self, reports: str = "") -> dict[str, str]:
-        """Return the environment that leads Airflow here.
+        """Return the environment in which every example DAG uses this service and this folder.
 
         :param reports: where a browser finds the texts
         """
-        return {
+        here = f"file://{self.folder}"
+        files = [each.source for each in self.wanted if each.kind == "pdf"]
+        settings = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",  # nobody wants to wait for five minutes here
             "AIRFLOW_CONN_COMPLIANCE_DEFAULT": self.service.connection_json,
-            "COMPLIANCE_DOCUMENTS": f"file://{self.folder}/documents/",
-            "COMPLIANCE_PAGES": f"file://{self.folder}/pages.txt",
+            "COMPLIANCE_ASSESSED": f"{here}/assessed/",
+            "COMPLIANCE_CONTRACTS": f"{here}/documents/*-00[1-3].pdf",
             "COMPLIANCE_DESTINATION": f"file://{self.texts}/",
+            "COMPLIANCE_DOCUMENTS": f"{here}/documents/",
+            "COMPLIANCE_FILE": "".join(files[:1]),
+            "COMPLIANCE_JOBS": " ".join(self.jobs.values()),
+            "COMPLIANCE_PAGES": f"{here}/pages.txt",
+            "COMPLIANCE_PAGE_TEXTS": f"{here}/pages/",
+            "COMPLIANCE_REASSESSED": f"{here}/reassessed/",
             "COMPLIANCE_REPORTS": reports,
+            "COMPLIANCE_TEXTS": f"{here}/first/",
+            "COMPLIANCE_WATCH_SECONDS": "5",
+            "COMPLIANCE_WEB_PAGES": " ".join(self.jobs),
         }
+        return {name: value for name, value in settings.items() if value}
 
 
 @contextmanager
@@ -87,7 +103,12 @@ def staged(folder: Path, amounts: Amounts, jobs: str) -> Iterator[Stage]:
         pages = [each.source for each in wanted if each.source.startswith(address)]
         (folder / "pages.txt").write_text("\n".join(("# One address per line.", *pages, "")))
         _made(folder / "texts")
-        yield Stage(folder, wanted, service)
+        some = [each for each in wanted if each.kind == "page"][:3]
+        done = {
+            each.source: service.add_job(url=each.source, text=each.text or "", status="COMPLETED")
+            for each in some
+        }
+        yield Stage(folder, wanted, service, done)
 
 
 def _write(folder: Path, amounts: Amounts, address: str) -> list[Wanted]:

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import runpy
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from packaging.version import Version
 
 from demo.outcome import Outcome, look_at
 from demo.stage import ROOT, Amounts, Wanted, staged
+from tests.test_documentation import EXAMPLES, NEEDED, airflow_version
 
 PATIENCE = 240
 FEW = {"pdfs": 8, "docx": 4, "pages": 4, "broken": 1}
@@ -133,3 +137,36 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> Non
         pass
 
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def places_of(example: Path) -> set[str]:
+    """Return all URLs and URIs that an example DAG works with."""
+    if Version(airflow_version) < Version(needed := NEEDED.get(example.stem, "2.11")):
+        pytest.skip(f"needs Airflow {needed}")
+    names = runpy.run_path(str(example))
+    values = [names["made"].params.dump(), names.get("PAGES")]
+    return set(re.findall(r"\w+://[^\s'\"]+", str(values)))
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_every_example_uses_the_emulator_and_local_folders_in_the_user_interface(
+    example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with staged(tmp_path / "stage", Amounts(2, 1, 2, 0), "instant") as stage:
+        for name, value in stage.settings("http://127.0.0.1:9/").items():
+            if name.startswith("COMPLIANCE"):
+                monkeypatch.setenv(name, value)
+        places = places_of(example)
+
+    here = (f"file://{tmp_path}/stage", "http://127.0.0.1:")
+    assert [uri for uri in places if not uri.startswith(here)] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_no_example_uses_a_cloud_unless_told_to(example: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/somebody")
+
+    places = places_of(example)
+
+    default = ("file:///home/somebody/compliance", "https://example.com/")
+    assert [uri for uri in places if not uri.startswith(default)] == []
