@@ -67,6 +67,7 @@ class Stage:
         files = [each.source for each in self.wanted if each.kind == "pdf"]
         settings = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+            "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",  # nobody wants to wait for five minutes here
             "AIRFLOW_CONN_COMPLIANCE_DEFAULT": self.service.connection_json,
             "COMPLIANCE_ASSESSED": f"{here}/assessed/",
