@@ -107,6 +107,13 @@ def test_the_words_that_people_search_for_are_in_a_heading(word: str) -> None:
     assert [each for each in headings if word.lower() in each.lower()]
 
 
+@pytest.mark.parametrize("number", ["400", "401", "403", "404", "429"])
+def test_a_search_for_a_status_code_finds_what_to_do(number: str) -> None:
+    # Sphinx leaves numbers out of its search, but finds entries of the index.
+    entries = re.findall(r"^```\{index\} (.+)$", PAGES["troubleshooting.md"], re.MULTILINE)
+    assert number in ", ".join(entries).split(", ")
+
+
 @pytest.mark.parametrize(
     "topic", ["deferrable", "retry", "idempotency", "rate limit", "dynamic task mapping", "lineage"]
 )
