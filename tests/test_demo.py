@@ -12,11 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from airflow import __version__ as airflow_version
 from packaging.version import Version
 
 from demo.outcome import Outcome, look_at
 from demo.stage import ROOT, Amounts, Wanted, staged
-from tests.test_documentation import EXAMPLES, NEEDED, airflow_version
+from tests.support.examples import EXAMPLES, NEEDED
 
 PATIENCE = 240
 FEW = {"pdfs": 8, "docx": 4, "pages": 4, "broken": 1}

@@ -24,21 +24,16 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceContentOperator
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
 from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
+from tests.support.examples import EXAMPLES, NEEDED
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE_LINES = 10  # of a class, at most
-NEEDED = {
-    "assess_and_review": "3.1",
-    "reassess_on_framework_change": "3.0",
-    "ComplianceReviewAssessmentOperator": "3.1",
-}
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 TEXTS = {
     **{f"docs/{name}": text for name, text in PAGES.items()},
     **{name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")},
 }
-EXAMPLES = sorted((ROOT / "example_dags").glob("*.py"))
 
 
 def test_both_connections_of_the_readme_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
