@@ -26,13 +26,14 @@ REASSESS = "compliance_reassess_on_framework_change"
 def main(argv: Sequence[str] | None = None) -> int:
     """Run Airflow until Ctrl-C or SIGTERM."""
     parser = argparse.ArgumentParser(prog="python -m demo.ui", description="Airflow with every example DAG.")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "ui", help="where all goes")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "ui", help="of all files")
     parser.add_argument("--port", type=int, default=8080, help="of the user interface (default: 8080)")
     options = parser.parse_args(argv)
     if is_open(options.port):
         print(f"Port {options.port} is in use: make ui ARGS='--port 8090'", file=sys.stderr)
         return 1
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever starts it in the background has them ignored
+    # A shell starts background processes with these ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
         with (
@@ -62,14 +63,14 @@ def _serve(stage: Stage, reports: str, port: int) -> int:
             if dag_id == REVIEW:
                 airflow.trigger(REVIEW)
         starting.end()
-        _say_hello(stage, airflow)
+        _print_welcome(stage, airflow)
         while all(part.is_alive for part in airflow.parts.values()):
             time.sleep(0.5)
-        print(f"A part of Airflow has ended.{airflow.tails()}", file=sys.stderr)
+        print(f"A component of Airflow has exited.{airflow.tails()}", file=sys.stderr)
     return 1
 
 
-def _say_hello(stage: Stage, airflow: Deployment) -> None:
+def _print_welcome(stage: Stage, airflow: Deployment) -> None:
     lines = (
         "",
         f"Assess and review  {airflow.url}/dags/{REVIEW}",
@@ -80,8 +81,8 @@ def _say_hello(stage: Stage, airflow: Deployment) -> None:
         "",
         "No login needed. A run of assess-and-review has started: in about a minute, answer its forms under",
         f"{airflow.url}/required_actions",
-        f"Last night's ingestion has started, too: {len(stage.wanted)} documents in shards. Open a shard of",
-        "`ingest`, then Details, for the link to its report.",
+        f"Last night's ingestion has started, too: {len(stage.expected)} documents in shards.",
+        "Open a shard of `ingest`, then Details, for the link to its report.",
         "Trigger any other example as it is: all of them use the emulator and local folders.",
         "",
         "Ctrl-C ends everything.",
