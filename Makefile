@@ -26,7 +26,7 @@ help: ## what there is
 demo: $(READY) ## bulk ingestion end to end, on a real Airflow: about a minute
 	.venv/bin/python -m demo $(ARGS)
 
-ui: $(READY) ## the same in the Airflow UI, until Ctrl-C
+ui: $(READY) ## every example DAG in the Airflow UI, against the emulator, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
 TEST_ENVIRONMENTS := $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
@@ -77,7 +77,7 @@ docs: $(READY) ## the documentation as HTML, warnings are errors
 	.venv/bin/sphinx-build -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
-screenshots: $(READY) ## pictures of DAGs for the documentation, in docs/images
+screenshots: $(READY) ## pictures for the documentation, in docs/images
 	.venv/bin/python -m demo.screenshots
 
 bench: $(READY) ## memory, throughput and import time, printed as ratios

@@ -1,1 +1,1 @@
-"""The nightly job end to end on one machine: `make demo`, and `make ui` to look at it in Airflow."""
+"""The provider on one machine: `make demo` for bulk ingestion, `make ui` for all example DAGs."""

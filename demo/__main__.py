@@ -1,6 +1,6 @@
-"""The nightly job end to end: `make demo`, or `python -m demo --pdfs 10` for less.
+"""Bulk ingestion end to end: `make demo`, or `python -m demo --pdfs 10` for less.
 
-Runs example_dags/nightly_ingestion.py as it is on an Airflow of its own, then compares all texts with their
+Runs example_dags/nightly_ingestion.py unchanged on an Airflow of its own, then compares all texts with their
 documents.
 """
 
@@ -17,51 +17,52 @@ from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 
-from demo.outcome import Outcome, look_at
+from demo.outcome import Outcome, check_results
 from demo.screen import Step
 from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
 
-JOB = 1.5  # seconds that the service takes for a document
-PATIENCE = 300.0  # seconds for a step on a slow machine
-TAIL = 25  # lines of the log to show when something fails
+JOB_SECONDS = 1.5  # that the service takes for a document
+STEP_TIMEOUT_SECONDS = 300.0  # on a slow machine
+LOG_TAIL_LINES = 25  # to show when something fails
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; 0 if every document has come to the end that it should."""
-    parser = argparse.ArgumentParser(prog="python -m demo", description="The nightly job end to end.")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="where all goes")
+    """Run the demo; return 0 if every document has the expected result."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Bulk ingestion end to end.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="of all files")
     for name, default in vars(Amounts()).items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"how many (default: {default})")
     options = vars(parser.parse_args(argv))
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever starts it in the background has them ignored
+    # A shell starts background processes with these ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
-        return _demonstrate(options.pop("folder"), Amounts(**options))
+        return _run_demo(options.pop("folder"), Amounts(**options))
     except KeyboardInterrupt:
         print("\nStopped.")
         return 1
 
 
-def _demonstrate(folder: Path, amounts: Amounts) -> int:
-    begin = time.monotonic()
+def _run_demo(folder: Path, amounts: Amounts) -> int:
+    started = time.monotonic()
     writing = Step(f"Writing {amounts.total} documents")
-    with staged(folder, amounts, f"seconds:{JOB}") as stage:
+    with staged(folder, amounts, f"seconds:{JOB_SECONDS}") as stage:
         writing.end()
-        is_success = _run(stage)
-        outcome = look_at(stage.texts, stage.wanted)
-        _show(stage, outcome, time.monotonic() - begin)
+        is_success = _run_dag(stage)
+        outcome = check_results(stage.texts, stage.expected)
+        _print_results(stage, outcome, time.monotonic() - started)
     problems = outcome.problems if is_success else ["The run failed.", *outcome.problems]
-    return _judge(stage, problems, len(outcome.rows) - len(outcome.failed))
+    return _conclude(stage, problems, len(outcome.rows) - len(outcome.failed))
 
 
-def _run(stage: Stage) -> bool:
-    """Run the DAG without a scheduler; say whether it succeeded."""
-    good = sum(each.text is not None for each in stage.wanted)
-    if not _airflow(stage, Step("Making a database for Airflow"), "db", "migrate"):
+def _run_dag(stage: Stage) -> bool:
+    """Run the DAG without a scheduler; return whether it succeeded."""
+    good = sum(each.text is not None for each in stage.expected)
+    if not _airflow(stage, Step("Creating the Airflow database"), "db", "migrate"):
         return False
-    # Airflow 3.0 runs no task with an asset that it has not seen; newer ones look by themselves.
+    # Airflow 3.0 runs no task with an unknown asset; newer versions register assets by themselves.
     if version("apache-airflow").startswith("3.0.") and not _airflow(
-        stage, Step("Making the DAG known"), "dags", "reserialize"
+        stage, Step("Registering the DAG"), "dags", "reserialize"
     ):
         return False
     return _airflow(stage, Step(f"Running {NIGHTLY}", good), "dags", "test", NIGHTLY)
@@ -93,7 +94,7 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
         ) as process,
     ):
         try:
-            while process.poll() is None and running.seconds < PATIENCE:
+            while process.poll() is None and running.seconds < STEP_TIMEOUT_SECONDS:
                 running.draw(stage.service.count("get_content", 200))
                 time.sleep(0.1)
         finally:
@@ -103,37 +104,39 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
     return process.returncode == 0
 
 
-def _show(stage: Stage, outcome: Outcome, seconds: float) -> None:
+def _print_results(stage: Stage, outcome: Outcome, seconds: float) -> None:
     counters = stage.service.counters()
-    print(f"\n{outcome.table(stage.wanted)}")
+    print(f"\n{outcome.table(stage.expected)}")
     if outcome.failed:
         print("\nWhy documents failed:")
     for row in outcome.failed:
         print(f"  {row['source'].rpartition('/')[2]:<28} {row['error']}")
     print(
-        f"\n{len(stage.wanted)} documents in {len(outcome.manifests)} shards, one after the other: "
+        f"\n{len(stage.expected)} documents in {len(outcome.manifests)} shards, one after the other: "
         f"{counters['total']} requests, logins: {counters['logins']}.\n"
         f"{outcome.seconds:.1f} s from the first submit to the last job, {seconds:.1f} s in all; "
-        f"a job takes {JOB} s.\n"
+        f"a job takes {JOB_SECONDS} s.\n"
     )
-    print(f"Texts        {_short(stage.texts)}")
+    print(f"Texts        {_relative(stage.texts)}")
     for folder in sorted({path.parent.parent for path in outcome.manifests}):
-        print(f"Shards       {_short(folder)}/ingest-*/: manifest.jsonl, report.html")
-    print(f"Airflow log  {_short(stage.folder / 'airflow.log')}\n")
+        print(f"Shards       {_relative(folder)}/ingest-*/: manifest.jsonl, report.html")
+    print(f"Airflow log  {_relative(stage.folder / 'airflow.log')}\n")
 
 
-def _judge(stage: Stage, problems: list[str], texts: int) -> int:
+def _conclude(stage: Stage, problems: list[str], texts: int) -> int:
     if not problems:
-        print(f"All is well: {texts} texts are there, each compared with its document.")
-        print("The same in Airflow's user interface: make ui")
+        print(f"Success: all {texts} texts match their documents.")
+        print("To see it in the Airflow UI: make ui")
         return 0
     log = (stage.folder / "airflow.log").read_text(errors="replace").splitlines()
-    print("The end of Airflow's log:", *(f"  {line[:300]}" for line in log[-TAIL:]), "", sep="\n")
-    print("This is wrong:", *(f"  {problem}" for problem in problems[:20]), sep="\n")
+    print(
+        "Last lines of the Airflow log:", *(f"  {line[:300]}" for line in log[-LOG_TAIL_LINES:]), "", sep="\n"
+    )
+    print("Problems:", *(f"  {problem}" for problem in problems[:20]), sep="\n")
     return 1
 
 
-def _short(path: Path) -> str:
+def _relative(path: Path) -> str:
     here = Path.cwd()
     return str(path.relative_to(here) if path.is_relative_to(here) else path)
 

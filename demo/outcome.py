@@ -1,4 +1,4 @@
-"""What came of a run, told by what lies in the destination, not by what Airflow says."""
+"""The result of a run, read from the destination instead of from Airflow."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from demo.stage import Wanted
+from demo.stage import Expected
 
 KINDS = {"pdf": "PDF", "docx": "DOCX", "page": "web pages", "broken": "broken on purpose"}
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The rows of all manifests, with where they are, and all that is wrong."""
+    """The rows of all manifests, the manifests, and the problems found."""
 
     rows: dict[str, dict[str, Any]]
     manifests: list[Path]
@@ -35,7 +35,7 @@ class Outcome:
         moments = [datetime.fromisoformat(each) for each in times if each]
         return (max(moments) - min(moments)).total_seconds() if moments else 0.0
 
-    def table(self, wanted: Iterable[Wanted]) -> str:
+    def table(self, wanted: Iterable[Expected]) -> str:
         """Count the documents of each kind."""
         lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'failed':>8}{'text':>11}"]
         every = list(wanted)
@@ -50,26 +50,28 @@ class Outcome:
         return "\n".join(lines)
 
 
-def look_at(texts: Path, wanted: Iterable[Wanted]) -> Outcome:
+def check_results(texts: Path, wanted: Iterable[Expected]) -> Outcome:
     """Read the manifests, and compare every text with what is in its document."""
     manifests = sorted(texts.glob("**/manifest.jsonl"))
     lines = [json.loads(line) for path in manifests for line in path.read_text("utf-8").splitlines()]
     rows = {row["source"]: row for row in lines}
     problems = [] if len(rows) == len(lines) else ["A document is in two manifests."]
     expected = {each.source: each for each in wanted}
-    problems += [f"{source}: nobody asked for it." for source in rows.keys() - expected.keys()]
+    problems += [f"{source}: it is not among the sources." for source in rows.keys() - expected.keys()]
     for each in expected.values():
         if problem := _problem(each, rows.get(each.source)):
             problems.append(f"{each.source}: {problem}")
     strays = set(texts.glob("**/*.txt")) - {_path(row["path"]) for row in lines if row["path"]}
-    problems += [f"{path}: no manifest names it." for path in sorted(strays)]
-    problems += [f"{path}: there is no report beside it." for path in manifests if not _has_report(path)]
+    problems += [f"{path}: it is in no manifest." for path in sorted(strays)]
+    problems += [
+        f"{path}: its report is missing or incomplete." for path in manifests if not _has_report(path)
+    ]
     return Outcome(rows, manifests, problems)
 
 
-def _problem(wanted: Wanted, row: dict[str, Any] | None) -> str:
+def _problem(wanted: Expected, row: dict[str, Any] | None) -> str:
     if row is None:
-        return "no manifest has it."
+        return "it is missing in all manifests."
     if wanted.text is None:
         is_right = row["status"] == "FAILED" and row["error"]
         return "" if is_right else f"it can't be read, but is {row['status']}, {row['error']}."
@@ -78,9 +80,9 @@ def _problem(wanted: Wanted, row: dict[str, Any] | None) -> str:
     path = _path(row["path"])
     data = path.read_bytes() if path.exists() else b""
     if data != wanted.text.encode():
-        return f"its text, {path}, is not what is in the document."
+        return f"its text, {path}, differs from the document."
     if row["sha256"] != hashlib.sha256(data).hexdigest() or row["bytes"] != len(data):
-        return "size or hash in the manifest are not those of its text."
+        return "size or hash in the manifest differ from its text."
     return ""
 
 

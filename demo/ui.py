@@ -1,4 +1,4 @@
-"""The nightly job in Airflow's user interface: `make ui`, until Ctrl-C.
+"""Every example DAG in Airflow's user interface: `make ui`, until Ctrl-C.
 
 `airflow standalone` would serve logs on all interfaces, so its parts are started one by one, on 127.0.0.1.
 """
@@ -18,19 +18,22 @@ from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
 from tests.deployment.servers import is_open
 from tests.deployment.system import Deployment, deployed
 
+REVIEW = "compliance_assess_and_review"
 AFTERWARDS = "compliance_new_texts"
+REASSESS = "compliance_reassess_on_framework_change"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run Airflow until Ctrl-C or SIGTERM."""
-    parser = argparse.ArgumentParser(prog="python -m demo.ui", description="Airflow with the nightly job.")
-    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "ui", help="where all goes")
+    parser = argparse.ArgumentParser(prog="python -m demo.ui", description="Airflow with every example DAG.")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "ui", help="of all files")
     parser.add_argument("--port", type=int, default=8080, help="of the user interface (default: 8080)")
     options = parser.parse_args(argv)
     if is_open(options.port):
         print(f"Port {options.port} is in use: make ui ARGS='--port 8090'", file=sys.stderr)
         return 1
-    for number in (signal.SIGINT, signal.SIGTERM):  # whoever starts it in the background has them ignored
+    # A shell starts background processes with these ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     try:
         with (
@@ -54,28 +57,33 @@ def _serve(stage: Stage, reports: str, port: int) -> int:
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
     }
     with deployed(home, settings, port=port) as airflow:
-        for dag_id in (NIGHTLY, AFTERWARDS):
+        for dag_id in (REVIEW, NIGHTLY, AFTERWARDS, REASSESS):  # the others wait for a person
             airflow.wait_for_dag(dag_id)
             airflow.call("PATCH", f"dags/{dag_id}", {"is_paused": False})
+            if dag_id == REVIEW:
+                airflow.trigger(REVIEW)
         starting.end()
-        _say_hello(stage, airflow)
+        _print_welcome(stage, airflow)
         while all(part.is_alive for part in airflow.parts.values()):
             time.sleep(0.5)
-        print(f"A part of Airflow has ended.{airflow.tails()}", file=sys.stderr)
+        print(f"A component of Airflow has exited.{airflow.tails()}", file=sys.stderr)
     return 1
 
 
-def _say_hello(stage: Stage, airflow: Deployment) -> None:
+def _print_welcome(stage: Stage, airflow: Deployment) -> None:
     lines = (
         "",
-        f"The nightly job   {airflow.url}/dags/{NIGHTLY}",
-        f"and what follows  {airflow.url}/dags/{AFTERWARDS}",
-        f"The service       {stage.service.url}/",
-        f"All files         {stage.folder}",
+        f"Assess and review  {airflow.url}/dags/{REVIEW}",
+        f"Bulk ingestion     {airflow.url}/dags/{NIGHTLY}",
+        f"All example DAGs   {airflow.url}/dags",
+        f"The emulator       {stage.service.url}/",
+        f"All files          {stage.folder}",
         "",
-        f"Nobody has to log in. Last night's run begins by itself: {len(stage.wanted)} documents in shards.",
-        "Open a shard of `ingest`, then Details: there is the link to its report.",
-        "Press Trigger for another run: it skips what has not changed.",
+        "No login needed. A run of assess-and-review has started: in about a minute, answer its forms under",
+        f"{airflow.url}/required_actions",
+        f"Last night's ingestion has started, too: {len(stage.expected)} documents in shards.",
+        "Open a shard of `ingest`, then Details, for the link to its report.",
+        "Trigger any other example as it is: all of them use the emulator and local folders.",
         "",
         "Ctrl-C ends everything.",
     )

@@ -15,6 +15,8 @@ copyright = "The airflow-provider-compliance contributors"
 release = version = __version__
 extensions = ["myst_parser", "sphinx.ext.autodoc"]
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["narrow.css"]
 html_title = f"{project} {release}"
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
@@ -19,10 +20,11 @@ from airflow_provider.operators.assessment import (
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 
+FOLDER = f"file://{Path.home()}/compliance"  # or a bucket, such as s3://my_aws@compliance
 # An environment variable such as COMPLIANCE_CONTRACTS overrides one for all runs, the params for one run.
 PLACES = {
-    "contracts": "s3://my_aws@documents/contracts/*.pdf",
-    "assessed": "s3://my_aws@compliance-texts/assessed/",
+    "contracts": f"{FOLDER}/documents/*.pdf",
+    "assessed": f"{FOLDER}/assessed/",
 }
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from airflow.providers.common.compat.sdk import dag, task
 
+# The environment variable overrides it for all runs, the param for one run.
+PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/privacy-policy")
 
-@dag(schedule=None, tags=["compliance"], params={"url": "https://example.com/privacy-policy"}, doc_md=__doc__)
+
+@dag(schedule=None, tags=["compliance"], params={"url": PAGES.split()[0]}, doc_md=__doc__)
 def compliance_first_steps() -> None:
     """Submit a web page, then get the status of its job."""
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 from airflow.providers.common.compat.sdk import Asset, dag, task
@@ -15,11 +16,12 @@ from airflow.providers.common.compat.sdk import Asset, dag, task
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
 
 TEXTS = Asset("compliance-texts")
+FOLDER = f"file://{Path.home()}/compliance"  # or a bucket, such as s3://my_aws@compliance
 # An environment variable such as COMPLIANCE_DOCUMENTS overrides one for all runs, the params for one run.
 PLACES = {
-    "documents": "s3://my_aws@documents/inbox/",
-    "pages": "s3://my_aws@documents/pages.txt",
-    "destination": "s3://my_aws@compliance-texts/nightly/",
+    "documents": f"{FOLDER}/documents/",
+    "pages": "",  # a list of URLs, one per line, such as s3://my_aws@compliance/pages.txt
+    "destination": f"{FOLDER}/nightly/",
     "reports": "",  # URL of the destination in a browser, such as https://texts.example.com/nightly/
 }
 SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000

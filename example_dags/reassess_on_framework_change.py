@@ -7,6 +7,7 @@ changed are assessed again. Needs Airflow 3.0 or newer, for asset watchers.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 from airflow.sdk import Asset, AssetWatcher, dag, task
@@ -23,10 +24,11 @@ FRAMEWORKS = Asset(
     "compliance-frameworks",
     watchers=[AssetWatcher(name="catalog", trigger=ComplianceFrameworkChangeTrigger(poll_interval=POLL))],
 )
+FOLDER = f"file://{Path.home()}/compliance"  # or a bucket, such as s3://my_aws@compliance
 # An environment variable such as COMPLIANCE_ASSESSED overrides one for all runs, the params for one run.
 PLACES = {
-    "assessed": "s3://my_aws@compliance-texts/assessed/",  # contains manifests, at any depth
-    "reassessed": "s3://my_aws@compliance-texts/reassessed/",
+    "assessed": f"{FOLDER}/assessed/",  # contains manifests, at any depth
+    "reassessed": f"{FOLDER}/reassessed/",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,13 +10,16 @@ from airflow.providers.common.compat.sdk import dag, task
 
 from airflow_provider.operators.content import ComplianceRefreshContentOperator
 
+# The environment variable overrides them for all runs, the params for one run; separate uuids by spaces.
+JOBS = os.environ.get("COMPLIANCE_JOBS", "00000000-0000-0000-0000-000000000000")
+
 
 @dag(
     schedule="@weekly",
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     tags=["compliance"],
-    params={"uuids": ["00000000-0000-0000-0000-000000000000"], "max_age_days": 7},
+    params={"uuids": JOBS.split(), "max_age_days": 7},
     doc_md=__doc__,
 )
 def compliance_refresh_stale() -> None:

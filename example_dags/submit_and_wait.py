@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 from airflow.providers.common.compat.sdk import dag
 
 from airflow_provider.operators.content import ComplianceSubmitFileOperator, ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 
+# The environment variables override them for all runs, the params for one run.
+FILE = os.environ.get("COMPLIANCE_FILE", f"file://{Path.home()}/compliance/documents/exit-plan-001.pdf")
+PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/privacy-policy")
+
 
 @dag(
     schedule=None,
     tags=["compliance"],
-    params={"file": "s3://my_aws@documents/contract.pdf", "url": "https://example.com/privacy-policy"},
+    params={"file": FILE, "url": PAGES.split()[0]},
     doc_md=__doc__,
 )
 def compliance_submit_and_wait() -> None:

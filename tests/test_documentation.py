@@ -24,21 +24,16 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceContentOperator
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
 from airflow_provider.provider_info import CONNECTION_FIELDS, get_provider_info
+from tests.support.examples import EXAMPLES, NEEDED
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE_LINES = 10  # of a class, at most
-NEEDED = {
-    "assess_and_review": "3.1",
-    "reassess_on_framework_change": "3.0",
-    "ComplianceReviewAssessmentOperator": "3.1",
-}
 README = (ROOT / "README.md").read_text()
 PAGES = {path.name: path.read_text() for path in sorted((ROOT / "docs").glob("*.md"))}
 TEXTS = {
     **{f"docs/{name}": text for name, text in PAGES.items()},
     **{name: (ROOT / name).read_text() for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")},
 }
-EXAMPLES = sorted((ROOT / "example_dags").glob("*.py"))
 
 
 def test_both_connections_of_the_readme_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,11 +63,71 @@ def test_the_page_of_the_hook_names_every_operation() -> None:
     assert not [name for name in own if f"`{name}`" not in PAGES["client.md"]]
 
 
-def test_the_first_dag_of_the_readme_is_a_dag(tmp_path: Path) -> None:
-    (source,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    names: dict[str, object] = {"__name__": "first_dag", "__file__": str(tmp_path / "first_dag.py")}
-    exec(compile(source.replace("first_steps()\n", "made = first_steps()\n"), "README.md", "exec"), names)
-    assert getattr(names["made"], "task_ids", None) == ["file", "page", "wait"]
+def install_commands(text: str) -> list[str]:
+    """Return all commands that install something, in code blocks and in the text."""
+    return re.findall(r"pip install [^`]*?(?=`|$)", text.replace("\\\n", " "), re.MULTILINE)
+
+
+def test_every_installation_has_constraints() -> None:
+    assert len(install_commands(README)) > 1
+    found = {name: install_commands(text) for name, text in TEXTS.items() if name != "CHANGELOG.md"}
+    assert not [(name, each) for name, many in found.items() for each in many if "--constraint" not in each]
+
+
+def test_every_constraints_file_that_is_named_exists() -> None:
+    named = {file for text in TEXTS.values() for file in re.findall(r"constraints/[\w.-]+\.txt", text)}
+    assert "constraints/airflow-3.3-py3.12.txt" in named
+    published = {file for file in named if re.fullmatch(r"constraints/constraints-[\d.]+\.txt", file)}
+    assert not [file for file in named - published if not (ROOT / file).exists()]
+
+
+GUIDES = re.findall(
+    r"^:caption: (?:Guides|Operations)\n:hidden:\n\n(.*?)^```", PAGES["index.md"], re.DOTALL | re.MULTILINE
+)
+
+
+@pytest.mark.parametrize("name", sorted({*"".join(GUIDES).split()} - {"feedback"}))
+def test_every_guide_says_how_it_was_tested(name: str) -> None:
+    *_, section = PAGES[f"{name}.md"].partition("## How this was tested\n")
+    assert section.strip()
+    for path in re.findall(r"`(tests/[\w/.]+)`", section):
+        assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize(
+    "word", ["alert", "stuck", "429", "403", "standalone", "Bad Request", "LocalExecutor"]
+)
+def test_the_words_that_people_search_for_are_in_a_heading(word: str) -> None:
+    headings = re.findall(r"^#+ (.+)$", "\n".join(PAGES.values()), re.MULTILINE)
+    assert [each for each in headings if word.lower() in each.lower()]
+
+
+@pytest.mark.parametrize("number", ["400", "401", "403", "404", "429"])
+def test_a_search_for_a_status_code_finds_what_to_do(number: str) -> None:
+    # Sphinx leaves numbers out of its search, but finds entries of the index.
+    entries = re.findall(r"^```\{index\} (.+)$", PAGES["troubleshooting.md"], re.MULTILINE)
+    assert number in ", ".join(entries).split(", ")
+
+
+@pytest.mark.parametrize(
+    "topic", ["deferrable", "retry", "idempotency", "rate limit", "dynamic task mapping", "lineage"]
+)
+def test_every_topic_of_airflow_has_a_heading(topic: str) -> None:
+    headings = re.findall(r"^#+ (.+)$", "\n".join(PAGES.values()), re.MULTILINE)
+    assert [each for each in headings if topic in each.lower()]
+
+
+def test_pictures_are_files_of_the_documentation() -> None:
+    shown = {target for page in PAGES.values() for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page)}
+    assert shown == {f"images/{path.name}" for path in (ROOT / "docs" / "images").iterdir()}
+    drawn = "".join(path.read_text() for path in (ROOT / "docs" / "images").glob("*.svg"))
+    assert not re.findall(
+        r"https?://(?!www\.w3\.org/2000/svg)", drawn
+    )  # a picture loads nothing from elsewhere
+
+
+def test_pages_for_small_screens_have_no_tables() -> None:
+    assert "|---|" not in PAGES["troubleshooting.md"]
 
 
 def test_numbers_in_the_readme_are_those_of_the_page_that_measures_them() -> None:
@@ -107,7 +162,7 @@ def test_every_error_is_explained() -> None:
     bases = (exceptions.ComplianceError, exceptions.ComplianceHttpError)
     for kind in kinds:
         if kind not in bases:
-            assert f"| `{kind.__name__}` | {'yes' if kind.transient else 'no'} |" in text
+            assert f"- **`{kind.__name__}`** ({'transient' if kind.transient else 'non-retryable'}): " in text
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
@@ -175,6 +230,18 @@ def test_every_operator_has_a_section_with_a_working_example_and_its_parameters(
             exec(compile(example, name, "exec"), {}, Upstream())
     assert f"autoclass:: {kind.__module__}.{name}\n" in section
     assert f"`~{kind.__module__}.{name}`" in PAGES["operators.md"]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_the_code_of_the_page_on_alerting_makes_tasks_and_a_dag(number: int) -> None:
+    blocks = re.findall(r"^```python\n(.*?)^```", PAGES["alerting.md"], re.DOTALL | re.MULTILINE)
+    assert len(blocks) == 3
+    if "DeadlineAlert" in blocks[number] and Version(airflow_version) < Version("3.2"):
+        pytest.skip("the page names other imports for this Airflow")
+    names: dict[str, Any] = {"__name__": "alerting"}
+    with DAG("example", schedule=None) as made:
+        exec(compile(blocks[number], "alerting.md", "exec"), names)
+    assert made.task_ids or "DeadlineAlert" in blocks[number]
 
 
 def test_examples_work_in_runs_without_a_logical_date() -> None:

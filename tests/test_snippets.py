@@ -53,6 +53,32 @@ def test_the_project_of_the_page_on_testing_passes_its_own_tests(tmp_path: Path)
 
 
 @pytest.mark.once
+def test_the_first_dag_of_the_readme_runs_as_it_is_printed(
+    compliance_service: Emulator, tmp_path: Path
+) -> None:
+    text = (ROOT / "README.md").read_text().partition("## A first DAG\n")[2].partition("\n## ")[0]
+    start, prepare, show = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    assert start == "compliance-emulator\n"
+    (file,) = re.findall(r"^Save this as `~/(.*)`:$", text, re.MULTILINE)
+    (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    env = environment(
+        HOME=str(tmp_path), AIRFLOW_CONN_COMPLIANCE_DEFAULT=compliance_service.connection_json, NO_PROXY="*"
+    )
+    bash = ["bash", "-euo", "pipefail", "-c"]
+
+    run([*bash, prepare], tmp_path, env)
+    (tmp_path / file).write_text(source)
+    said = run([*bash, show], tmp_path, env)
+
+    documents = [path for path in (tmp_path / "compliance/documents").iterdir() if path.suffix != ".html"]
+    texts = sorted(path.name for path in (tmp_path / "compliance/texts").glob("*.txt"))
+    assert len(texts) == len(documents)
+    assert all(name in said for name in texts)
+    assert len(compliance_service.jobs()) == len(documents) + 1
+    assert all("127.0.0.1" in job["url"] for job in compliance_service.jobs() if job.get("url"))
+
+
+@pytest.mark.once
 def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulator, tmp_path: Path) -> None:
     text = (DOCS / "quickstart.md").read_text()
     blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)

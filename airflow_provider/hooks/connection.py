@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -17,13 +18,14 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-def parse_settings(conn: Any) -> Settings:
+def parse_settings(conn: Any, name: str = "") -> Settings:
     """Parse the settings of an Airflow connection.
 
     :param conn: the connection; from the form, JSON, or a URI, where every extra is a string
+    :param name: what errors call the connection, instead of its id
     """
     extras = conn.extra_dejson
-    name = f"the Airflow connection '{conn.conn_id}'"
+    name = name or f"the Airflow connection '{conn.conn_id}'"
     if unknown := sorted(set(extras) - set(CONNECTION_FIELDS)):
         log.warning("Unknown extras of %s are ignored: %s.", name, ", ".join(unknown))
 
@@ -44,6 +46,8 @@ def parse_settings(conn: Any) -> Settings:
                 f"The extra '{key}' of {name} is missing: set it in the field "
                 f"'{CONNECTION_FIELDS[key]['label']}' of the connection form, or in its JSON or URI."
             )
+    if note := port_note(conn):
+        log.warning("In %s, %s", name, note)
     verify: bool | str = True
     return Settings(
         base_url=_base_url(conn.host, conn.port, conn.schema),
@@ -65,6 +69,14 @@ def parse_settings(conn: Any) -> Settings:
     )
 
 
+def port_note(conn: Any) -> str:
+    """Return which port is used if the base URL and the port field differ, else an empty string."""
+    in_url = _port_of((conn.host or "").rpartition("://")[2].partition("/")[0])
+    if not in_url or not conn.port or int(conn.port) == in_url:
+        return ""
+    return f"the base URL has the port {in_url} and the field 'Port' has {conn.port}: {in_url} is used."
+
+
 def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
     """Join the parts of a URI: in `compliance://https://u@host:8443/prefix` the prefix is the schema."""
     scheme, _, rest = (host or "").strip().rpartition("://")
@@ -74,8 +86,15 @@ def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
     if not scheme:
         scheme, prefix = (prefix, "") if prefix in ("http", "https") else ("https", prefix)
     host, slash, path = rest.partition("/")
-    base = f"{scheme}://{host}{f':{port}' if port else ''}{slash}{path}".rstrip("/")
+    if port and not _port_of(host):  # a port in the base URL wins
+        host += f":{port}"
+    base = f"{scheme}://{host}{slash}{path}".rstrip("/")
     return base + f"/{prefix}".rstrip("/")
+
+
+def _port_of(host: str) -> int | None:
+    found = re.search(r":(\d+)\s*$", host, re.ASCII)
+    return int(found[1]) if found else None
 
 
 def _parse_endpoints(value: Any) -> Endpoints:

@@ -1,4 +1,4 @@
-"""`make ui`: the nightly job in a whole Airflow, for this machine only."""
+"""`make ui`: the example DAGs in a whole Airflow, for this machine only."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 import requests
 
 from demo.stage import NIGHTLY, ROOT
+from demo.ui import REVIEW
 from tests.deployment.processes import processes_in
 from tests.deployment.servers import free_port
 
@@ -31,7 +32,8 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
         try:
             assert ui.stdout is not None
             lines = list(takewhile(lambda line: line != "Ctrl-C ends everything.\n", ui.stdout))
-            assert any(f"http://127.0.0.1:{port}/dags/{NIGHTLY}\n" in line for line in lines)
+            shown = [line.split()[-1] for line in lines if "/dags/" in line]
+            assert shown == [f"http://127.0.0.1:{port}/dags/{dag_id}" for dag_id in (REVIEW, NIGHTLY)]
             parts = [ui.pid, *processes_in(folder)]
             assert len(parts) > 4
             assert listening(parts) == {"127.0.0.1"}

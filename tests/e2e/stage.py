@@ -17,7 +17,7 @@ from tests.stores.s3_servers import Rclone, S3Server
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "example_dags"
 DAGS = Path(__file__).parent / "dags"
-DOCUMENTS, TEXTS = "documents", "compliance-texts"  # the buckets of the example DAGs
+DOCUMENTS, TEXTS = "documents", "compliance-texts"  # buckets
 CONNECTION = "my_aws"  # and their connection
 BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
@@ -62,13 +62,23 @@ class Stage:
             {"name": name, "classpath": BUNDLE, "kwargs": {"path": str(folder)}}
             for name, folder in folders.items()
         ]
+        documents, texts = (f"s3://{CONNECTION}@{bucket}" for bucket in (DOCUMENTS, TEXTS))
         return {
             # Not five minutes; but three attempts of an example are more than an outage of twenty seconds.
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "10",
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(store),
+            "COMPLIANCE_ASSESSED": f"{texts}/assessed/",
+            "COMPLIANCE_CONTRACTS": f"{documents}/contracts/*.pdf",
+            "COMPLIANCE_DESTINATION": f"{texts}/nightly/",
+            "COMPLIANCE_DOCUMENTS": f"{documents}/inbox/",
+            "COMPLIANCE_FILE": f"{documents}/contract.pdf",
+            "COMPLIANCE_PAGES": f"{documents}/pages.txt",
+            "COMPLIANCE_PAGE_TEXTS": f"{texts}/pages/",
+            "COMPLIANCE_REASSESSED": f"{texts}/reassessed/",
             "COMPLIANCE_REPORTS": f"{self.texts_at}/",
+            "COMPLIANCE_TEXTS": f"{texts}/first/",
             "COMPLIANCE_WATCH_SECONDS": "1",
             "COMPLIANCE_WEB_PAGES": " ".join(self.pages),
         }

@@ -27,7 +27,7 @@ def runs(deployment: Deployment, stage: Stage) -> dict[str, Run]:
     begun = {
         "compliance_first_steps": {"url": page},
         "compliance_first_text": {},
-        "compliance_content_to_s3": {},
+        "compliance_content_to_object_storage": {},
         "compliance_mapped_submit": {},
         "compliance_submit_and_wait": {"url": page},
         REVIEW: {},
@@ -106,8 +106,8 @@ def test_mapped_submit_and_then_a_refresh(runs: dict[str, Run], deployment: Depl
     assert {status_of(stage, uuid) for uuid in uuids} == {"COMPLETED"}
 
 
-def test_content_to_s3(runs: dict[str, Run], stage: Stage) -> None:
-    run = succeeded(runs["compliance_content_to_s3"])
+def test_content_to_object_storage(runs: dict[str, Run], stage: Stage) -> None:
+    run = succeeded(runs["compliance_content_to_object_storage"])
     written = run.returned("store")
     assert [gzip.decompress(stage.read(uri)).decode() for uri in written] == list(stage.pages.values())
     assert len(stage.keys("pages/")) == len(stage.pages)

@@ -270,7 +270,7 @@ def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHo
             "HTML page",
         ),
         ({}, {"GET /api/v1/frameworks": Reply(404)}, "404 Not Found"),
-        ({"login": None}, {}, "login of the Airflow connection 'compliance_default' is missing"),
+        ({"login": None}, {}, "login of this connection is missing"),
     ],
 )
 def test_the_connection_test_says_what_is_wrong(
@@ -291,6 +291,31 @@ def test_the_connection_test_says_what_is_wrong(
     assert not good
     assert said in message
     assert PASSWORD not in message
+
+
+def test_the_connection_test_does_not_name_the_random_id_of_the_test_button(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.on("POST /token", Reply(401, json={"error": "invalid_grant"}))
+    monkeypatch.setenv("AIRFLOW_CONN_QXVTBZRW", json.dumps(connection(service.url)))
+
+    good, message = ComplianceHook("qXvTbZrW").test_connection()
+
+    assert not good
+    assert "of this connection" in message
+    assert "qxvtbzrw" not in message.lower()
+
+
+def test_the_connection_test_says_which_of_two_ports_is_used(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({**connection(service.url), "port": 443}))
+
+    good, message = ComplianceHook("mine").test_connection()
+
+    assert good
+    assert message.endswith(f"{service.url.rpartition(':')[2]} is used.")
 
 
 def test_the_connection_test_tries_the_credentials_anew(hook: ComplianceHook, service: Service) -> None:

@@ -1,8 +1,9 @@
-"""Extract the texts of a few web pages and write them to S3, one object per page."""
+"""Extract the texts of a few web pages and write them to object storage, one object per page."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from airflow.providers.common.compat.sdk import Asset, dag
 
@@ -11,16 +12,18 @@ from airflow_provider.transfers.content_to_object_storage import ComplianceConte
 
 # The environment variable overrides them; separate URLs by spaces.
 PAGES = os.environ.get("COMPLIANCE_WEB_PAGES", "https://example.com/privacy-policy https://example.com/terms")
-TEXTS = Asset("s3://compliance-texts/pages")
+# A folder, or a bucket such as s3://my_aws@compliance/pages/, with the Airflow connection `my_aws`.
+DESTINATION = os.environ.get("COMPLIANCE_PAGE_TEXTS", f"file://{Path.home()}/compliance/pages/")
+TEXTS = Asset("compliance-pages")
 
 
 @dag(
     schedule=None,
     tags=["compliance"],
-    params={"destination": "s3://my_aws@compliance-texts/pages/"},
+    params={"destination": DESTINATION},
     doc_md=__doc__,
 )
-def compliance_content_to_s3() -> None:
+def compliance_content_to_object_storage() -> None:
     """Submit each page in its own task, then wait for all and write their texts in one."""
     pages = ComplianceSubmitUrlOperator.partial(task_id="submit", retries=2).expand(url=PAGES.split())
     ComplianceContentToObjectStorageOperator(
@@ -36,4 +39,4 @@ def compliance_content_to_s3() -> None:
     )
 
 
-made = compliance_content_to_s3()
+made = compliance_content_to_object_storage()
