@@ -64,7 +64,7 @@ def entry_point(method: Entry) -> Entry:
             if error.transient and not isinstance(error, AirflowFailException):
                 log_error(self.log, error, "Airflow tries again if the task has retries left.")
                 raise
-            log_error(self.log, error, "A retry would not help, so there is none: clear the task after that.")
+            log_error(self.log, error, "A retry would not help. Correct this, then clear the task.")
             final = error if isinstance(error, AirflowFailException) else as_non_retryable(error)
         raise final.with_traceback(None) from None
 

@@ -259,7 +259,7 @@ def test_values_inside_of_a_payload_are_no_files(compliance_service: Emulator, a
 
 
 class Failing(ComplianceBaseOperator):
-    def __init__(self, error: Exception, **kwargs: Any) -> None:
+    def __init__(self, *, error: Exception, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.error = error
 
@@ -274,8 +274,8 @@ class Failing(ComplianceBaseOperator):
 
 
 LONG = (
-    "The Airflow connection 'compliance_default' has no extra 'token_url', which is the address of the identity "
-    "provider. Add it under Admin, Connections, such as https://idp.example.com/realms/partners/token."
+    "The Airflow connection 'compliance_default' has no extra 'token_url', which is the address of the "
+    "identity provider. Add it under Admin, Connections, such as https://idp.example.com/realms/partners/token."
 )
 
 
@@ -284,7 +284,7 @@ LONG = (
     [
         (
             exc.ComplianceConfigError(LONG),
-            "A retry would not help, so there is none: clear the task after that.",
+            "A retry would not help. Correct this, then clear the task.",
         ),
         (exc.ComplianceServerError(LONG, status=503), "Airflow tries again if the task has retries left."),
     ],
@@ -293,7 +293,7 @@ def test_an_error_is_logged_in_lines_that_fit_into_airflow_s_log(
     error: exc.ComplianceError, last: str, caplog: pytest.LogCaptureFixture, attempts: Attempts
 ) -> None:
     with pytest.raises(exc.ComplianceError):
-        attempts.run(heard(Failing(error, task_id="t")))
+        attempts.run(heard(Failing(error=error, task_id="t")))
     lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
     assert " ".join(lines[:-1]) == LONG
     assert lines[-1] == last
@@ -303,12 +303,12 @@ def test_an_error_is_logged_in_lines_that_fit_into_airflow_s_log(
 
 def test_the_traceback_of_an_error_that_no_retry_mends_ends_at_the_operator(attempts: Attempts) -> None:
     with pytest.raises(AirflowFailException) as raised:
-        attempts.run(Failing(exc.ComplianceInputError("Wrong."), task_id="t"))
+        attempts.run(Failing(error=exc.ComplianceInputError("Wrong."), task_id="t"))
     assert "_deep" not in [entry.name for entry in raised.traceback]
     assert raised.value.__suppress_context__
 
 
 def test_the_traceback_of_an_error_that_a_retry_may_mend_is_whole(attempts: Attempts) -> None:
     with pytest.raises(exc.ComplianceServerError) as raised:
-        attempts.run(Failing(exc.ComplianceServerError("Down.", status=500), task_id="t"))
+        attempts.run(Failing(error=exc.ComplianceServerError("Down.", status=500), task_id="t"))
     assert "_deep" in [entry.name for entry in raised.traceback]
