@@ -105,15 +105,18 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 	@cat $(OTHERS:%=build/cells/%.txt)
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
-# Every version of Airflow, and with them every Python, runs what depends on Airflow; other Pythons with the newest Airflow
-# run what is fast; the lowest versions run what our dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := frameworks hooks operators review sensors storage stores transfers triggers \
-  $(patsubst %,ingest/test_%.py,kills operator resuming sources) \
-  $(patsubst %,test_%.py,demo imports params private_apis provider_info)
+# Every version of Airflow, and with them every Python, runs what depends on Airflow; the oldest of Airflow 2 and 3 also run what
+# they bring along, such as fsspec; other Pythons with the newest Airflow run what is fast; the lowest versions run what our
+# dependencies are used for. `make test` runs everything.
+ON_AIRFLOW := frameworks hooks operators review sensors transfers triggers ingest/test_operator.py \
+  $(patsubst %,test_%.py,imports params private_apis provider_info)
+ON_OLDEST := $(ON_AIRFLOW) storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
 ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
   $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
-tests_in = $(addprefix tests/,$(if $(filter lowest-%,$(1)),$(ON_LOWEST),$(if $(filter airflow-3.3-%,$(1)),$(FAST_TESTS),$(ON_AIRFLOW))))
+list_for = $(if $(filter lowest-%,$(1)),ON_LOWEST,$(if $(filter airflow-3.3-%,$(1)),FAST_TESTS,$(if \
+  $(filter airflow-2.11-% airflow-3.0-%,$(1)),ON_OLDEST,ON_AIRFLOW)))
+tests_in = $(addprefix tests/,$($(strip $(call list_for,$(1)))))
 
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells
