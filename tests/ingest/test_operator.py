@@ -446,7 +446,7 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
         jobs = [job["uuid"] for job in service.jobs()]
         if len(jobs) == 15:
             service.finish_jobs(*jobs[:5])
-        return sum(each.get("status") == "COMPLETED" for each in appended) == 5
+        return [each.get("status") for each in appended].count("COMPLETED") == 5
 
     with (
         signalled_when(five_are_done, task.on_kill),
