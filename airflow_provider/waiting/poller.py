@@ -339,8 +339,8 @@ class Subscription:
 
     @property
     def has_unsettled(self) -> bool:
-        """Some were not polled yet, or are unknown for a short time only."""
-        return self.poller.has_unsettled(self)
+        """Some were not polled yet, are unknown for a short time only, or have an update that nobody got."""
+        return not self.queue.empty() or self.poller.has_unsettled(self)
 
     def add(self, ids: Collection[str]) -> None:
         """Wait for these, too."""

@@ -111,6 +111,19 @@ def test_what_is_not_certain_yet_is_known(
     asyncio.run(story())
 
 
+def test_an_update_that_nobody_got_yet_is_not_settled(service: Emulator, hook: ComplianceHook) -> None:
+    """A bulk task would defer instead of handling it."""
+
+    async def story() -> None:
+        async with subscribe(hook, JOBS, [completed(service)], 0.1) as updates:
+            await until(lambda: not updates.queue.empty())
+            assert updates.has_unsettled
+            await updates.get()
+            assert not updates.has_unsettled
+
+    asyncio.run(story())
+
+
 class Batches:
     """A client with small batches, some of which fail."""
 
