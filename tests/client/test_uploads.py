@@ -73,7 +73,7 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
                 length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
                 total = len(head) + 4 + int(length)
         if total is None or count < total - BUFFERED:
-            over.wait(0.02)
+            over.wait(0.04)
     connection.sendall(ACCEPT_ENCODING)
 
 
@@ -94,13 +94,13 @@ def test_a_large_payload_that_nobody_reads_ends(connect: Any, service: Service) 
 @pytest.mark.parametrize("kind", ["file", "payload"])
 def test_an_upload_that_is_slow_but_goes_on_is_fine(connect: Any, service: Service, kind: str) -> None:
     with listening(read_slowly) as url:
-        run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=0.6))
+        run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=1.5))
         started = time.monotonic()
         if kind == "file":
             assert run("submit_file", io.BytesIO(LARGE)).uuid == "u-17"
         else:
             assert run("request", "POST", "/x", data=LARGE).status == 202
-        assert time.monotonic() - started > 3 * 0.6
+        assert time.monotonic() - started > 1.5
 
 
 class Stuck(io.BytesIO):
