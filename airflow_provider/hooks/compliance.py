@@ -147,8 +147,11 @@ class ComplianceHook(BaseHook):
     def _read_settings(self) -> Settings:
         from airflow_provider.hooks.connection import parse_settings
 
+        return parse_settings(self._read_connection())
+
+    def _read_connection(self) -> Any:
         try:
-            connection = self.get_connection(self.conn_id)
+            return self.get_connection(self.conn_id)
         except AirflowNotFoundException:
             error = ComplianceConfigError(
                 f"There is no Airflow connection '{self.conn_id}': create it, with the connection type "
@@ -156,7 +159,6 @@ class ComplianceHook(BaseHook):
             )
             error.transient = True  # Airflow raises the same when a secrets backend does not respond
             raise error from None
-        return parse_settings(connection)
 
     @fail_without_retry
     def console_url(self, uuid: str) -> str | None:
@@ -176,8 +178,8 @@ class ComplianceHook(BaseHook):
         from airflow_provider.client.sync import ComplianceClient
         from airflow_provider.hooks.connection import parse_settings, port_note
 
-        conn = self.get_connection(self.conn_id)
         try:
+            conn = self._read_connection()
             # Airflow's test button gives the connection a random id, which would mislead in an error.
             settings = parse_settings(conn, name="this connection")
             # Not with the shared token: this tests these credentials now, with few retries.

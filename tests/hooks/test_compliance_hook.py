@@ -258,7 +258,7 @@ def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHo
         (
             {"extra": {"token_url": "http://127.0.0.1:9/token"}},
             {},
-            "The token request to http://127.0.0.1:9/token: could not connect",
+            "The token request to 127.0.0.1:9: could not connect",
         ),
         ({"host": "https"}, {}, "TLS failed"),
         ({}, {"POST /token": Reply(401, json={"error": "invalid_grant"})}, "refused user 'alice'"),
