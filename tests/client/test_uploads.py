@@ -17,7 +17,8 @@ from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, PDF, UUID, settings_for
 
 LARGE = PDF + b"x" * 20_000_000
-BUFFERED = 10_000_000  # more than the buffers of loopback hold: that much is sent long before it is read
+BYTES_PER_SECOND = 8_000_000  # slow, but the megabytes that sockets buffer do not take as long as a timeout
+BUFFERED = 4_000_000  # more than the buffers of loopback hold: that much is sent long before it is read
 ACCEPT_ENCODING = b'HTTP/1.1 202 Accepted\r\nContent-Length: 15\r\n\r\n{"uuid":"u-17"}'
 
 
@@ -60,7 +61,7 @@ def stop_reading(connection: socket.socket, over: threading.Event) -> None:
 
 def read_slowly(connection: socket.socket, over: threading.Event) -> None:
     received, total = b"", None
-    count = 0
+    count, started = 0, time.monotonic()
     while total is None or count < total:
         data = connection.recv(262_144)
         if not data:
@@ -73,7 +74,7 @@ def read_slowly(connection: socket.socket, over: threading.Event) -> None:
                 length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
                 total = len(head) + 4 + int(length)
         if total is None or count < total - BUFFERED:
-            over.wait(0.04)
+            over.wait(max(0.0, started + count / BYTES_PER_SECOND - time.monotonic()))
     connection.sendall(ACCEPT_ENCODING)
 
 
