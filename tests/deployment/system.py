@@ -21,7 +21,7 @@ from tests.deployment.settings import environment_of
 
 T = TypeVar("T")
 
-PATIENCE = 180.0  # seconds for anything to happen on a busy machine
+PATIENCE = 600.0  # seconds for anything to happen on a busy machine
 LOCKED = 5  # times that a database may be locked
 TAIL = 12  # lines of each log to show when something fails
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")

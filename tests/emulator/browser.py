@@ -30,7 +30,7 @@ FLAGS = [
     "--disable-sync",
     "--remote-debugging-port=0",
 ]
-PATIENCE = 60
+PATIENCE = 240
 
 
 def find_chromium() -> str:

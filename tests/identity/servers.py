@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-PATIENCE = 60.0  # seconds; only a test that has gone wrong waits that long
+PATIENCE = 240.0  # seconds; only a test that has gone wrong waits that long
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from airflow_provider.operators.assessment import (
 )
 from tests.support.attempts import Attempts, heard
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
+from tests.support.signals import until
 from tests.test_params import MappedOutputs
 
 PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
@@ -170,7 +171,7 @@ def test_after_the_timeout_the_assessment_is_cancelled_and_the_task_fails(
 
 def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
     with pytest.raises(AirflowTaskTimeout, match="still in progress"):
-        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=0.3)))
+        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=1)))
     assert service.count("cancel_assessment", 200) == 1
 
 
@@ -189,6 +190,7 @@ def test_a_killed_task_cancels_its_assessment(service: Emulator, attempts: Attem
     task = submit(wait_for_completion=False)
     task._id = attempts.run(task)  # as while it waits
     task.on_kill()
+    until(lambda: service.count("cancel_assessment", 200))  # it waits itself, but not for long
     task.on_kill()
     assert service.count("cancel_assessment", 200) == service.count("cancel_assessment") == 1
 

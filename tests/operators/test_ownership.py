@@ -296,10 +296,10 @@ def test_a_kill_gives_the_cancellation_time(
     attempts = Attempts(store=None if cancels else StateStore())
     task = submit()
     run_and_wait(attempts, task)
-    service.fail("get_status*", delay=0.4)
+    service.fail("get_status*", delay=3)
     began = time.monotonic()
     task.on_kill()
-    assert (time.monotonic() - began > 0.3) is cancels
+    assert (time.monotonic() - began > 2.5) is cancels
     until(lambda: service.count("cancel", 200))
 
 

@@ -20,7 +20,7 @@ import requests
 
 from tests.deployment.processes import ROOT, Part, guarded
 
-PATIENCE = 60.0  # seconds to start
+PATIENCE = 240.0  # seconds to start
 AZURITE = ROOT / ".venv-stores" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE = 60.0  # seconds
+PATIENCE = 240.0  # seconds
 
 
 def until(condition: Callable[[], Any]) -> None:
