@@ -153,7 +153,8 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
             if is_local:
                 advice = f"Check that the worker may {permission}."
             elif location.conn_id:
-                advice = f"Check that the connection '{location.conn_id}' may {permission}."
+                connection = f"the connection '{location.conn_id}'"
+                advice = f"Check the credentials of {connection}, and that it may {permission}."
             else:
                 advice = (
                     f"Check that the environment of the worker has credentials that may {permission}, or add "

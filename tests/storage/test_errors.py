@@ -36,7 +36,7 @@ def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(
         "/x": f"'/x' can't be {action}: Access denied. Check that the worker may {permission}.",
         "s3://conn@b/x": (
             f"'s3://conn@b/x' can't be {action}: Access denied. "
-            f"Check that the connection 'conn' may {permission}."
+            f"Check the credentials of the connection 'conn', and that it may {permission}."
         ),
         "s3://b/x": (
             f"'s3://b/x' can't be {action}: Access denied. Check that the environment of the worker has "

@@ -209,7 +209,9 @@ def test_wrong_credentials_say_which_connection_to_check(
     service: Emulator, attempts: Attempts, store: Store
 ) -> None:
     uuid = completed(service, text="x")
-    with pytest.raises(AirflowFailException, match=r"connection 'store_\w+_stranger' exists") as error:
+    with pytest.raises(
+        AirflowFailException, match=r"credentials of the connection 'store_\w+_stranger'"
+    ) as error:
         attempts.run(transfer(uuid, f"{store.stranger}x.txt"))
     assert isinstance(error.value, exc.ComplianceStorageDeniedError)
     assert store.keys() == set()
