@@ -17,7 +17,7 @@ from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document
-from airflow_provider.waiting import poller, rules
+from airflow_provider.waiting import kinds, poller, rules
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import subscribe
 from airflow_provider.waiting.rules import PollState
@@ -171,6 +171,41 @@ def test_a_job_that_is_refused_while_others_are_not_fails_alone(fake: Service, t
     assert found[0].state is FAILED
     assert "No poll has succeeded for" in found[0].error
     assert "was cancelled, or is gone" in found[1].error
+
+
+@pytest.fixture
+def _refused_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let "b" be polled before "a", within one round."""
+    monkeypatch.setattr(kinds.random, "sample", lambda ids, _: sorted(ids, reverse=True))
+
+
+@pytest.mark.usefixtures("_refused_last")
+def test_a_refused_job_whose_others_ended_in_the_same_round_fails_alone(
+    fake: Service, tmp_path: Path
+) -> None:
+    fake.jobs, fake.refused = {"a": "RUNNING", "b": "CANCELLED"}, {"a"}
+    found = documents("a", "b")
+    asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
+    assert "No poll has succeeded for" in found[0].error
+    assert "was cancelled, or is gone" in found[1].error
+
+
+@pytest.mark.usefixtures("_refused_last")
+def test_an_outage_that_begins_within_a_round_fails_no_job_alone(
+    fake: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.jobs, fake.refused = {"a": "RUNNING", "b": "RUNNING"}, {"a"}
+    found, poll = documents("a", "b"), fake.get_statuses
+
+    async def get_statuses(uuids: list[str]) -> dict[str, ContentJob]:
+        fake.error = REFUSED if len(fake.polls) >= 3 else None  # after both together, "b", and "a"
+        return await poll(uuids)
+
+    monkeypatch.setattr(fake, "get_statuses", get_statuses)
+    with pytest.raises(exc.ComplianceRefusedError, match="No poll has succeeded") as caught:
+        asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
+    assert caught.value.transient
+    assert [each.state for each in found] == [SUBMITTED, SUBMITTED]
 
 
 @pytest.mark.parametrize(
