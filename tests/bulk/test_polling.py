@@ -17,7 +17,7 @@ from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document
-from airflow_provider.waiting import kinds, poller, rules
+from airflow_provider.waiting import poller, rules
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import subscribe
 from airflow_provider.waiting.rules import PollState
@@ -176,7 +176,9 @@ def test_a_job_that_is_refused_while_others_are_not_fails_alone(fake: Service, t
 @pytest.fixture
 def _refused_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let "b" be polled before "a", within one round."""
-    monkeypatch.setattr(kinds.random, "sample", lambda ids, _: sorted(ids, reverse=True))
+    monkeypatch.setattr(
+        "airflow_provider.waiting.kinds.random.sample", lambda ids, _: sorted(ids, reverse=True)
+    )
 
 
 @pytest.mark.usefixtures("_refused_last")
