@@ -30,6 +30,7 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
     ComplianceStorageDeniedError,
+    ComplianceSupersededError,
     ComplianceTlsError,
     ComplianceUncertainError,
 )
@@ -258,7 +259,7 @@ class Pipeline(Generic[I]):
         """Tell whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
             return state is READY and not self.retries.has_worked(state)
-        return isinstance(error, SYSTEMIC) and not error.transient
+        return isinstance(error, (*SYSTEMIC, ComplianceSupersededError)) and not error.transient
 
     def _on_error(self, item: I, error: ComplianceError) -> None:
         """Retry after a delay, or give the item up."""
