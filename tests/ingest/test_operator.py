@@ -286,6 +286,18 @@ def test_the_age_of_a_page_is_known_also_without_a_zone(
     assert counts(attempts.run(ingest([page], second, **options))) == (0, 0, 1)
 
 
+def test_a_page_of_the_future_is_submitted_again(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    """The service's clock was ahead."""
+    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
+    page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
+    attempts.run(ingest([page], first, **options))
+    (known,) = (tmp_path / "texts/_ingest/known").rglob("*.json")
+    known.write_text(json.dumps(json.loads(known.read_text()) | {"completed_at": "2099-01-01T00:00:00Z"}))
+    assert counts(attempts.run(ingest([page], second, **options))) == (1, 0, 0)
+
+
 def test_one_429_slows_all_down_and_nothing_is_lost(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
