@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceStorageDeniedError
 from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, put
 from airflow_provider.storage.locations import Location, error_text, storage_errors
 
@@ -94,7 +94,12 @@ async def store_texts(
 
     async def store(uuid: str) -> Written:
         target = targets[uuid]
-        written = await store_text(client, uuid, target, compress=compress)
+        try:
+            written = await store_text(client, uuid, target, compress=compress)
+        except ComplianceHttpError as error:
+            if error.status in (404, 409):  # the job was completed just before: its text may lag behind
+                error.transient = True
+            raise
         if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
             log.warning("Wrote an empty text to '%s': job %s is completed without one.", target, uuid)
         else:
