@@ -86,8 +86,13 @@ def check_complete(response: HttpResponse) -> None:
 
 
 def check_text(response: HttpResponse) -> None:
-    """Refuse what is not a text: JSON and XML are the error message of a gateway."""
+    """Refuse what is not a text: JSON and XML are the error message of a gateway, and so may be nothing."""
     check_complete(response)
+    is_empty = response.status == HTTPStatus.OK and response.headers.get("content-length") == "0"
+    if is_empty and not response.content_type.startswith("text/"):
+        raise ComplianceProtocolError(
+            f"{response.url} returned nothing, not even the type of a text: that is a proxy, not the service."
+        )
     if response.content_type.endswith(("/json", "+json", "/xml", "+xml")):
         raise ComplianceProtocolError(
             f"{response.url} returned {one_line(response.content_type)}, not a text: that is an error "

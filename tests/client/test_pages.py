@@ -134,6 +134,7 @@ def test_a_redirect_to_another_host_does_not_complete_an_assessment(run: Any, se
         Reply(200, json={"message": "the backend is away"}),
         Reply(200, body=b"{}", headers={"Content-Type": "application/problem+json"}),
         Reply(200, body=b"<fault/>", headers={"Content-Type": "text/xml"}),
+        Reply(200),
         Reply(202, body=b"", headers={"Content-Type": "text/plain"}),
         Reply(206, body=b"half", headers={"Content-Type": "text/plain"}),
     ],
