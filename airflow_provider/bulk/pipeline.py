@@ -24,6 +24,7 @@ from airflow_provider.bulk.items import (
     ItemState,
     now,
 )
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -34,6 +35,7 @@ from airflow_provider.exceptions import (
     ComplianceTlsError,
     ComplianceUncertainError,
 )
+from airflow_provider.storage.names import printable
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
@@ -273,8 +275,8 @@ class Pipeline(Generic[I]):
                     error.transient = True  # it is about this job, and the next attempt submits again
             self._fail(item, error)
             return
-        item.last_error = str(error)
-        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, error)
+        item.last_error = one_line(printable(str(error)))
+        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, item.last_error)
         self._enqueue_later(delay, item)
 
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:
