@@ -125,7 +125,7 @@ async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> d
 
 
 async def _store(
-    pieces: AsyncIterator[bytes], location: Location, compress: bool, confirm: Confirm | None
+    pieces: AsyncIterator[bytes], location: Location, compress: bool, confirm: Confirm | None = None
 ) -> Written:
     head = bytearray()
     async for piece in pieces:

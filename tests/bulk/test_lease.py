@@ -230,14 +230,14 @@ def test_an_attempt_that_has_lost_its_lease_writes_no_text(
 
 
 def test_an_attempt_that_has_lost_its_lease_while_it_fetches_ends(
-    service: Emulator, outcome: Outcome, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, attempts: Attempts, outcome: Outcome, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def lost(self: Checkpoint) -> None:
         raise exc.ComplianceSupersededError("Attempt 2 of this task has taken over.")
 
     monkeypatch.setattr(Checkpoint, "confirm_owner", lost)
     with pytest.raises(exc.ComplianceSupersededError) as error:
-        ingest(corpus.sources[:3], outcome).execute({"ti": TaskInstance()})
+        attempts.run(ingest(corpus.sources[:3], outcome))
     assert isinstance(error.value, AirflowFailException)
     assert not list(outcome.destination.glob("*.txt"))
 
