@@ -77,8 +77,8 @@ class Checkpoint:
     def _is_older_than(self, held: dict[str, Any]) -> bool:
         # The number alone does not tell: it starts again at 1 if a run is deleted and created again.
         try:
-            is_later = 0.0 < self._started_at < float(held.get("started_at", 0.0))
-            return is_later and self._try_number < int(held.get("try_number", 0))
+            started_earlier = 0.0 < self._started_at < float(held.get("started_at", 0.0))
+            return started_earlier and self._try_number < int(held.get("try_number", 0))
         except (TypeError, ValueError):
             return False
 

@@ -90,7 +90,8 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
         store: Any = context.get("task_state_store")  # since Airflow 3.3
         # A clear raises `max_tries`; a retry does not.
         state = {"digest": _digest(feedback), "max_tries": context["ti"].max_tries}
-        stored: Any = (store.get(STATE_KEY) if store is not None else None) or {}
+        stored: Any = None if store is None else store.get(STATE_KEY)
+        stored = stored if isinstance(stored, dict) else {}
         match stored.get("outcome") if state.items() <= stored.items() else None:
             case "sent":
                 self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)

@@ -167,6 +167,15 @@ def test_a_retry_of_what_was_surely_not_sent_sends_it(service: Emulator, attempt
     assert len(sent(service)) == 1
 
 
+@pytest.mark.parametrize("stored", ["sent", [], 7, {}, {"outcome": "sent"}])
+def test_a_state_that_is_not_about_this_feedback_is_ignored(
+    service: Emulator, attempts: Attempts, stored: Any
+) -> None:
+    attempts.store = StateStore({feedback.STATE_KEY: stored})
+    attempts.run(submit())
+    assert len(sent(service)) == 1
+
+
 def test_feedback_that_was_sent_succeeds_though_airflow_can_t_store_it(
     service: Emulator, attempts: Attempts
 ) -> None:
