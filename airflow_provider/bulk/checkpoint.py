@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 SEGMENT = "journal-"
 LEASE = "lease.json"
+OWNER_CHECK_SECONDS = 1.0  # for which a check of the lease counts
 MAX_REREADS = 3  # times, if segments vanish while they are read
 
 
@@ -31,20 +32,24 @@ class Checkpoint:
     written go into the next one together. A record counts once it is in the store.
 
     The lease is a small object that every process overwrites when it starts: the last writer owns the task
-    instance. Airflow may take a running attempt for dead, and start the next one beside it.
+    instance. Airflow may take a running attempt for dead, and start the next one beside it. An attempt that
+    hung before it took the lease does not take it from the next one.
 
     :param folder: of the task instance
     :param manifest: file name of the manifest
-    :param try_number: of the task, for people; a random token identifies the process
+    :param try_number: of the task; a random token identifies the process
+    :param started_at: when the attempt started, as a timestamp; 0 if unknown
     """
 
-    def __init__(self, folder: Location, manifest: str, try_number: int = 0) -> None:
+    def __init__(self, folder: Location, manifest: str, try_number: int = 0, started_at: float = 0.0) -> None:
         self.folder = folder
         self.manifest = folder / manifest
         self._manifest_name = manifest
         self._lease = folder / LEASE
         self._try_number = try_number
+        self._started_at = started_at
         self._token = secrets.token_hex(8)
+        self._checked_at = -OWNER_CHECK_SECONDS
         self._last_at = 0.0
         self._segments_written = 0
         self._flushing = asyncio.Lock()
@@ -53,23 +58,53 @@ class Checkpoint:
         self._has_records = asyncio.Event()
 
     def acquire(self) -> None:
-        """Take the lease from whoever has it; in the task's own thread, before `read`."""
-        lease = {"token": self._token, "try_number": self._try_number, "at": now()}
+        """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`."""
+        with storage_errors(self._lease, "read"):
+            try:
+                held = json.loads(self._lease.fs.cat_file(self._lease.path))
+            except (FileNotFoundError, ValueError):
+                held = None
+        if isinstance(held, dict) and self._is_older_than(held):
+            raise self._superseded(held)
+        lease = {
+            "token": self._token,
+            "try_number": self._try_number,
+            "started_at": self._started_at,
+            "at": now(),
+        }
         put_sync(self._lease, json.dumps(lease).encode())
+
+    def _is_older_than(self, held: dict[str, Any]) -> bool:
+        # The number alone does not tell: it starts again at 1 if a run is deleted and created again.
+        try:
+            started_earlier = 0.0 < self._started_at < float(held.get("started_at", 0.0))
+            return started_earlier and self._try_number < int(held.get("try_number", 0))
+        except (TypeError, ValueError):
+            return False
+
+    async def confirm_owner(self) -> None:
+        """Raise if another process has taken the lease, unless that was checked just before."""
+        if time.monotonic() - self._checked_at >= OWNER_CHECK_SECONDS:
+            await self.check_owner()
 
     async def check_owner(self) -> None:
         """Raise if another process has taken the lease; a missing lease does not mean that."""
+        checked_at = time.monotonic()
         with storage_errors(self._lease, "read"):
             try:
                 lease = json.loads(await self._read_lease())
             except (FileNotFoundError, ValueError):
                 return
         if isinstance(lease, dict) and lease.get("token", self._token) != self._token:
-            raise ComplianceSupersededError(
-                f"Attempt {lease.get('try_number')} of this task has taken over at {lease.get('at')}. This "
-                f"process (attempt {self._try_number}) stops, and cancels and removes nothing. See the log "
-                "of that attempt."
-            )
+            raise self._superseded(lease)
+        self._checked_at = checked_at
+
+    def _superseded(self, lease: dict[str, Any]) -> ComplianceSupersededError:
+        return ComplianceSupersededError(
+            f"Attempt {lease.get('try_number')} of this task has taken over at {lease.get('at')}. This "
+            f"process (attempt {self._try_number}) stops, and cancels and removes nothing. See the log "
+            "of that attempt."
+        )
 
     async def _read_lease(self) -> Any:
         fs = self._lease.fs

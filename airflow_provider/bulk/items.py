@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Self, TypeVar
 
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.storage.names import printable
 from airflow_provider.waiting.results import Record
@@ -78,8 +79,8 @@ class Item:
 
     @property
     def label(self) -> str:
-        """Its key as logs and errors show it."""
-        return printable(self.key)
+        """Its key as logs and errors show it, on one line."""
+        return one_line(printable(self.key))
 
     def advance(self, state: ItemState) -> None:
         """Move on to another state."""
@@ -90,7 +91,7 @@ class Item:
     def fail(self, error: object) -> None:
         """Give it up."""
         self.advance(FAILED)
-        self.error = printable(str(error))[:MAX_ERROR_CHARS]
+        self.error = one_line(printable(str(error)))[:MAX_ERROR_CHARS]
         self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
 
     def reset(self) -> Self:

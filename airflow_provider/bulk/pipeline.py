@@ -24,15 +24,18 @@ from airflow_provider.bulk.items import (
     ItemState,
     now,
 )
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
     ComplianceError,
     ComplianceHttpError,
     ComplianceStorageDeniedError,
+    ComplianceSupersededError,
     ComplianceTlsError,
     ComplianceUncertainError,
 )
+from airflow_provider.storage.names import printable
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
@@ -258,7 +261,7 @@ class Pipeline(Generic[I]):
         """Tell whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
             return state is READY and not self.retries.has_worked(state)
-        return isinstance(error, SYSTEMIC) and not error.transient
+        return isinstance(error, (*SYSTEMIC, ComplianceSupersededError)) and not error.transient
 
     def _on_error(self, item: I, error: ComplianceError) -> None:
         """Retry after a delay, or give the item up."""
@@ -272,8 +275,8 @@ class Pipeline(Generic[I]):
                     error.transient = True  # it is about this job, and the next attempt submits again
             self._fail(item, error)
             return
-        item.last_error = str(error)
-        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, error)
+        item.last_error = one_line(printable(str(error)))
+        self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, item.last_error)
         self._enqueue_later(delay, item)
 
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:

@@ -22,6 +22,9 @@ from airflow_provider.client.models import (
 from airflow_provider.client.responses import (
     Translate,
     as_assessment,
+    check_complete,
+    check_see_other,
+    check_text,
     read_accepted_assessment,
     read_accepted_job,
     read_job,
@@ -76,7 +79,8 @@ def get_status(uuid: str) -> Call[ContentJob]:
     """Get the status of one job; a 303 redirect means completed."""
 
     def job(response: HttpResponse) -> ContentJob:
-        is_completed = response.status == 303
+        if is_completed := response.status == 303:
+            check_see_other(response, uuid)
         record = read_job(response, uuid, strict=not is_completed)
         return record.model_copy(update={"status": JobStatus.COMPLETED}) if is_completed else record
 
@@ -117,7 +121,8 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
     413 means that a batch is too large. 400 may mean the same, or that one uuid is malformed: the batch is
     halved until the malformed one is alone, and the limit is lowered only if there is none.
     """
-    batches = [list(dict.fromkeys([uuids] if isinstance(uuids, str) else uuids))]
+    requested = dict.fromkeys([uuids] if isinstance(uuids, str) else uuids)
+    batches = [list(requested)]
     found: dict[str, ContentJob] = {}
     refused: ComplianceRefusedError | None = None
     halved, largest = False, 1
@@ -142,9 +147,11 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
                 batches += [batch[half:], batch[:half]]
                 continue
         largest = max(largest, len(batch))
-        by_uuid = {job.uuid.lower(): job for job in jobs}
+        by_uuid = {job.uuid: job for job in jobs}
+        # A service may change the case of a uuid; other ids may differ in nothing else.
+        by_lower = {job.uuid.lower(): job for job in jobs if job.uuid not in requested}
         for uuid in batch:
-            if job := by_uuid.get(uuid.lower()):
+            if job := by_uuid.get(uuid) or by_lower.get(uuid.lower()):
                 found[uuid] = job.model_copy(update={"uuid": uuid})
                 continue
             try:
@@ -166,6 +173,7 @@ def get_content(uuid: str) -> Call[str]:
     """Get the extracted text in memory, up to 256 MB; stream or download larger ones."""
 
     def text(response: HttpResponse) -> str:
+        check_text(response)
         stream = TextStream.from_response(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
@@ -176,6 +184,7 @@ def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
     """Stream the extracted text: its decoder, and its chunks."""
 
     def text(response: HttpResponse) -> tuple[TextStream, Any]:
+        check_text(response)
         return TextStream.from_response(response), response.stream
 
     path = f"{CONTENT}/{_segment(uuid)}/content"
@@ -260,6 +269,8 @@ def get_assessment(
 
     def assessment(response: HttpResponse) -> Assessment:
         if response.status == 303:
+            # The contract does not say where the results are.
+            check_see_other(response, str(assessment_id), any_path=True)
             raw = read_object(response, strict=False)
             return Assessment(id=str(assessment_id), status=JobStatus.COMPLETED, raw=raw)
         return as_assessment(read_object(response), str(assessment_id), translate)
@@ -271,9 +282,13 @@ def get_assessment(
 
 def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[Any]:
     """Get the results of an assessment, as JSON."""
-    parse = HttpResponse.json
+
+    def results(response: HttpResponse) -> Any:
+        check_complete(response)
+        return response.json()
+
     return _configured(
-        "GET", paths, "assessment_results", parse, assessment_id, idempotent=True, limit=LIST_BYTES
+        "GET", paths, "assessment_results", results, assessment_id, idempotent=True, limit=LIST_BYTES
     )
 
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any, TypeVar
-from urllib.parse import unquote
+from urllib.parse import unquote, urljoin, urlsplit
 
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
@@ -57,6 +57,49 @@ def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
     return job.model_copy(update={"uuid": uuid})
 
 
+def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool = False) -> None:
+    """Refuse a 303 that leads elsewhere, such as to a login page; without a usable Location it counts.
+
+    :param any_path: any path on the origin of the request will do
+    """
+    location = response.headers.get("location", "")
+    try:
+        path = urlsplit(urljoin(response.url, location)).path
+    except ValueError:
+        return
+    wanted = _normalized(identifier)
+    is_named = any(_normalized(unquote(part)) == wanted for part in path.split("/"))
+    if location and not is_named and not (any_path and response.location):
+        raise ComplianceProtocolError(
+            f"{response.url} was redirected (303) to {one_line(location)[:200]!r}, which is not the result "
+            f"of '{identifier}': that is a proxy or a login page, not the service."
+        )
+
+
+def check_complete(response: HttpResponse) -> None:
+    """Refuse a successful response that is not the whole result: 202 is not ready, 206 is a part."""
+    if response.status in (202, 206):
+        raise ComplianceProtocolError(
+            f"{response.url} returned {response.status} {reason_phrase(response.status)}, not the result. "
+            "Retry later."
+        )
+
+
+def check_text(response: HttpResponse) -> None:
+    """Refuse what is not a text: JSON and XML are the error message of a gateway, and so may be nothing."""
+    check_complete(response)
+    is_empty = response.status == HTTPStatus.OK and response.headers.get("content-length") == "0"
+    if is_empty and not response.content_type.startswith("text/"):
+        raise ComplianceProtocolError(
+            f"{response.url} returned nothing, not even the type of a text: that is a proxy, not the service."
+        )
+    if response.content_type.endswith(("/json", "+json", "/xml", "+xml")):
+        raise ComplianceProtocolError(
+            f"{response.url} returned {one_line(response.content_type)}, not a text: that is an error "
+            "message of a proxy, not the service."
+        )
+
+
 def _normalized(uuid: str) -> str:
     return uuid.strip().strip("{}").replace("-", "").casefold()
 
@@ -64,7 +107,12 @@ def _normalized(uuid: str) -> str:
 def read_accepted_job(response: HttpResponse) -> ContentJob:
     """Read the response to a submit: the record, or at least its id from the Location."""
     job = ContentJob.model_validate(_accepted_record(response))
-    return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
+    if job.uuid:
+        return job
+    if response.status != HTTPStatus.ACCEPTED and not response.location:
+        # The service accepts with 202; this may come from a proxy.
+        raise ComplianceProtocolError(f"{response.url} returned {response.status} without an id.")
+    return job.model_copy(update={"uuid": _accepted_id(response)})
 
 
 Translate = Callable[[dict[str, Any]], dict[str, Any]]

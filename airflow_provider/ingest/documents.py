@@ -10,7 +10,7 @@ from airflow_provider.bulk.items import Item
 from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.ingest.sources import SourceFile, is_page
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.texts import store_text
+from airflow_provider.storage.texts import Confirm, store_text
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import Record
 
@@ -69,6 +69,7 @@ class IngestSteps(Steps[Document]):
 
     :param target: returns where the text of a document goes
     :param unchanged: documents of earlier runs, where unchanged ones are skipped
+    :param confirm: raises if this attempt may no longer write
     """
 
     kind: ClassVar[JobKind] = JOBS
@@ -79,10 +80,12 @@ class IngestSteps(Steps[Document]):
         client: AsyncComplianceClient,
         target: Callable[[Document], Location],
         unchanged: UnchangedIndex | None = None,
+        confirm: Confirm | None = None,
     ) -> None:
         self._client = client
         self._target = target
         self._unchanged = unchanged
+        self._confirm = confirm
 
     async def skip(self, item: Document) -> bool:
         """Tell whether a document is unchanged since an earlier run."""
@@ -108,7 +111,7 @@ class IngestSteps(Steps[Document]):
     async def fetch(self, item: Document) -> None:
         """Stream the text to its place, and keep what the next run compares with."""
         target = self._target(item)
-        written = await store_text(self._client, item.job_id, target)
+        written = await store_text(self._client, item.job_id, target, confirm=self._confirm)
         item.path, item.bytes, item.sha256 = target.uri, written.bytes, written.sha256
         if self._unchanged:
             await self._unchanged.remember(item)

@@ -64,7 +64,8 @@ class UnchangedIndex:
             return False
         if completed_at.tzinfo is None:
             completed_at = completed_at.replace(tzinfo=UTC)  # as a service in Java may write it
-        return (datetime.now(UTC) - completed_at).total_seconds() < self.max_age
+        age = (datetime.now(UTC) - completed_at).total_seconds()
+        return 0 <= age < self.max_age  # by a clock that is ahead, it would stay young for too long
 
     def _look_up(self, source: str) -> Document | None:
         location = self._location(source)

@@ -198,6 +198,7 @@ class StoringMixin:
     """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
 
     _loop: EventLoop | None = None
+    _is_killed = False  # before there was work to cancel
     _transfers: tuple[lineage.Transfer, ...] = ()
 
     if TYPE_CHECKING:  # of the operator
@@ -207,6 +208,8 @@ class StoringMixin:
         """Cancel the work, and leave nothing half-written behind."""
         if self._loop:
             self._loop.cancel()
+        else:
+            self._is_killed = True
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage which documents went into which objects."""
@@ -214,6 +217,8 @@ class StoringMixin:
 
     def _run_in_loop(self, work: Coroutine[Any, Any, T], threads: int) -> T:
         self._loop = EventLoop(threads)
+        if self._is_killed:
+            self._loop.cancel()
         return self._loop.run(work)
 
     def _report_written(

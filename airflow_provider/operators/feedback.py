@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
 
 __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator"]
+
+STATE_KEY = "compliance_feedback"
 
 
 def __getattr__(name: str) -> Any:
@@ -32,7 +36,8 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     """Send an expert's feedback on an assessment result; it is checked before it is sent.
 
     An uncertain submit, which the service may have accepted, fails the task without retries: a retry could
-    send it twice.
+    send it twice. So does, on Airflow 3.3 and newer, a retry after an attempt that died while it sent. A
+    clear sends again.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
@@ -72,20 +77,54 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
 
     @entry_point
     def execute(self, context: Context) -> None:
-        """Send the feedback."""
+        """Send the feedback, unless a previous attempt has."""
         number = _response_id(self.assessment_response_id)
         expert_id, rational_feedback = (optional(each) for each in (self.expert_id, self.rational_feedback))
+        feedback = (
+            "" if expert_id is None else str(expert_id),
+            "" if rational_feedback is None else str(rational_feedback),
+            number,
+            optional(self.category_feedback),
+        )
+        about = "" if number is None else f" on assessment response {number}"
+        store: Any = context.get("task_state_store")  # since Airflow 3.3
+        # A clear raises `max_tries`; a retry does not.
+        state = {"digest": _digest(feedback), "max_tries": context["ti"].max_tries}
+        stored: Any = None if store is None else store.get(STATE_KEY)
+        stored = stored if isinstance(stored, dict) else {}
+        match stored.get("outcome") if state.items() <= stored.items() else None:
+            case "sent":
+                self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
+                return
+            case "sending":
+                raise as_non_retryable(
+                    ComplianceUncertainError(
+                        f"A previous attempt ended while it sent this feedback{about}, so the service may "
+                        "have accepted it. Check there; to send it again, clear the task."
+                    )
+                )
+        self._save(store, {**state, "outcome": "sending"})
         try:
-            self.hook.submit_feedback(
-                "" if expert_id is None else str(expert_id),
-                "" if rational_feedback is None else str(rational_feedback),
-                number,
-                optional(self.category_feedback),
-            )
+            self.hook.submit_feedback(*feedback)
         except ComplianceUncertainError as error:
             raise as_non_retryable(error) from None
-        about = "" if number is None else f" on assessment response {number}"
+        except ComplianceError:
+            self._save(store, {**state, "outcome": ""})
+            raise
         self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
+        try:
+            self._save(store, {**state, "outcome": "sent"})
+        except Exception as error:  # of Airflow's API: the feedback is sent, so the task must not fail
+            self.log.warning("Could not store for later attempts that the feedback was sent: %s", error)
+
+    @staticmethod
+    def _save(store: Any, state: dict[str, Any]) -> None:
+        if store is not None:
+            store.set(STATE_KEY, state)
+
+
+def _digest(feedback: Sequence[Any]) -> str:
+    return hashlib.sha256(json.dumps(feedback, default=str).encode()).hexdigest()
 
 
 def _response_id(given: Any) -> int | None:

@@ -183,7 +183,13 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         check_template(self.file_name_template)
         ti, destination = context["ti"], Location.to_write(self.destination)
         sources = resolve(self.sources)
-        checkpoint = Checkpoint(destination / task_folder(ti), MANIFEST, getattr(ti, "try_number", 0))
+        started = getattr(ti, "start_date", None)
+        checkpoint = Checkpoint(
+            destination / task_folder(ti),
+            MANIFEST,
+            getattr(ti, "try_number", 0),
+            started.timestamp() if started else 0.0,
+        )
         checkpoint.acquire()
         earlier = checkpoint.read(Document)
         documents = resume_documents(sources, earlier, is_new_attempt=is_new_attempt, log=self.log)
@@ -235,7 +241,7 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
             may_defer=self.deferrable,
         )
         async with await self.hook.get_async_conn() as client:
-            steps = IngestSteps(client, target, unchanged)
+            steps = IngestSteps(client, target, unchanged, checkpoint.confirm_owner)
             engine = BulkEngine(
                 self.hook, client, documents, steps, checkpoint, options, self.log,
                 outdated=outdated, clock=self.clock,

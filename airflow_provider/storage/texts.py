@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import logging
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceStorageDeniedError
 from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, put
 from airflow_provider.storage.locations import Location, error_text, storage_errors
 
@@ -28,6 +28,8 @@ _GZIP = 31  # wbits for gzip; without name and time, so that equal texts give eq
 EMPTY_GZIP_BYTES = 20  # of an empty gzip file
 
 Overwrite = Literal["replace", "skip", "fail"]
+Confirm = Callable[[], Awaitable[None]]
+"""Called just before a text gets its name; raises if it must not."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,12 @@ class Written:
 
 
 async def store_text(
-    client: AsyncComplianceClient, uuid: str, location: Location, *, compress: bool = False
+    client: AsyncComplianceClient,
+    uuid: str,
+    location: Location,
+    *,
+    compress: bool = False,
+    confirm: Confirm | None = None,
 ) -> Written:
     """Stream the text of a completed job into a store, atomically.
 
@@ -51,7 +58,7 @@ async def store_text(
         try:
             async with client.stream_content(uuid) as pieces:
                 has_started = True
-                return await _store(pieces, location, compress)
+                return await _store(pieces, location, compress, confirm)
         except ComplianceError as error:
             # A request that failed before the body was retried by the client already.
             if not (has_started and error.transient) or attempt == MAX_REFETCHES:
@@ -87,7 +94,12 @@ async def store_texts(
 
     async def store(uuid: str) -> Written:
         target = targets[uuid]
-        written = await store_text(client, uuid, target, compress=compress)
+        try:
+            written = await store_text(client, uuid, target, compress=compress)
+        except ComplianceHttpError as error:
+            if error.status in (404, 409):  # the job was completed just before: its text may lag behind
+                error.transient = True
+            raise
         if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
             log.warning("Wrote an empty text to '%s': job %s is completed without one.", target, uuid)
         else:
@@ -112,19 +124,27 @@ async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> d
     return {uuid: size for uuid, size in found.items() if size is not None}
 
 
-async def _store(pieces: AsyncIterator[bytes], location: Location, compress: bool) -> Written:
+async def _store(
+    pieces: AsyncIterator[bytes], location: Location, compress: bool, confirm: Confirm | None = None
+) -> Written:
     head = bytearray()
     async for piece in pieces:
         head += piece
         if len(head) > SINGLE_PUT_BYTES:
-            return await _store_large(head, pieces, location, compress)
+            return await _store_large(head, pieces, location, compress, confirm)
     data = zlib.compress(head, wbits=_GZIP) if compress else bytes(head)
+    if confirm:
+        await confirm()
     await put(location, data)
     return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
 async def _store_large(
-    batch: bytearray, pieces: AsyncIterator[bytes], location: Location, compress: bool
+    batch: bytearray,
+    pieces: AsyncIterator[bytes],
+    location: Location,
+    compress: bool,
+    confirm: Confirm | None,
 ) -> Written:
     """Write in batches: large calls of the store and the hash release the GIL once.
 
@@ -146,6 +166,8 @@ async def _store_large(
         finally:
             if writing:
                 await asyncio.gather(writing, return_exceptions=True)
+        if confirm:
+            await confirm()
         return await in_thread(sink.finish, batch)
     except BaseException:
         await in_thread(sink.discard)

@@ -78,7 +78,10 @@ class JobKind(ABC):
             on_cancelled(identifier)
 
         failed: dict[str, ComplianceError] = {}
-        size = client.settings.batch_size
+        if ids:
+            log.info("Cancelling %s, where in flight.", self.describe(ids))
+        # In groups that are cancelled at once: a job may complete while it waits for others to be cancelled.
+        size = min(client.settings.batch_size, concurrency)
         for start in range(0, len(ids), size):
             found: dict[str, PollResult] = {}
             await self.poll(client, ids[start : start + size], found.__setitem__)
@@ -90,9 +93,7 @@ class JobKind(ABC):
                     in_flight.append(each)
                 elif result["status"] != UNKNOWN:
                     on_ended(each, result)
-            if in_flight:
-                log.info("Cancelling %s.", self.describe(in_flight))
-                await for_each(cancel, in_flight, concurrency)
+            await for_each(cancel, in_flight, concurrency)
         if failed:
             log.warning("Could not cancel %s: %s", self.describe(list(failed)), next(iter(failed.values())))
 

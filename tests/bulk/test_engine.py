@@ -225,7 +225,7 @@ def test_a_killed_ingest_does_first_what_matters_most(
     """Airflow may end the process a few seconds later, and a thread may be busy for longer."""
     done: list[str] = []
 
-    async def stuck(*_: Any) -> Any:
+    async def stuck(*_: Any, **__: Any) -> Any:
         done.append("fetching")
         await in_thread(time.sleep, 1.0)
         done.append("fetched")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,12 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk import checkpoint
 from airflow_provider.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.bulk.items import COMPLETED
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
@@ -167,13 +170,13 @@ async def _write(place: Location, segments: int) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
 def test_a_lease_that_is_missing_or_invalid_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
-    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
-    checkpoint.acquire()
+    own = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
+    own.acquire()
     if content is None:
         (tmp_path / LEASE).unlink()
     else:
         (tmp_path / LEASE).write_bytes(content)
-    asyncio.run(checkpoint.check_owner())
+    asyncio.run(own.check_owner())
 
 
 def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:
@@ -187,11 +190,78 @@ def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: P
         asyncio.run(first.check_owner())
 
 
+def test_an_older_attempt_that_comes_late_does_not_take_the_lease_of_the_newer_one(tmp_path: Path) -> None:
+    older, newer, again = (
+        Checkpoint(Location(str(tmp_path)), MANIFEST, number, started_at)
+        for number, started_at in ((1, 100.0), (2, 400.0), (1, 500.0))
+    )
+    newer.acquire()
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
+        older.acquire()
+    asyncio.run(newer.check_owner())
+    again.acquire()  # of a run that was deleted and created again
+    asyncio.run(again.check_owner())
+
+
+@pytest.mark.parametrize("size", [10, 3 << 20])
+def test_an_attempt_that_has_lost_its_lease_writes_no_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """It may have hung while it fetched the text of a file that was corrected meanwhile."""
+    monkeypatch.setattr(checkpoint, "OWNER_CHECK_SECONDS", 0.0)
+    older, newer = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (1, 2))
+    older.acquire()
+    text = tmp_path / "text.txt"
+
+    class Client:
+        @asynccontextmanager
+        async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
+            async def pieces() -> AsyncIterator[bytes]:
+                yield b"o" * size
+                newer.acquire()
+                text.write_bytes(b"new")
+
+            yield pieces()
+
+    steps = IngestSteps(Client(), lambda _: Location(str(text)), confirm=older.confirm_owner)  # type: ignore[arg-type] # all that it needs
+    with pytest.raises(exc.ComplianceSupersededError):
+        asyncio.run(steps.fetch(Document("s", "u")))
+    assert text.read_bytes() == b"new"
+
+
+def test_an_attempt_that_has_lost_its_lease_while_it_fetches_ends(
+    service: Emulator, attempts: Attempts, outcome: Outcome, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lost(self: Checkpoint) -> None:
+        raise exc.ComplianceSupersededError("Attempt 2 of this task has taken over.")
+
+    monkeypatch.setattr(Checkpoint, "confirm_owner", lost)
+    with pytest.raises(exc.ComplianceSupersededError) as error:
+        attempts.run(ingest(corpus.sources[:3], outcome))
+    assert isinstance(error.value, AirflowFailException)
+    assert not list(outcome.destination.glob("*.txt"))
+
+
+def test_a_check_of_the_lease_counts_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (1, 2))
+    first.acquire()
+
+    async def confirm() -> None:
+        await first.confirm_owner()
+        second.acquire()
+        await first.confirm_owner()
+        monkeypatch.setattr(checkpoint, "OWNER_CHECK_SECONDS", 0.0)
+        with pytest.raises(exc.ComplianceSupersededError):
+            await first.confirm_owner()
+
+    asyncio.run(confirm())
+
+
 def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
+    own = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
     (tmp_path / LEASE).mkdir()
     with pytest.raises(exc.ComplianceStorageError):
-        asyncio.run(checkpoint.check_owner())
+        asyncio.run(own.check_owner())
 
 
 def test_a_deferred_task_goes_on_under_a_lease_of_its_own(

@@ -261,6 +261,21 @@ def test_only_what_is_seen_in_flight_is_canceled(caplog: pytest.LogCaptureFixtur
     assert "Could not cancel job f: 403" in caplog.text
 
 
+def test_a_job_that_completes_while_others_are_canceled_is_left_alone() -> None:
+    service = Service()
+    uuids = [f"u{number}" for number in range(10)]
+    service.jobs = dict.fromkeys(uuids, "RUNNING")
+    cancel_one = service.cancel
+
+    async def cancel_slowly(uuid: str) -> None:
+        await cancel_one(uuid)
+        service.jobs["u9"] = COMPLETED
+
+    service.cancel = cancel_slowly  # type: ignore[method-assign] # of this service alone
+    assert list(cancel(service, *uuids)) == ["u9"]
+    assert "u9" not in service.cancelled
+
+
 def test_nothing_is_canceled_if_nothing_can_be_polled(caplog: pytest.LogCaptureFixture) -> None:
     service = Service()
     service.error = exc.ComplianceConnectionError("away")

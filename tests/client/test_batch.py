@@ -102,6 +102,13 @@ def test_a_uuid_missing_in_the_answer_is_asked_for_alone(run: Any, service: Serv
     assert jobs["a"].uuid == "a"
 
 
+def test_ids_that_differ_in_case_only_are_different_jobs(run: Any, service: Service) -> None:
+    states = {"abc": "COMPLETED", "ABC": "FAILED", "Abc": "RUNNING"}
+    service.on(BATCH, Reply(json=[{"uuid": uuid, "status": status} for uuid, status in states.items()]))
+    jobs = run("get_statuses", [*states, "aBC"])
+    assert {uuid: job.status for uuid, job in jobs.items()} == states
+
+
 def test_a_batch_is_repeated_after_a_passing_fault(run: Any, service: Service) -> None:
     service.on(BATCH, Reply(502), at_most(100))
     assert list(run("get_statuses", ["a"])) == ["a"]

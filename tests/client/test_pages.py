@@ -82,6 +82,79 @@ def test_a_submit_that_was_taken_without_an_id_ends_for_good_because_a_retry_wou
     assert len(service.requests_to(route)) == 1
 
 
+@pytest.mark.parametrize("answer", [Reply(200), Reply(200, json={"message": "ok"}), Reply(204)], ids=str)
+def test_a_submit_that_is_answered_without_an_id_by_another_status_is_uncertain(
+    run: Any, service: Service, answer: Reply
+) -> None:
+    route, args = SUBMITS["submit_url"]
+    service.on(route, answer)
+    with pytest.raises(exc.ComplianceUncertainError, match=r"without an id\. The service may or may not"):
+        run("submit_url", *args)
+    assert len(service.requests_to(route)) == 1
+
+
+@pytest.mark.parametrize(
+    "location", ["https://sso.example/login", "/login", f"/login?next={CONTENT}/{UUID}/status"]
+)
+def test_a_redirect_to_a_login_page_does_not_complete_a_job(
+    run: Any, service: Service, location: str
+) -> None:
+    route, args = READS["get_status"]
+    service.on(route, Reply(303, headers={"Location": location}))
+    with pytest.raises(exc.ComplianceProtocolError, match="login page") as caught:
+        run("get_status", *args)
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize(
+    "location", [f"http://internal:8080{CONTENT}/{UUID.upper()}/content", f"../{UUID}/content"]
+)
+def test_a_redirect_to_the_text_of_a_job_completes_it_on_any_host(
+    run: Any, service: Service, location: str
+) -> None:
+    route, args = READS["get_status"]
+    service.on(route, Reply(303, headers={"Location": location}))
+    assert run("get_status", *args).status == "COMPLETED"
+
+
+def test_a_redirect_to_another_host_does_not_complete_an_assessment(run: Any, service: Service) -> None:
+    service.on(
+        "GET /api/v1/assessments/7/status",
+        Reply(303, headers={"Location": "https://sso.example/login"}),
+        Reply(303, headers={"Location": "/api/v1/results/99"}),
+    )
+    with pytest.raises(exc.ComplianceProtocolError, match="login page"):
+        run("get_assessment", "7")
+    assert run("get_assessment", "7").status == "COMPLETED"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(200, json={"message": "the backend is away"}),
+        Reply(200, body=b"{}", headers={"Content-Type": "application/problem+json"}),
+        Reply(200, body=b"<fault/>", headers={"Content-Type": "text/xml"}),
+        Reply(200),
+        Reply(202, body=b"", headers={"Content-Type": "text/plain"}),
+        Reply(206, body=b"half", headers={"Content-Type": "text/plain"}),
+    ],
+    ids=str,
+)
+def test_an_error_message_or_a_part_is_not_a_text(run: Any, service: Service, answer: Reply) -> None:
+    route, args = READS["get_content"]
+    service.on(route, answer)
+    for method, arguments in (("get_content", args), ("download_content", (*args, io.BytesIO()))):
+        with pytest.raises(exc.ComplianceProtocolError) as caught:
+            run(method, *arguments)
+        assert caught.value.transient
+
+
+def test_results_that_are_not_ready_are_an_error(run: Any, service: Service) -> None:
+    service.on("GET /api/v1/assessments/7/results", Reply(202, json={"status": "RUNNING"}))
+    with pytest.raises(exc.ComplianceProtocolError, match="202 Accepted, not the result"):
+        run("get_assessment_results", "7")
+
+
 def test_a_redirect_that_is_the_answer_may_have_a_page_in_it(run: Any, service: Service) -> None:
     route, args = READS["get_status"]
     service.on(route, Reply(303, body=b"<html>See there</html>", headers=HTML))

@@ -18,6 +18,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, checkpoint
 from airflow_provider.emulator import Emulator
+from airflow_provider.ingest import sources
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.output import MANIFEST, task_folder
 from airflow_provider.storage import atomic
@@ -284,6 +285,46 @@ def test_the_age_of_a_page_is_known_also_without_a_zone(
     at = datetime.now(UTC) - timedelta(minutes=59)
     known.write_text(json.dumps(record | {"completed_at": at.replace(tzinfo=None).isoformat() + zone}))
     assert counts(attempts.run(ingest([page], second, **options))) == (0, 0, 1)
+
+
+def test_a_task_that_is_killed_before_its_work_starts_submits_nothing(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, resolve = ingest(corpus.sources, outcome), sources.resolve
+
+    def resolve_killed(given: Any) -> list[str]:
+        task.on_kill()
+        return resolve(given)
+
+    monkeypatch.setattr(sources, "resolve", resolve_killed)
+    with pytest.raises(exc.ComplianceInterruptedError):
+        attempts.run(task)
+    assert not service.jobs()
+
+
+def test_a_file_name_forges_no_line_of_the_log(
+    service: Emulator, attempts: Attempts, outcome: Outcome, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "in").mkdir()
+    for number in range(2):
+        (tmp_path / f"in/{number}\n2026-01-01 ERROR forged.pdf").write_bytes(b"no document")
+    with pytest.raises(exc.ComplianceIngestError) as error:
+        attempts.run(heard(ingest(f"{tmp_path}/in/", outcome)))
+    assert "\n" not in "".join([str(error.value), *caplog.messages])
+    assert not any("\n" in row["error"] for row in outcome.rows.values())
+    assert all("\n" in source for source in outcome.rows)
+
+
+def test_a_page_of_the_future_is_submitted_again(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    """The service's clock was ahead."""
+    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
+    page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
+    attempts.run(ingest([page], first, **options))
+    (known,) = (tmp_path / "texts/_ingest/known").rglob("*.json")
+    known.write_text(json.dumps(json.loads(known.read_text()) | {"completed_at": "2099-01-01T00:00:00Z"}))
+    assert counts(attempts.run(ingest([page], second, **options))) == (1, 0, 0)
 
 
 def test_one_429_slows_all_down_and_nothing_is_lost(

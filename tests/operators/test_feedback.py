@@ -12,9 +12,10 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
-from tests.support.attempts import Attempts
+from tests.support.attempts import Attempts, StateStore
 
 PROBE = """
 import json, sys
@@ -126,3 +127,64 @@ def test_a_dag_that_only_sends_feedback_does_not_load_human_in_the_loop() -> Non
 def test_the_module_has_nothing_else() -> None:
     with pytest.raises(AttributeError, match="has no attribute 'Other'"):
         feedback.Other  # noqa: B018 - the attribute is what is asked for
+
+
+def test_a_retry_after_an_attempt_that_died_while_it_sent_sends_nothing(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = ComplianceHook.submit_feedback
+
+    def send_and_die(self: ComplianceHook, *feedback: Any) -> None:
+        send(self, *feedback)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComplianceHook, "submit_feedback", send_and_die)
+        with pytest.raises(SystemExit):
+            attempts.run(submit())
+    with pytest.raises(exc.ComplianceUncertainError, match="A previous attempt ended while it sent") as error:
+        attempts.run(submit())
+    assert isinstance(error.value, AirflowFailException)
+    assert len(sent(service)) == 1
+    attempts.clear()
+    attempts.run(submit())
+    assert len(sent(service)) == 2
+
+
+def test_a_retry_of_what_was_sent_succeeds_and_sends_nothing(service: Emulator, attempts: Attempts) -> None:
+    attempts.run(submit())
+    attempts.run(submit())  # the worker died before Airflow knew
+    assert len(sent(service)) == 1
+    attempts.run(submit(rational_feedback="Another one."))
+    assert len(sent(service)) == 2
+
+
+def test_a_retry_of_what_was_surely_not_sent_sends_it(service: Emulator, attempts: Attempts) -> None:
+    service.fail("submit_feedback", status=403)
+    with pytest.raises(exc.ComplianceRefusedError):
+        attempts.run(submit())
+    attempts.run(submit())
+    assert len(sent(service)) == 1
+
+
+@pytest.mark.parametrize("stored", ["sent", [], 7, {}, {"outcome": "sent"}])
+def test_a_state_that_is_not_about_this_feedback_is_ignored(
+    service: Emulator, attempts: Attempts, stored: Any
+) -> None:
+    attempts.store = StateStore({feedback.STATE_KEY: stored})
+    attempts.run(submit())
+    assert len(sent(service)) == 1
+
+
+def test_feedback_that_was_sent_succeeds_though_airflow_can_t_store_it(
+    service: Emulator, attempts: Attempts
+) -> None:
+    class Failing(StateStore):
+        def set(self, key: str, value: Any) -> None:
+            if value["outcome"] == "sent":
+                raise RuntimeError("The API server is away.")
+            super().set(key, value)
+
+    attempts.store = Failing()
+    attempts.run(submit())
+    assert len(sent(service)) == 1
