@@ -61,8 +61,8 @@ def _run_module(module: str, jobs: int, every: int, survivors: bool) -> Counter[
     file = RESULTS / f"{module.replace('/', '-')}.txt"
     counts: Counter[str] = Counter(equivalent=len(known))
     if survivors:
-        killed = {each.name for each in mutants} & _names(file, "killed", "timed out")
-        wanted = [each for each in mutants if each.name in _names(file, "survived", "unclear")]
+        killed = {each.name for each in mutants} & names_in(file, "killed", "timed out")
+        wanted = [each for each in mutants if each.name in names_in(file, "survived", "unclear")]
         counts["killed"] = len(killed)
     else:
         killed, wanted = set(), mutants[::every]
@@ -98,7 +98,7 @@ def _name(result: str) -> str:
     return result.partition(" s  ")[2].partition(" ")[2]
 
 
-def _names(file: Path, *outcomes: str) -> set[str]:
+def names_in(file: Path, *outcomes: str) -> set[str]:
     """Return the names of the mutants that ended so when the module was last run."""
     if not file.exists():
         sys.exit(f"There is no {file}: run without --survivors first.")

@@ -7,15 +7,15 @@ EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
 WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py"
 
 TARGETS = {
-    "client/responses": f"tests/client/test_exchange.py {CLIENT} tests/client/test_arbitrary_answers.py",
+    "client/responses": "tests/client/test_responses.py",
     "client/endpoints": f"tests/client/test_batch.py {CLIENT} tests/client/test_content.py "
     "tests/contract/test_client_reads.py",
-    "client/exchange": f"tests/client/test_exchange.py {CLIENT} tests/client/test_token_use.py",
+    "client/exchange": "tests/client/test_exchange.py",
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
     "client/settings": "tests/client/test_settings.py tests/hooks/test_connection.py",
     "client/http/bodies": "tests/client/test_content.py tests/client/test_encodings.py",
     "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
-    "client/wire": f"tests/client/test_exchange.py {CLIENT} tests/client/test_content.py",
+    "client/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "
     "tests/client/test_forking.py",
     "waiting/poller": WAITING,

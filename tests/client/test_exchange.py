@@ -385,3 +385,98 @@ def test_any_other_call_needs_a_method(method: Any) -> None:
 def test_what_can_not_be_sent_is_an_error_of_the_input(arguments: dict[str, Any]) -> None:
     with pytest.raises(exc.ComplianceInputError):
         endpoints.request("POST", **arguments)
+
+
+def test_the_first_request_is_sent_at_once_whatever_the_clock_says() -> None:
+    clock = Clock()
+    clock.now = 0.0
+    assert exchange(READ, clock).delay() == 0.0
+
+
+def test_a_pause_that_ends_with_the_time_for_retries_is_waited_for() -> None:
+    pause = ThrottlePause()
+    pause.extend(1010.0)
+    assert exchange(READ, pause=pause, retry_seconds=10.0).delay() == pytest.approx(11.0)  # spread by 1 s
+    with pytest.raises(exc.ComplianceThrottledError) as error:
+        exchange(READ, pause=pause, retry_seconds=9.9).delay()
+    assert (error.value.status, error.value.retry_after) == (429, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "setting"),
+    [
+        (READ, "the base URL of the Airflow connection 'compliance_default'"),
+        (LOGIN, "the extra 'token_url' of the Airflow connection 'compliance_default'"),
+    ],
+)
+def test_an_error_names_the_setting_to_check(call: Call[Any], setting: str) -> None:
+    error = exchange(call).stream_error(Failure(FailureKind.BROKEN, "reset"))
+    assert f"Check that {setting} is correct" in str(error)
+    with pytest.raises(exc.ComplianceTlsError, match=f"Check {setting}, and the extra 'verify'"):
+        exchange(call).evaluate(Failure(FailureKind.TLS))
+
+
+def test_an_error_says_that_a_response_broke_off() -> None:
+    error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "reset"))
+    assert "reset, the response is incomplete. Check" in str(error)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.UNREADABLE, FailureKind.TOO_LARGE, FailureKind.BROKEN])
+def test_a_response_that_makes_no_sense_is_an_error_of_the_protocol(kind: FailureKind) -> None:
+    expected = exc.ComplianceConnectionError if kind is FailureKind.BROKEN else exc.ComplianceProtocolError
+    assert type(exchange(READ).stream_error(Failure(kind))) is expected
+
+
+def test_a_response_that_is_too_large_is_not_downloaded_again() -> None:
+    with pytest.raises(exc.ComplianceProtocolError):
+        exchange(READ, max_retries=5).evaluate(Failure(FailureKind.TOO_LARGE))
+
+
+HTML = {"content_type": "text/html"}
+
+
+def test_a_page_is_not_an_answer_of_the_service_unless_the_call_expects_one() -> None:
+    with pytest.raises(exc.ComplianceProtocolError, match=r"HTML page.* Check the base URL"):
+        exchange(READ).evaluate(response(200, b"<html>", **HTML))
+    expecting: Call[Any] = Call("GET", "/x", parse=lambda answer: answer.body, allow_html=True)
+    assert exchange(expecting).evaluate(response(200, b"<html>", **HTML)) == Done(b"<html>")
+
+
+def test_a_page_beside_a_redirect_does_not_matter() -> None:
+    found = exchange(READ).evaluate(response(303, b"<html>", location=f"/x/content/{UUID}", **HTML))
+    assert isinstance(found, Done)
+
+
+def test_retries_are_counted_and_end() -> None:
+    found = exchange(READ, max_retries=2)
+    assert [found.evaluate(response(500)) for _ in range(2)] == [Retry(), Retry()]
+    with pytest.raises(exc.ComplianceServerError) as error:
+        found.evaluate(response(500, b'{"message": "down"}'))
+    assert error.value.status == 500
+    assert "500 Internal Server Error, 'down'" in str(error.value)
+
+
+def test_a_good_login_is_not_blamed_for_a_401() -> None:
+    found = exchange(READ)
+    found.has_worked = True
+    found.next_request(TOKEN)
+    assert found.evaluate(response(401)) == Retry()
+    assert found.refused_token is TOKEN
+    assert found.delay() == 0.0
+    assert found.evaluate(response(401)) == Retry()
+    assert found.delay() > 0
+
+
+def test_a_throttling_pauses_all_for_an_hour_at_most() -> None:
+    pause = ThrottlePause()
+    with pytest.raises(exc.ComplianceThrottledError) as error:
+        exchange(READ, pause=pause).evaluate(response(429, b'{"message": "slow down"}', retry_after="7200"))
+    assert (pause.until, pause.count) == (1000.0 + 3600, 1)
+    assert error.value.retry_after == 7200
+    assert "(429, 'slow down')" in str(error.value)
+
+
+def test_a_pause_is_never_shortened() -> None:
+    pause = ThrottlePause(50.0)
+    pause.extend(40.0)
+    assert (pause.until, pause.count) == (50.0, 1)

@@ -16,6 +16,11 @@ from tests.support.polled import PolledService
 from tests.support.virtual_time import START, seconds
 
 
+def _finish(written: asyncio.Future[None]) -> None:
+    if not written.done():
+        written.set_result(None)
+
+
 class Journal:
     """A checkpoint in memory."""
 
@@ -31,7 +36,7 @@ class Journal:
         self.records.append(item.record())
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
-        loop.call_later(self.write_seconds, lambda: written.done() or written.set_result(None))
+        loop.call_later(self.write_seconds, _finish, written)
         return written
 
     async def run_writer(self) -> None:
@@ -112,7 +117,7 @@ class Night:
         self.steps.outcomes[step, key] += outcomes
 
     def engine(self, *items: Item, outdated: tuple[str, ...] = (), **changes: Any) -> BulkEngine[Item]:
-        values = {
+        values: dict[str, Any] = {
             "concurrency": 4, "retry_failed": 0, "poll_interval": 5.0, "deadline": 3600.0,
             "cancel_on_kill": True, "may_defer": False,
         }  # fmt: skip

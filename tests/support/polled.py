@@ -36,6 +36,7 @@ class Client:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await asyncio.sleep(self.service.close_seconds)
         self.is_open = False
 
 
@@ -56,7 +57,7 @@ class PolledService:
         self.connection_error: Exception | None = None
         self.read_seconds = 0.0
         self.has_worked = self.is_logged_in = False
-        self.poll_seconds = self.cancel_seconds = 0.0
+        self.poll_seconds = self.cancel_seconds = self.close_seconds = 0.0
 
     def job(self, identifier: str, *first: Any, **later: Any) -> str:
         """Add a job: what it is at first, and what it is from `s10` on, the tenth second."""

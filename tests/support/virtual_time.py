@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 START = 1200.0  # a multiple of a minute: polls lie on a grid
-MAX_TURNS = 200_000
+MAX_TURNS = 50_000
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -164,13 +164,13 @@ def test_connections_and_kinds_have_pollers_of_their_own(service: PolledService)
     other.job("a")
 
     async def story() -> None:
-        kind = service.kind()
-        hooks = [service.hook("c"), service.hook("d"), other.hook("c")]
-        found = []
-        for hook in hooks:
-            async with subscribe(hook, kind, ["a"], 5.0) as updates:
-                found.append(updates.poller)
-        assert len({id(each) for each in found}) == 3
+        hook, kind, other_kind = service.hook("c"), service.kind(), service.kind()
+        other_kind.noun = "assessment"
+        pairs = [(hook, kind), (service.hook("d"), kind), (other.hook("c"), kind), (hook, other_kind)]
+        async with AsyncExitStack() as stack:
+            subscribed = [subscribe(hook, kind, ["a"], 5.0) for hook, kind in pairs]
+            found = [await stack.enter_async_context(each) for each in subscribed]
+            assert len({each.poller for each in found}) == 4
 
     play(story())
 
@@ -371,6 +371,50 @@ def test_an_error_that_ends_a_wait_tells_whether_others_meet_it(
             if is_alone:
                 assert identifier == "a"
             assert 903 <= seconds() <= 1000
+
+    play(story())
+
+
+def test_an_outage_that_begins_within_a_round_concerns_all(service: PolledService) -> None:
+    service.has_worked = True
+    service.job("a", s3=REFUSED)
+    service.job("b", s4=REFUSED)
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            await asyncio.sleep(10)
+            assert not updates.has_unsettled
+            identifier, error = await updates.get()
+            assert identifier == "a"
+            assert error.concerns_one_job is False
+
+    play(story())
+
+
+def test_many_are_polled_less_often_from_the_start_if_each_is_a_request(service: PolledService) -> None:
+    kind = service.kind()
+    kind.min_interval = lambda count: float(count)
+
+    async def story() -> None:
+        ids = [service.job(name) for name in "abc"]
+        async with subscribe(service.hook(), kind, ids, 60.0):
+            await asyncio.sleep(7)
+
+    play(story())
+    assert service.poll_times == [3, 6]
+
+
+def test_a_connection_that_does_not_close_is_left_after_five_seconds(service: PolledService) -> None:
+    service.job("a")
+    service.close_seconds = 3600.0
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as updates:
+            await asyncio.sleep(1.5)
+        assert seconds() == pytest.approx(6.5)
+        assert updates.poller.is_over
+        updates.poller._task.cancel()
 
     play(story())
 
