@@ -8,12 +8,11 @@ WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.
 
 TARGETS = {
     "client/responses": "tests/client/test_responses.py",
-    "client/endpoints": f"tests/client/test_batch.py {CLIENT} tests/client/test_content.py "
-    "tests/contract/test_client_reads.py",
+    "client/endpoints": "tests/client/test_endpoints.py",
     "client/exchange": "tests/client/test_exchange.py",
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
-    "client/settings": "tests/client/test_settings.py tests/hooks/test_connection.py",
-    "client/http/bodies": "tests/client/test_content.py tests/client/test_encodings.py",
+    "client/settings": "tests/client/test_settings.py",
+    "client/http/bodies": "tests/client/test_bodies.py",
     "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
     "client/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "

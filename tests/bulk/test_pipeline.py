@@ -377,3 +377,62 @@ def test_while_all_are_refused_no_item_tries(night: Night) -> None:
     night.run(*items, concurrency=4)
     assert {each.state for each in items} == {COMPLETED}
     assert sum(at < 2 for at, _ in night.steps.of("submit")) <= 16
+
+
+def test_a_job_that_was_submitted_again_before_a_deferral_is_not_submitted_once_more(night: Night) -> None:
+    night.service.job("a", UNKNOWN)
+    item = Item("a", "a", SUBMITTED, is_resumed=True, resubmit_count=1)
+    night.run(item)
+    assert (item.state, night.steps.of("submit")) == (FAILED, [])
+
+
+@pytest.mark.parametrize("has_worked", [False, True])
+def test_a_refused_submit_is_retried_for_longer_if_earlier_ones_were_accepted(
+    night: Night, has_worked: bool
+) -> None:
+    night.service.job("b", s400=DONE)
+    for _ in range(20):
+        night.outcome("submit", "a", exc.ComplianceRefusedError("Forbidden.", status=403))
+    items = [Item("a")] + [Item("b", "b", SUBMITTED)] * has_worked
+    if has_worked:
+        night.run(*items)
+        assert items[0].state == FAILED
+    else:
+        with pytest.raises(exc.ComplianceRefusedError) as error:
+            night.run(*items)
+        assert not error.value.transient
+    assert (night.steps.of("submit")[-1][0] >= 300) is has_worked
+
+
+def test_a_job_that_was_to_be_processed_again_before_a_crash_is_now(night: Night) -> None:
+    before = {"status": "FAILED", "completed_at": AT}
+    night.service.job("a", failed(), s5=DONE)
+    item = Item("a", "a", SUBMITTED, retried_from=before)
+    night.run(item, retry_failed=1)
+    assert night.steps.of("retry") == [(1, "a")]
+    assert item.state == COMPLETED
+
+
+def test_a_job_that_was_processed_again_before_a_crash_is_expected_to_change(night: Night) -> None:
+    before = {"status": "FAILED", "completed_at": AT}
+    night.service.job("a", failed(), s50=DONE)
+    item = Item("a", "a", SUBMITTED, retry_count=1, retried_from=before)
+    night.run(item, retry_failed=1)
+    assert (item.state, night.steps.of("retry")) == (COMPLETED, [])
+
+
+def test_a_failed_item_does_not_keep_the_task_from_deferring(night: Night) -> None:
+    night.service.job("a", failed(), s1=failed())
+    night.service.job("b", s400=DONE)
+    items = [Item("a", "a", SUBMITTED), Item("b", "b", SUBMITTED)]
+    assert night.run(*items, may_defer=True) == ["b"]
+    assert items[0].state == FAILED
+
+
+def test_a_refused_job_of_a_retry_does_not_keep_the_task_from_deferring(night: Night) -> None:
+    night.service.job("a", exc.ComplianceRefusedError("Forbidden.", status=403))
+    night.service.job("b", s400=DONE)
+    before = {"status": "FAILED", "completed_at": AT}
+    items = [Item("a", "a", SUBMITTED, retry_count=1, retried_from=before), Item("b", "b", SUBMITTED)]
+    assert night.run(*items, may_defer=True) == ["b"]
+    assert items[0].state == FAILED

@@ -418,7 +418,7 @@ def test_an_error_names_the_setting_to_check(call: Call[Any], setting: str) -> N
 
 def test_an_error_says_that_a_response_broke_off() -> None:
     error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "reset"))
-    assert "reset, the response is incomplete. Check" in str(error)
+    assert "(reset), the response is incomplete. Check" in str(error)
 
 
 @pytest.mark.parametrize("kind", [FailureKind.UNREADABLE, FailureKind.TOO_LARGE, FailureKind.BROKEN])
