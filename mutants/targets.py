@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-CLIENT = "tests/client/test_both_clients.py"
 EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
 WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py"
 

@@ -59,7 +59,7 @@ def test_a_task_ends_when_all_is_done_with_one_line(night: Night, caplog: pytest
 def test_a_task_may_be_deferred_when_it_only_waits_for_ten_seconds(night: Night) -> None:
     night.service.job("a")
     assert night.run(submitted("a"), Item("b"), may_defer=True) == ["a", "b"]
-    assert 10 < night.journal.flushes[-1] <= 12
+    assert night.journal.flushes == [11]  # the engine looks at its clock every second
 
 
 def test_a_task_that_may_not_defer_waits(night: Night) -> None:

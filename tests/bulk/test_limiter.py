@@ -127,3 +127,58 @@ def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(
     compliance_service.fail("submit_*", status=429, retry_after=0, times=1)
     assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=8))) == (15, 0, 0)
     assert min(limits) == 4
+
+
+def test_after_a_round_without_throttling_the_limit_is_one_more() -> None:
+    async def story() -> list[float]:
+        limits = [limiter.limit]
+        await service.request(limiter, throttled=True)
+        for _ in range(3):
+            limits.append(limiter.limit)
+            await service.request(limiter)
+        return limits
+
+    service = Service()
+    limiter = AdaptiveLimiter(8, lambda: service.throttlings)
+    assert asyncio.run(story()) == pytest.approx([8, 4, 4.25, 4.25 + 1 / 4.25])
+
+
+def test_throttlings_from_before_do_not_count() -> None:
+    limiter = AdaptiveLimiter(8, lambda: 5)
+
+    async def story() -> None:
+        async with limiter.slot():
+            assert limiter.in_flight == 1
+
+    asyncio.run(story())
+    assert (limiter.limit, limiter.in_flight) == (8, 0)
+
+
+def test_requests_after_a_throttled_crowd_count_again() -> None:
+    async def story() -> list[float]:
+        await asyncio.gather(*(service.request(limiter, throttled=True) for _ in range(4)))
+        limits = [limiter.limit]
+        await service.request(limiter, throttled=True)
+        return [*limits, limiter.limit]
+
+    service = Service()
+    limiter = AdaptiveLimiter(16, lambda: service.throttlings)
+    assert asyncio.run(story()) == [8, 4]
+
+
+def test_a_waiter_gets_the_slot_that_is_released() -> None:
+    async def story() -> list[str]:
+        order: list[str] = []
+
+        async def hold(name: str) -> None:
+            async with limiter.slot():
+                order.append(name)
+                await asyncio.sleep(0)
+                order.append(f"-{name}")
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*map(hold, "abc"))
+        return order
+
+    limiter = AdaptiveLimiter(1, lambda: 0)
+    assert asyncio.run(story()) == ["a", "-a", "b", "-b", "c", "-c"]

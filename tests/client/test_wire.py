@@ -81,7 +81,14 @@ def test_a_body_that_is_not_json_is_an_error_that_does_not_show_it(
 
 def test_a_failure_says_what_happened_and_why() -> None:
     assert str(Failure(FailureKind.BROKEN, "reset")) == "the connection broke (reset)"
-    assert str(Failure(FailureKind.NOT_CONNECTED)) == "could not connect"
+    assert [str(Failure(kind)) for kind in FailureKind] == [
+        "could not connect",
+        "TLS failed",
+        "timed out waiting for a response",
+        "the connection broke",
+        "the response can't be decoded",
+        "the response is too large",
+    ]
 
 
 def test_a_secret_is_revealed_where_it_is_sent() -> None:
@@ -93,6 +100,7 @@ def test_what_may_hold_secrets_is_not_shown() -> None:
     answer = HttpResponse(200, {"x": "my-secret"}, b"my-secret", URL, stream="my-secret")
     call = Call("GET", "/x", str, form={"a": "my-secret"}, body=b"my-secret", headers={"a": "my-secret"})
     assert "my-secret" not in f"{request!r} {answer!r} {call!r}"
+    assert "lambda" not in repr(call)
     assert answer == HttpResponse(200, {"x": "my-secret"}, b"my-secret", URL)
 
 
