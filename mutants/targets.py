@@ -20,12 +20,12 @@ TARGETS = {
     "waiting/results": "tests/waiting/test_results.py",
     "waiting/rules": "tests/waiting/test_rules.py tests/waiting/test_waits.py "
     "tests/waiting/test_poller_timing.py",
-    "waiting/waits": "tests/waiting/test_waits.py tests/waiting/test_deadlines.py",
+    "waiting/waits": "tests/waiting/test_waits.py",
     "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
-    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_lease.py",
+    "bulk/checkpoint": "tests/bulk/test_checkpoint.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -173,8 +174,8 @@ def write_segment(tmp_path: Path, name: str, *records: Any) -> None:
 
 
 def test_the_time_of_a_record_counts_not_the_order_of_the_files(tmp_path: Path, folder: Location) -> None:
-    write_segment(tmp_path, "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 2.0})
-    write_segment(tmp_path, "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 1.0})
+    write_segment(tmp_path, "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 0.9})
+    write_segment(tmp_path, "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 0.5})
     write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
     assert {key: each.job_id for key, each in read(folder).items()} == {"s1": "new", "s2": "u2"}
 
@@ -204,6 +205,9 @@ def test_the_lease_says_who_has_it(tmp_path: Path) -> None:
     checkpoint.acquire()
     lease = json.loads((tmp_path / "lease.json").read_text())
     assert lease["try_number"] == 3
+    open_checkpoint(Location(str(tmp_path))).acquire()
+    assert json.loads((tmp_path / "lease.json").read_text())["try_number"] == 0
+    checkpoint.acquire()
     assert datetime.fromisoformat(lease["at"]).tzinfo
     assert len(lease["token"]) == 16
     other = Checkpoint(Location(str(tmp_path)), MANIFEST, 2)
@@ -267,3 +271,70 @@ def test_only_the_folder_of_the_task_is_read_and_cleaned_up(tmp_path: Path, fold
     assert list(read(folder)) == ["s1"]
     asyncio.run(open_checkpoint(folder).publish([]))
     assert sorted(path.name for path in (tmp_path / "j").iterdir()) == [MANIFEST, "my-journal-x.jsonl"]
+
+
+@pytest.fixture
+def while_listed(folder: Location, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Let something happen right after the files of the folder were listed."""
+
+    def install(happen: Callable[[], None]) -> None:
+        find = type(folder.fs).find
+
+        def then(self: Any, path: str, **kwargs: Any) -> Any:
+            found = find(self, path, **kwargs)
+            happen()
+            return found
+
+        monkeypatch.setattr(type(folder.fs), "find", then)
+
+    return install
+
+
+def test_a_journal_that_vanishes_while_it_is_read_is_read_again(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
+
+    def publish() -> None:
+        write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
+        (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
+
+    while_listed(publish)
+    assert read(folder)["s1"].state == "COMPLETED"
+
+
+def test_a_whole_journal_is_read_once(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
+    reads: list[int] = []
+    while_listed(lambda: reads.append(1))
+    read(folder)
+    assert len(reads) == 1
+
+
+def test_a_journal_that_keeps_vanishing_is_read_four_times(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    reads: list[int] = []
+
+    def swap() -> None:
+        reads.append(1)
+        for each in (tmp_path / "j").glob("journal-*"):
+            each.unlink()
+        write_segment(tmp_path, f"journal-x-{len(reads):06}.jsonl", {"source": "s1"})
+
+    write_segment(tmp_path, "journal-x-000000.jsonl", {"source": "s1"})
+    while_listed(swap)
+    assert read(folder) == {}
+    assert len(reads) == 4
+
+
+def test_segments_that_another_attempt_has_removed_are_no_error(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    for number in range(3):
+        write_segment(tmp_path, f"journal-x-{number:06}.jsonl", {"source": "s1"})
+    while_listed(lambda: (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True))
+    asyncio.run(open_checkpoint(folder).publish([]))
+    assert [path.name for path in (tmp_path / "j").iterdir()] == [MANIFEST]

@@ -8,7 +8,13 @@ import zlib
 
 import pytest
 
-from airflow_provider.client.http.bodies import PIECE_BYTES, BodyDecoder, BodyError, TextStream
+from airflow_provider.client.http.bodies import (
+    ACCEPT_ENCODING,
+    PIECE_BYTES,
+    BodyDecoder,
+    BodyError,
+    TextStream,
+)
 from airflow_provider.client.wire import FailureKind, HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 from tests.client.test_encodings import BAD, GOOD, WORDS
@@ -122,7 +128,37 @@ def test_invalid_bytes_are_replaced_with_one_warning(caplog: pytest.LogCaptureFi
     assert caplog.text.count("is not valid utf-8: invalid bytes become U+FFFD") == 1
 
 
+def test_what_can_be_unpacked_is_what_is_asked_for() -> None:
+    assert ACCEPT_ENCODING == "gzip, deflate"
+
+
+def test_only_zeros_may_follow_a_packed_body() -> None:
+    packed = gzip.compress(b"abc")
+    assert decode("gzip", packed + bytes(5)) == [b"abc"]
+    with pytest.raises(BodyError, match="corrupt"):
+        decode("gzip", packed + b"?")
+
+
+def test_a_text_that_can_t_be_decoded_at_all_is_an_error() -> None:
+    class Broken:
+        errors = "strict"
+
+        def getstate(self) -> tuple[bytes, int]:
+            return b"", 0
+
+        def setstate(self, state: object) -> None: ...
+
+        def decode(self, data: bytes, final: bool) -> str:
+            raise UnicodeError
+
+    stream = TextStream("latin-1", URL)
+    stream._decoder = Broken()  # type: ignore[assignment] # what is used of a decoder
+    with pytest.raises(ComplianceProtocolError, match=f"from {URL} can't be decoded as latin-1"):
+        stream.feed(b"x")
+
+
 def test_a_good_text_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert text("text/plain", "ä".encode()) == "ä".encode()
     assert text("text/plain; charset=latin-1", b"a\xe4") == "aä".encode()
     assert not caplog.records
 

@@ -52,6 +52,7 @@ class PolledService:
         self.clients: list[Client] = []
         self.reads: list[dict[str, Any]] = []
         self.cancelled: list[str] = []
+        self.cancel_concurrency = 0
         self.settings = "first"
         self.connection_errors: list[Exception] = []
         self.connection_error: Exception | None = None
@@ -131,6 +132,7 @@ class _Kind(JobKind):
         on_ended: Callable[[str, Any], None] = lambda *_: None,
         on_cancelled: Callable[[str], None] = lambda _: None,
     ) -> None:
+        self._service.cancel_concurrency = concurrency
         await asyncio.sleep(self._service.cancel_seconds)
         for each in ids:
             found = self._service.result(each)
