@@ -184,6 +184,10 @@ def test_records_of_one_instant_keep_their_order(folder: Location, monkeypatch: 
     monkeypatch.setattr(time, "time", lambda: 1e9)
     asyncio.run(write(open_checkpoint(folder), *(document(1, uuid=f"u{number}") for number in range(20))))
     assert read(folder)["s1"].job_id == "u19"
+    (segment,) = Path(folder.path).iterdir()
+    times = [json.loads(line)["at"] for line in segment.read_text().splitlines()]
+    assert times == sorted(set(times))
+    assert times[0] == 1e9
 
 
 def test_segments_are_named_by_process_and_number(tmp_path: Path, folder: Location) -> None:

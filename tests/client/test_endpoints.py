@@ -11,7 +11,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.endpoints import BatchLimit
-from airflow_provider.client.models import ContentJob
+from airflow_provider.client.models import ContentJob, FeedbackCategory
 from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.wire import Call, HttpResponse
 
@@ -247,7 +247,7 @@ def test_feedback_is_checked_before_it_is_sent(arguments: dict[str, Any]) -> Non
 
 @pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0])
 def test_feedback_takes_any_64_bit_number_and_each_category(number: int) -> None:
-    category = next(iter(endpoints.FeedbackCategory))
+    category = next(iter(FeedbackCategory))
     payload = endpoints.submit_feedback("e", "r", number, category).json
     assert payload["assessmentResponseId"] == number
     assert payload["categoryFeedback"] == str(category)
@@ -270,7 +270,7 @@ def test_an_assessment_is_completed_by_a_redirect() -> None:
     ("status", "kind"), [(404, exc.ComplianceNotFoundError), (405, exc.ComplianceRefusedError)]
 )
 def test_a_path_that_may_be_wrong_is_named(status: int, kind: Any) -> None:
-    error = endpoints.cancel_assessment(PATHS, "a1").map_error(response(status))
+    error: Any = endpoints.cancel_assessment(PATHS, "a1").map_error(response(status))
     assert type(error) is kind
     assert error.status == status
     assert "know assessment 'a1', or the path is wrong" in str(error)

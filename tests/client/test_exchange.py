@@ -556,7 +556,7 @@ def test_a_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
     found = exchange(READ, max_retries=7, backoff=1.0)
     found.has_worked, found.refused_token = True, TOKEN
     undelimited = HttpResponse(200, {}, b"{", "https://api.example.com/x")
-    outcomes = [
+    outcomes: list[HttpResponse | Failure] = [
         response(500),
         response(401),
         undelimited,
