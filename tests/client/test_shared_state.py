@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client import base
 from airflow_provider.client.base import (
     BaseClient,
     PendingRefresh,
@@ -175,6 +176,7 @@ def test_a_fork_forgets_the_login_and_replaces_the_session(settings: Settings) -
     assert (state.has_worked, state.settings) == (False, settings)
     assert state.tokens is not tokens
     assert client._session is not session
+    assert session in base._left_to_parent  # else it would be closed here, which could disturb the parent
 
 
 def test_a_proxy_is_chosen_for_the_server_of_the_call(settings: Settings) -> None:
