@@ -215,7 +215,12 @@ def test_a_folder_that_another_process_has_just_made_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "new").mkdir()
-    is_dir = Path.is_dir
-    monkeypatch.setattr(Path, "is_dir", lambda self: self.name != "new" and is_dir(self))
+    is_dir, asked = Path.is_dir, list[Path]()
+
+    def not_yet(path: Path) -> bool:
+        asked.append(path)
+        return len(asked) > 1 and is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", not_yet)
     put_sync(Location(f"{tmp_path}/new/x"), b"1")
     assert (tmp_path / "new/x").read_bytes() == b"1"
