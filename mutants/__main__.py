@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import signal
 import sys
 import time
@@ -29,6 +30,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument(
         "--every", type=int, default=1, metavar="N", help="sample: only every Nth mutant of a module"
     )
+    parser.add_argument(
+        "--survivors", action="store_true", help="run again only what has survived the last run of a module"
+    )
     parser.add_argument("--list", action="store_true", help="show the mutants, run nothing")
     options = parser.parse_args(arguments)
     modules: list[str] = options.modules or list(TARGETS)
@@ -43,44 +47,75 @@ def main(arguments: list[str]) -> int:
     RESULTS.mkdir(parents=True, exist_ok=True)
     total: Counter[str] = Counter()
     for module in modules:
-        total += _run_module(module, options.jobs, options.every)
+        total += _run_module(module, options.jobs, options.every, options.survivors)
     return 0 if _rate("all", total) >= LEAST else 1
 
 
-def _run_module(module: str, jobs: int, every: int) -> Counter[str]:
+def _run_module(module: str, jobs: int, every: int, survivors: bool) -> Counter[str]:
     source, tests = _source(module), nearest_tests(module)
     known = tomllib.loads((HERE / "equivalent.toml").read_text()).get(module, {})
     mutants = mutants_of(module, source)
     if stale := set(known) - {each.name for each in mutants}:
         sys.exit(f"equivalent.toml names mutants of {module} that there are not: {'; '.join(sorted(stale))}")
-    log = RESULTS / f"{module.replace('/', '-')}.log"
+    mutants = [each for each in mutants if each.name not in known]
+    file = RESULTS / f"{module.replace('/', '-')}.txt"
+    counts: Counter[str] = Counter(equivalent=len(known))
+    if survivors:
+        killed = {each.name for each in mutants} & names_in(file, "killed", "timed out")
+        wanted = [each for each in mutants if each.name in names_in(file, "survived", "unclear")]
+        counts["killed"] = len(killed)
+    else:
+        killed, wanted = set(), mutants[::every]
+    log = file.with_suffix(".log")
     fork = wait_for(run_forked(tests, log, module), PATIENCE)
     if fork.code != 0:
         sys.exit(f"The tests of {module} do not pass without a mutant: see {log}")
     baseline = Baseline.of(fork)
     preload(baseline.modules)
     begin = time.monotonic()
-    counts: Counter[str] = Counter(equivalent=len(known))
-    with (RESULTS / f"{module.replace('/', '-')}.txt").open("w") as results:
-        wanted = [each for each in mutants if each.name not in known][::every]
-        for mutant, fork in _finished(wanted, source, baseline, jobs):
+    earlier = [each for each in file.read_text().splitlines() if _name(each) in killed] if survivors else []
+    with file.open("w") as results:
+        results.writelines(f"{line}\n" for line in earlier)
+        for mutant, fork, limit in _finished(wanted, source, baseline, jobs):
             if fork.code == NOT_IMPORTED:
                 sys.exit(f"The tests of {module} do not import it: change targets.py.")
             outcome = {0: "survived", None: "timed out"}.get(fork.code, "killed")
+            if outcome == "timed out" and not _is_fast(mutant, source, baseline, limit):
+                outcome = "unclear"
             counts[outcome] += 1
             line = f"{outcome:9} {fork.seconds:6.1f} s  {module}:{mutant.line} {mutant.name}"
             results.write(f"{line}\n")
             results.flush()
-            if outcome == "survived":
+            if outcome in ("survived", "unclear"):
                 print(line, flush=True)
     counts["seconds"] = round(time.monotonic() - begin)
     _rate(module, counts)
     return counts
 
 
+def _name(result: str) -> str:
+    """Return the name of the mutant that a line of results is about."""
+    return result.partition(" s  ")[2].partition(" ")[2]
+
+
+def names_in(file: Path, *outcomes: str) -> set[str]:
+    """Return the names of the mutants that ended so when the module was last run."""
+    if not file.exists():
+        sys.exit(f"There is no {file}: run without --survivors first.")
+    return {_name(line) for line in file.read_text().splitlines() if line.startswith(outcomes)}
+
+
+def _is_fast(mutant: Mutant, source: str, baseline: Baseline, limit: float) -> bool:
+    """Whether the tests that took longer than `limit` are far faster without the mutant, just now."""
+    log = RESULTS / "unmutated.log"
+    fork = run_forked(baseline.tests_of(mutant.lines), log, mutant.module, ast.parse(source))
+    wait_for(fork, limit)
+    return fork.code == 0 and 4 * fork.seconds <= limit
+
+
 def _finished(
     mutants: list[Mutant], source: str, baseline: Baseline, jobs: int
-) -> Iterator[tuple[Mutant, Fork]]:
+) -> Iterator[tuple[Mutant, Fork, float]]:
     waiting = list(reversed(mutants))
     running: list[tuple[Mutant, Fork, float]] = []
     try:
@@ -95,7 +130,7 @@ def _finished(
                 mutant, fork, limit = each
                 if fork.is_over(limit):
                     running.remove(each)
-                    yield mutant, fork
+                    yield each
             time.sleep(0.02)
     finally:
         for _, fork, _ in running:
@@ -104,11 +139,12 @@ def _finished(
 
 def _rate(name: str, counts: Counter[str]) -> float:
     killed = counts["killed"] + counts["timed out"]
-    count = killed + counts["survived"]
+    survived = counts["survived"] + counts["unclear"]
+    count = killed + survived
     rate = 100 * killed / count if count else 100.0
     print(
         f"{name:18} {rate:5.1f} % killed: {killed} of {count} ({counts['timed out']} by time), "
-        f"{counts['survived']} survived, {counts['equivalent']} equivalent; {counts['seconds']} s",
+        f"{survived} survived, {counts['equivalent']} equivalent; {counts['seconds']} s",
         flush=True,
     )
     return rate

@@ -74,7 +74,7 @@ class _Mutations(ast.NodeTransformer):
         self._is_message = False
 
     def visit(self, node: ast.AST) -> Any:
-        if isinstance(node, ast.stmt | ast.ExceptHandler):
+        if isinstance(node, ast.stmt | ast.ExceptHandler | ast.match_case):
             self._statement = _lines(node)
         for new in self._replacements(node):
             self.found.append((f"{'.'.join(self._where)}: {_show(node)} -> {_show(new)}", self._statement))
@@ -212,8 +212,10 @@ def mutated(source: str, mutant: Mutant) -> ast.Module:
     return ast.fix_missing_locations(tree)
 
 
-def _lines(node: ast.stmt | ast.ExceptHandler) -> range:
+def _lines(node: ast.stmt | ast.ExceptHandler | ast.match_case) -> range:
     """Return the lines of a statement, without those of the block that it may have."""
+    if isinstance(node, ast.match_case):
+        return range(node.pattern.lineno, node.body[0].lineno)
     end = node.end_lineno or node.lineno
     if body := getattr(node, "body", None):
         end = max(node.lineno, body[0].lineno - 1)

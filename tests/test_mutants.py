@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mutants.__main__ import names_in
 from mutants.mutations import mutants_of, mutated
 from mutants.targets import TARGETS, nearest_tests
 
@@ -65,6 +66,28 @@ def test_what_people_and_types_read_is_left_alone(source: str) -> None:
 def test_mutants_are_named_after_their_place_and_told_apart() -> None:
     names = [each.name for each in mutants_of("m", "class A:\n    def f(self):\n        g(a < b, a < b)")]
     assert names == ["A.f: g(a < b, a < b) -> pass", "A.f: a < b -> a <= b", "A.f: a < b -> a <= b #2"]
+
+
+def test_a_mistake_in_a_pattern_is_on_the_lines_of_its_case() -> None:
+    """Else the tests that come to the case before would be run."""
+    source = "match a:\n    case 'x':\n        return f()\n    case 'y' if b < c:\n        return g()"
+    found = {each.name: each.lines for each in mutants_of("m", source)}
+    assert found[": 'x' -> 'xxx'"] == range(2, 3)
+    assert found[": 'y' -> 'yyy'"] == range(4, 5)
+    assert found[": b < c -> b <= c"] == range(4, 5)
+    assert found[": return g() -> return None"] == range(5, 6)
+
+
+def test_the_results_of_a_run_tell_what_to_run_again(tmp_path: Path) -> None:
+    file = tmp_path / "m.txt"
+    file.write_text(
+        "killed       1.0 s  m:1 f: a -> b\n"
+        "timed out   20.0 s  m:2 f: b -> c s  d\n"
+        "survived     1.0 s  m:3 : 1 -> 2\n"
+        "unclear     20.0 s  m:4 f: d -> e\n"
+    )
+    assert names_in(file, "survived", "unclear") == {": 1 -> 2", "f: d -> e"}
+    assert names_in(file, "killed", "timed out") == {"f: a -> b", "f: b -> c s  d"}
 
 
 @pytest.mark.parametrize("module", TARGETS)

@@ -118,7 +118,7 @@ async def cancel(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log:
         async with asyncio.timeout(CANCEL_SECONDS), await hook.get_async_conn(max_retries=2) as client:
             await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, ended.__setitem__)
     except (ComplianceError, TimeoutError) as error:
-        log.warning("Not all %ss could be cancelled: %s", kind.noun, error or "timed out")
+        log.warning("Not all %ss could be cancelled: %s", kind.noun, str(error) or "timed out")
     return ended
 
 

@@ -163,3 +163,71 @@ def test_no_item_tries_while_all_are_refused_then_some_do_less_and_less_often(cl
     assert tracker.hold_seconds("submit") == 6.0
     tracker.record_success("submit", "b", clock.now)
     assert tracker.hold_seconds("submit") == 0
+
+
+@pytest.mark.parametrize(("concurrency", "many"), [(1, 12), (4, 12), (5, 15)])
+def test_many_are_three_times_as_many_as_are_processed_at_a_time(
+    clock: Clock, concurrency: int, many: int
+) -> None:
+    tracker = RetryTracker(concurrency, clock)
+    for number in range(many - 1):
+        assert tracker.next_delay("submit", str(number), FAULT) == 2.0
+    with pytest.raises(ComplianceServerError):
+        tracker.next_delay("submit", "last", FAULT)
+
+
+def test_what_has_worked_is_known_by_step(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    assert (tracker.has_worked("submit"), tracker.has_any_success) == (False, False)
+    tracker.record_earlier_success("submit")
+    assert (tracker.has_worked("submit"), tracker.has_any_success) == (True, False)
+    tracker.record_success("fetch", "a", clock.now)
+    assert (tracker.has_worked("fetch"), tracker.has_worked("retry")) == (True, False)
+    assert tracker.has_any_success
+
+
+@pytest.mark.parametrize(("seconds", "is_given_up"), [(299.9, False), (300.0, True)])
+def test_an_outage_is_retried_for_five_minutes(clock: Clock, seconds: float, is_given_up: bool) -> None:
+    tracker, began = RetryTracker(4, clock), clock.now
+    assert [tracker.next_delay("submit", "a", FAULT) for _ in range(2)] == [2.0, 6.0]
+    clock.now = began + seconds
+    assert (tracker.next_delay("submit", "a", FAULT) is None) is is_given_up
+
+
+def test_two_errors_are_not_enough_to_give_an_item_up(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    assert tracker.next_delay("submit", "a", FAULT) == 2.0
+    clock.now += 1000
+    tracker.record_success("submit", "b", clock.now)
+    assert tracker.next_delay("submit", "a", FAULT) == 6.0
+
+
+@pytest.mark.parametrize(("seconds", "is_given_up"), [(29.9, False), (30.0, True)])
+def test_a_refusal_of_a_step_that_never_worked_is_believed_after_half_a_minute(
+    clock: Clock, seconds: float, is_given_up: bool
+) -> None:
+    tracker, began = RetryTracker(4, clock), clock.now
+    tracker.record_success("submit", "a", clock.now)
+    for _ in range(2):
+        tracker.next_delay("retry", "a", refused())
+    clock.now = began + seconds
+    error = refused()
+    assert (tracker.next_delay("retry", "a", error) is None) is is_given_up
+    assert error.transient is is_given_up
+
+
+def test_a_success_that_began_with_the_errors_proves_nothing(clock: Clock) -> None:
+    tracker = RetryTracker(4, clock)
+    tracker.next_delay("submit", "a", FAULT)
+    tracker.next_delay("submit", "a", FAULT)
+    tracker.record_success("submit", "b", clock.now)
+    assert tracker.next_delay("submit", "a", FAULT) == 18.0
+
+
+def test_an_older_success_does_not_hide_a_newer_one(clock: Clock) -> None:
+    tracker, began = RetryTracker(4, clock), clock.now
+    tracker.next_delay("submit", "a", FAULT)
+    tracker.next_delay("submit", "a", FAULT)
+    tracker.record_success("submit", "b", began + 1)
+    tracker.record_success("submit", "c", began - 1)
+    assert tracker.next_delay("submit", "a", FAULT) is None

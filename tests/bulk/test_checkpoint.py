@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import COLUMNS, Document
 from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.storage.atomic import put
@@ -164,3 +166,179 @@ def test_the_journal_keeps_what_differs_from_the_defaults() -> None:
         is_permanent_failure=True,
     )
     assert Document.from_record(full.record()) == full
+
+
+def write_segment(tmp_path: Path, name: str, *records: Any) -> None:
+    (tmp_path / "j").mkdir(exist_ok=True)
+    (tmp_path / "j" / name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
+
+
+def test_the_time_of_a_record_counts_not_the_order_of_the_files(tmp_path: Path, folder: Location) -> None:
+    write_segment(tmp_path, "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 0.9})
+    write_segment(tmp_path, "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 0.5})
+    write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
+    assert {key: each.job_id for key, each in read(folder).items()} == {"s1": "new", "s2": "u2"}
+
+
+def test_records_of_one_instant_keep_their_order(folder: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+    asyncio.run(write(open_checkpoint(folder), *(document(1, uuid=f"u{number}") for number in range(20))))
+    assert read(folder)["s1"].job_id == "u19"
+    (segment,) = Path(folder.path).iterdir()
+    times = [json.loads(line)["at"] for line in segment.read_text().splitlines()]
+    assert times == sorted(set(times))
+    assert times[0] == 1e9
+
+
+def test_segments_are_named_by_process_and_number(tmp_path: Path, folder: Location) -> None:
+    async def story() -> None:
+        checkpoint = open_checkpoint(folder)
+        await write(checkpoint, document(1))
+        await checkpoint.flush()  # nothing to write is no segment
+        await write(checkpoint, document(2))
+
+    asyncio.run(story())
+    names = sorted(path.name for path in (tmp_path / "j").iterdir())
+    assert [name.rpartition("-")[2] for name in names] == ["000001.jsonl", "000002.jsonl"]
+    assert len({name.rpartition("-")[0] for name in names}) == 1
+    assert len(names[0]) == len("journal-") + 16 + len("-000001.jsonl")
+
+
+def test_the_lease_says_who_has_it(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 3)
+    checkpoint.acquire()
+    lease = json.loads((tmp_path / "lease.json").read_text())
+    assert lease["try_number"] == 3
+    open_checkpoint(Location(str(tmp_path))).acquire()
+    assert json.loads((tmp_path / "lease.json").read_text())["try_number"] == 0
+    checkpoint.acquire()
+    assert datetime.fromisoformat(lease["at"]).tzinfo
+    assert len(lease["token"]) == 16
+    other = Checkpoint(Location(str(tmp_path)), MANIFEST, 2)
+    with pytest.raises(ComplianceSupersededError, match=r"Attempt 3 .* \(attempt 2\) stops"):
+        asyncio.run(other.check_owner())
+
+
+def test_a_superseded_attempt_keeps_its_records_and_publishes_nothing_more(
+    tmp_path: Path, folder: Location
+) -> None:
+    first, second = open_checkpoint(folder), open_checkpoint(folder)
+    first.acquire()
+    second.acquire()
+
+    async def story() -> None:
+        appended = first.append(document(1))
+        with pytest.raises(ComplianceSupersededError):
+            await first.flush()
+        assert not appended.done()
+        with pytest.raises(ComplianceSupersededError):
+            await first.publish([])
+
+    asyncio.run(story())
+    assert list((tmp_path / "j").glob("journal-*"))  # the other attempt may not have read it yet
+
+
+def test_a_waiter_who_left_does_not_disturb_the_writer(folder: Location) -> None:
+    async def story() -> None:
+        checkpoint = open_checkpoint(folder)
+        gone, waiting = checkpoint.append(document(1)), checkpoint.append(document(2))
+        gone.cancel()
+        await checkpoint.flush()
+        assert waiting.done()
+
+    asyncio.run(story())
+    assert len(read(folder)) == 2
+
+
+def test_the_writer_writes_later_records_too(folder: Location) -> None:
+    async def story() -> None:
+        checkpoint = open_checkpoint(folder)
+        writer = asyncio.create_task(checkpoint.run_writer())
+        async with asyncio.timeout(30):
+            await checkpoint.append(document(1))
+            await checkpoint.append(document(2))
+        writer.cancel()
+
+    asyncio.run(story())
+    assert len(read(folder)) == 2
+
+
+def test_a_file_name_that_is_not_utf_8_reads_back(folder: Location) -> None:
+    name = b"\xff.pdf".decode("utf-8", "surrogateescape")
+    asyncio.run(write(open_checkpoint(folder), Document.from_record({"source": name})))
+    assert list(read(folder)) == [name]
+
+
+def test_only_the_folder_of_the_task_is_read_and_cleaned_up(tmp_path: Path, folder: Location) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
+    (tmp_path / "j" / "my-journal-x.jsonl").write_text('{"source": "mine"}\n')
+    assert list(read(folder)) == ["s1"]
+    asyncio.run(open_checkpoint(folder).publish([]))
+    assert sorted(path.name for path in (tmp_path / "j").iterdir()) == [MANIFEST, "my-journal-x.jsonl"]
+
+
+@pytest.fixture
+def while_listed(folder: Location, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Let something happen right after the files of the folder were listed."""
+
+    def install(happen: Callable[[], None]) -> None:
+        find = type(folder.fs).find
+
+        def then(self: Any, path: str, **kwargs: Any) -> Any:
+            found = find(self, path, **kwargs)
+            happen()
+            return found
+
+        monkeypatch.setattr(type(folder.fs), "find", then)
+
+    return install
+
+
+def test_a_journal_that_vanishes_while_it_is_read_is_read_again(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
+
+    def publish() -> None:
+        write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
+        (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
+
+    while_listed(publish)
+    assert read(folder)["s1"].state == "COMPLETED"
+
+
+def test_a_whole_journal_is_read_once(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
+    reads: list[int] = []
+    while_listed(lambda: reads.append(1))
+    read(folder)
+    assert len(reads) == 1
+
+
+def test_a_journal_that_keeps_vanishing_is_read_four_times(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    reads: list[int] = []
+
+    def swap() -> None:
+        reads.append(1)
+        for each in (tmp_path / "j").glob("journal-*"):
+            each.unlink()
+        write_segment(tmp_path, f"journal-x-{len(reads):06}.jsonl", {"source": "s1"})
+
+    write_segment(tmp_path, "journal-x-000000.jsonl", {"source": "s1"})
+    while_listed(swap)
+    assert read(folder) == {}
+    assert len(reads) == 4
+
+
+def test_segments_that_another_attempt_has_removed_are_no_error(
+    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    for number in range(3):
+        write_segment(tmp_path, f"journal-x-{number:06}.jsonl", {"source": "s1"})
+    while_listed(lambda: (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True))
+    asyncio.run(open_checkpoint(folder).publish([]))
+    assert [path.name for path in (tmp_path / "j").iterdir()] == [MANIFEST]

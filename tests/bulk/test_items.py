@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from itertools import product
 
 import pytest
@@ -18,6 +19,7 @@ from airflow_provider.bulk.items import (
     TRANSITIONS,
     Item,
     ItemState,
+    now,
     resume,
 )
 
@@ -102,3 +104,28 @@ def test_an_attempt_resumes_and_processes_failed_items_again() -> None:
 
 def test_after_a_deferral_failed_items_stay_failed_and_retries_are_counted() -> None:
     assert resume(known(), known(), Item, is_new_attempt=False) == list(known().values())
+
+
+def test_a_new_item_has_everything_still_to_do() -> None:
+    item = Item("a")
+    assert (item.is_permanent_failure, item.is_resumed, item.last_error) == (False, False, "")
+    assert item.record() == {"key": "a"}
+
+
+def test_the_journal_does_not_keep_what_is_of_this_process_only() -> None:
+    item = Item("a", is_resumed=True, last_error="503")
+    assert item.record() == {"key": "a"}
+    assert item == Item("a")
+
+
+def test_the_error_of_a_failed_item_is_kept_up_to_500_characters() -> None:
+    item = Item("a")
+    item.fail("x" * 501)
+    assert item.error == "x" * 500
+
+
+def test_times_are_in_utc_with_milliseconds() -> None:
+    at = datetime.fromisoformat(now())
+    assert at.utcoffset() == timedelta(0)
+    assert now() == datetime.fromisoformat(now()[:23] + "+00:00").isoformat(timespec="milliseconds")
+    assert abs(datetime.now(UTC) - at) < timedelta(hours=1)

@@ -7,9 +7,7 @@ import asyncio
 import pytest
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter
-from airflow_provider.emulator import Emulator
-from tests.ingest.conftest import Corpus, Outcome, counts, ingest
-from tests.support.attempts import Attempts
+from tests.support import virtual_time
 
 
 class Service:
@@ -32,7 +30,7 @@ def test_never_more_than_the_maximum_are_in_flight() -> None:
 
     service = Service()
     limiter = AdaptiveLimiter(7, lambda: service.throttlings)
-    asyncio.run(crowd())
+    virtual_time.run(crowd())
     assert service.most == 7
     assert limiter.limit == 7
 
@@ -43,7 +41,7 @@ def test_a_crowd_that_is_throttled_together_halves_the_limit_once() -> None:
 
     service = Service()
     limiter = AdaptiveLimiter(16, lambda: service.throttlings)
-    asyncio.run(crowd())
+    virtual_time.run(crowd())
     assert limiter.limit == 8
 
 
@@ -60,7 +58,7 @@ def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
 
     service = Service()
     limiter = AdaptiveLimiter(10, lambda: service.throttlings)
-    assert asyncio.run(story()) == [1.0, 10.0]
+    assert virtual_time.run(story()) == [1.0, 10.0]
 
 
 def test_nobody_who_waits_is_overtaken() -> None:
@@ -74,7 +72,7 @@ def test_nobody_who_waits_is_overtaken() -> None:
         await asyncio.gather(hold("worker", 5), hold("poller", 1))
 
     limiter, order = AdaptiveLimiter(1, lambda: 0), list[str]()
-    asyncio.run(story())
+    virtual_time.run(story())
     assert order[:2] == ["worker", "poller"]
 
 
@@ -90,7 +88,7 @@ def test_a_limit_that_is_lifted_holds_nobody_back() -> None:
 
     service = Service()
     limiter = AdaptiveLimiter(1, lambda: service.throttlings)
-    asyncio.run(story())
+    virtual_time.run(story())
     assert service.most == 1
 
 
@@ -105,25 +103,59 @@ def test_an_error_releases_the_slot() -> None:
                 pass
         assert limiter.in_flight == 0
 
-    asyncio.run(story())
+    virtual_time.run(story())
 
 
-def test_a_429_that_the_client_meets_halves_the_requests_of_an_ingest(
-    compliance_service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    limits: list[float] = []
-    adapt = AdaptiveLimiter._adapt
+def test_after_a_round_without_throttling_the_limit_is_one_more() -> None:
+    async def story() -> list[float]:
+        limits = [limiter.limit]
+        await service.request(limiter, throttled=True)
+        for _ in range(3):
+            limits.append(limiter.limit)
+            await service.request(limiter)
+        return limits
 
-    def kept(self: AdaptiveLimiter) -> None:
-        adapt(self)
-        limits.append(self.limit)
+    service = Service()
+    limiter = AdaptiveLimiter(8, lambda: service.throttlings)
+    assert virtual_time.run(story()) == pytest.approx([8, 4, 4.25, 4.25 + 1 / 4.25])
 
-    monkeypatch.setattr(AdaptiveLimiter, "_adapt", kept)
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
-    compliance_service.fail("submit_*", status=429, retry_after=0, times=1)
-    assert counts(attempts.run(ingest(corpus.sources, outcome, concurrency=8))) == (15, 0, 0)
-    assert min(limits) == 4
+
+def test_throttlings_from_before_do_not_count() -> None:
+    limiter = AdaptiveLimiter(8, lambda: 5)
+
+    async def story() -> None:
+        async with limiter.slot():
+            assert limiter.in_flight == 1
+
+    virtual_time.run(story())
+    assert (limiter.limit, limiter.in_flight) == (8, 0)
+
+
+def test_requests_after_a_throttled_crowd_count_again() -> None:
+    async def story() -> list[float]:
+        await asyncio.gather(*(service.request(limiter, throttled=True) for _ in range(4)))
+        limits = [limiter.limit]
+        await service.request(limiter, throttled=True)
+        return [*limits, limiter.limit]
+
+    service = Service()
+    limiter = AdaptiveLimiter(16, lambda: service.throttlings)
+    assert virtual_time.run(story()) == [8, 4]
+
+
+def test_a_waiter_gets_the_slot_that_is_released() -> None:
+    async def story() -> list[str]:
+        order: list[str] = []
+
+        async def hold(name: str) -> None:
+            async with limiter.slot():
+                order.append(name)
+                await asyncio.sleep(0)
+                order.append(f"-{name}")
+
+        async with asyncio.timeout(30):
+            await asyncio.gather(*map(hold, "abc"))
+        return order
+
+    limiter = AdaptiveLimiter(1, lambda: 0)
+    assert virtual_time.run(story()) == ["a", "-a", "b", "-b", "c", "-c"]

@@ -385,3 +385,227 @@ def test_any_other_call_needs_a_method(method: Any) -> None:
 def test_what_can_not_be_sent_is_an_error_of_the_input(arguments: dict[str, Any]) -> None:
     with pytest.raises(exc.ComplianceInputError):
         endpoints.request("POST", **arguments)
+
+
+def test_the_first_request_is_sent_at_once_whatever_the_clock_says() -> None:
+    clock = Clock()
+    clock.now = 0.0
+    assert exchange(READ, clock).delay() == 0.0
+
+
+def test_a_pause_that_ends_with_the_time_for_retries_is_waited_for() -> None:
+    pause = ThrottlePause()
+    pause.extend(1010.0)
+    assert exchange(READ, pause=pause, retry_seconds=10.0).delay() == pytest.approx(11.0)  # spread by 1 s
+    with pytest.raises(exc.ComplianceThrottledError) as error:
+        exchange(READ, pause=pause, retry_seconds=9.9).delay()
+    assert (error.value.status, error.value.retry_after) == (429, 10.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "setting"),
+    [
+        (READ, "the base URL of the Airflow connection 'compliance_default'"),
+        (LOGIN, "the extra 'token_url' of the Airflow connection 'compliance_default'"),
+    ],
+)
+def test_an_error_names_the_setting_to_check(call: Call[Any], setting: str) -> None:
+    error = exchange(call).stream_error(Failure(FailureKind.BROKEN, "reset"))
+    assert f"Check that {setting} is correct" in str(error)
+    with pytest.raises(exc.ComplianceTlsError, match=f"Check {setting}, and the extra 'verify'"):
+        exchange(call).evaluate(Failure(FailureKind.TLS))
+
+
+def test_an_error_says_that_a_response_broke_off() -> None:
+    error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "reset"))
+    assert "(reset), the response is incomplete. Check" in str(error)
+
+
+@pytest.mark.parametrize("kind", [FailureKind.UNREADABLE, FailureKind.TOO_LARGE, FailureKind.BROKEN])
+def test_a_response_that_makes_no_sense_is_an_error_of_the_protocol(kind: FailureKind) -> None:
+    expected = exc.ComplianceConnectionError if kind is FailureKind.BROKEN else exc.ComplianceProtocolError
+    assert type(exchange(READ).stream_error(Failure(kind))) is expected
+
+
+def test_a_response_that_is_too_large_is_not_downloaded_again() -> None:
+    with pytest.raises(exc.ComplianceProtocolError):
+        exchange(READ, max_retries=5).evaluate(Failure(FailureKind.TOO_LARGE))
+
+
+HTML = {"content_type": "text/html"}
+
+
+def test_a_page_is_not_an_answer_of_the_service_unless_the_call_expects_one() -> None:
+    with pytest.raises(exc.ComplianceProtocolError, match=r"HTML page.* Check the base URL"):
+        exchange(READ).evaluate(response(200, b"<html>", **HTML))
+    expecting: Call[Any] = Call("GET", "/x", parse=lambda answer: answer.body, allow_html=True)
+    assert exchange(expecting).evaluate(response(200, b"<html>", **HTML)) == Done(b"<html>")
+
+
+def test_a_page_beside_a_redirect_does_not_matter() -> None:
+    found = exchange(READ).evaluate(response(303, b"<html>", location=f"/x/content/{UUID}", **HTML))
+    assert isinstance(found, Done)
+
+
+def test_retries_are_counted_and_end() -> None:
+    found = exchange(READ, max_retries=2)
+    assert [found.evaluate(response(500)) for _ in range(2)] == [Retry(), Retry()]
+    with pytest.raises(exc.ComplianceServerError) as error:
+        found.evaluate(response(500, b'{"message": "down"}'))
+    assert error.value.status == 500
+    assert "500 Internal Server Error, 'down'" in str(error.value)
+
+
+def test_a_good_login_is_not_blamed_for_a_401() -> None:
+    found = exchange(READ)
+    found.has_worked = True
+    found.next_request(TOKEN)
+    assert found.evaluate(response(401)) == Retry()
+    assert found.refused_token is TOKEN
+    assert found.delay() == 0.0
+    assert found.evaluate(response(401)) == Retry()
+    assert found.delay() > 0
+
+
+def test_a_throttling_pauses_all_for_an_hour_at_most() -> None:
+    pause = ThrottlePause()
+    with pytest.raises(exc.ComplianceThrottledError) as error:
+        exchange(READ, pause=pause).evaluate(response(429, b'{"message": "slow down"}', retry_after="7200"))
+    assert (pause.until, pause.count) == (1000.0 + 3600, 1)
+    assert error.value.retry_after == 7200
+    assert "(429, 'slow down')" in str(error.value)
+
+
+def test_a_pause_is_never_shortened() -> None:
+    pause = ThrottlePause(50.0)
+    pause.extend(40.0)
+    assert (pause.until, pause.count) == (50.0, 1)
+
+
+class Form:
+    content_type, length = "multipart/form-data; boundary=b", 123
+
+    def chunks(self) -> Iterator[bytes]:
+        yield b""
+
+
+def test_a_request_says_what_it_sends_and_what_it_accepts() -> None:
+    def headers(**options: Any) -> dict[str, str]:
+        call: Call[Any] = Call("POST", "/x", parse=lambda answer: answer, **options)
+        found = exchange(call, idp_subject="alice").next_request(TOKEN)
+        assert (found.method, found.url) == ("POST", "https://api.example.com/x/x")
+        return dict(found.headers)
+
+    plain = headers(headers={"X-A": "b"})
+    assert plain.pop("User-Agent").startswith("airflow-provider-compliance/")
+    assert plain == {
+        "Accept": "application/json, text/plain;q=0.9",
+        "Accept-Encoding": "gzip, deflate",
+        "Authorization": "Bearer the-token",
+        "IDP_SUBJECT": "alice",
+        "X-A": "b",
+    }
+    sent = ("Content-Type", "Content-Length")
+    assert [headers(json={"a": "ä"}).get(name) for name in sent] == ["application/json", "15"]
+    form = headers(form={"a": SecretStr("b c")})
+    assert [form.get(name) for name in sent] == ["application/x-www-form-urlencoded", "5"]
+    assert [headers(body=b"raw").get(name) for name in sent] == [None, "3"]
+    assert [headers(body=Form()).get(name) for name in sent] == [Form.content_type, "123"]
+
+
+def test_the_content_of_a_request_is_encoded() -> None:
+    def body(**options: Any) -> Any:
+        return exchange(Call("POST", "/x", parse=lambda answer: answer, **options)).next_request(None).body
+
+    assert body(json={"a": 1}) == b'{"a": 1}'
+    assert body(form={"a": SecretStr("b c"), "d": "&"}) == b"a=b+c&d=%26"
+    assert body(body=b"raw") == b"raw"
+    assert body() is None
+
+
+def test_a_request_without_a_token_is_not_authorized() -> None:
+    headers = exchange(LOGIN, idp_subject="alice").next_request(None).headers
+    assert "Authorization" not in headers
+    assert "IDP_SUBJECT" not in headers
+
+
+@pytest.mark.parametrize(("status", "is_done"), [(199, False), (200, True), (299, True), (300, False)])
+def test_a_success_is_any_status_of_the_two_hundreds(status: int, is_done: bool) -> None:
+    if is_done:
+        assert isinstance(exchange(READ).evaluate(response(status)), Done)
+    else:
+        with pytest.raises(exc.ComplianceProtocolError):
+            exchange(READ).evaluate(response(status))
+
+
+def test_an_interim_response_and_a_redirect_are_told_apart() -> None:
+    with pytest.raises(exc.ComplianceProtocolError, match=r"got only an interim response \(103\)"):
+        exchange(READ).evaluate(response(103))
+    with pytest.raises(exc.ComplianceProtocolError, match=r"was redirected \(302\) to '/y{199}'. Redirects"):
+        exchange(READ).evaluate(response(302, location="/" + "y" * 300))
+
+
+def test_the_server_of_a_login_is_named_but_not_its_whole_url() -> None:
+    error = exchange(LOGIN).stream_error(Failure(FailureKind.BROKEN))
+    assert str(error).startswith("The token request to id.example: the connection broke")
+    assert str(exchange(READ).stream_error(Failure(FailureKind.BROKEN))).startswith("GET https://api.example")
+
+
+def test_a_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "airflow_provider.client.exchange")
+    found = exchange(READ, max_retries=7, backoff=1.0)
+    found.has_worked, found.refused_token = True, TOKEN
+    undelimited = HttpResponse(200, {}, b"{", "https://api.example.com/x")
+    outcomes: list[HttpResponse | Failure] = [
+        response(500),
+        response(401),
+        undelimited,
+        response(429, retry_after="2"),
+        Failure(FailureKind.BROKEN, "reset"),
+    ]
+    for outcome in outcomes:
+        assert found.evaluate(outcome) == Retry()
+    assert [each.partition(": ")[2] for each in caplog.messages] == [
+        "500 Internal Server Error; retrying in 1.0 s (1 of 7).",
+        "a fresh token was refused (401); retrying in 2.0 s (2 of 7).",
+        "an invalid response; retrying in 4.0 s (3 of 7).",
+        "throttled (429); retrying in 2.0 s (4 of 7).",
+        "the connection broke (reset); retrying in 16.0 s (5 of 7).",
+    ]
+
+
+def test_the_back_off_stops_doubling_after_ten_retries() -> None:
+    clock = Clock()
+    found, delays = exchange(READ, clock, max_retries=20, backoff=0.001), []
+    for _ in range(14):
+        found.evaluate(response(500))
+        delays.append(found.delay())
+    assert delays[9:] == pytest.approx([0.512] + [1.024] * 4)
+
+
+def test_half_of_the_back_off_is_random() -> None:
+    found = Exchange(READ, SETTINGS, ThrottlePause(), clock=Clock(), jitter=lambda: 0.0)
+    found.evaluate(response(500))
+    assert found.delay() == pytest.approx(0.0005)
+
+
+def test_a_retry_just_in_time_is_made() -> None:
+    found = exchange(READ, retry_seconds=10.0)
+    assert found.evaluate(response(503, retry_after="10")) == Retry()
+    with pytest.raises(exc.ComplianceThrottledError):
+        exchange(READ, retry_seconds=10.0).evaluate(response(503, retry_after="11"))
+
+
+def test_a_proxy_that_wants_credentials_is_named() -> None:
+    with pytest.raises(exc.ComplianceRefusedError, match=r"A proxy requires authentication \(407\)") as error:
+        exchange(READ).evaluate(response(407, b'{"message": "who?"}'))
+    assert (error.value.status, error.value.body) == (407, '{"message": "who?"}')
+    with pytest.raises(exc.ComplianceRefusedError, match=r"418 I'm a Teapot\.$"):
+        exchange(READ).evaluate(response(418))
+
+
+def test_an_uncertain_submit_says_why_once() -> None:
+    with pytest.raises(exc.ComplianceUncertainError) as error:
+        exchange(SUBMIT).evaluate(response(302, location="/login"))
+    assert str(error.value).count("https://api.example.com/x/api/v1/content-processing/url") == 1
+    assert ".. The service may" not in str(error.value)

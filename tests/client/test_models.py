@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 import pytest
 
+from airflow_provider.client import models
 from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
 from airflow_provider.client.responses import as_assessment, read_accepted_job
 from airflow_provider.client.wire import HttpResponse
@@ -115,3 +116,51 @@ def test_an_id_that_could_forge_a_line_is_none(odd: str) -> None:
     with pytest.raises(ComplianceProtocolError, match="neither an id") as caught:
         read_accepted_job(HttpResponse(202, {"location": f"/jobs/{quote(odd)}/status"}, b"{}", "https://x"))
     assert str(caught.value).isprintable()
+
+
+def test_unknown_statuses_are_logged_up_to_a_hundred_in_short(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(models, "_unknown_statuses", set())
+    assert {JobStatus("x" * 51 + str(number)) for number in range(3)} == {JobStatus.RUNNING}
+    assert caplog.messages == [f"Unknown job status '{'x' * 50}': treated as still running."]
+    for number in range(200):
+        JobStatus(f"odd {number}")
+    assert len(caplog.messages) == 100
+
+
+def test_a_record_can_be_made_with_the_names_of_python() -> None:
+    assert ContentJob(file_name="f").file_name == "f"
+
+
+def test_an_invalid_record_is_not_shown_in_its_error() -> None:
+    with pytest.raises(ValueError, match="ContentJob") as error:
+        ContentJob.model_validate("my-secret")
+    assert "my-secret" not in str(error.value)
+
+
+def test_an_invalid_value_is_replaced_by_a_new_default() -> None:
+    first, second = (Assessment.model_validate({"id": "a", "raw": 7}) for _ in range(2))
+    assert (first.raw, second.raw) == ({}, {})
+    assert first.raw is not second.raw
+
+
+@pytest.mark.parametrize("number", [float("inf"), float("nan"), "inf"])
+def test_a_number_that_is_not_finite_is_ignored(number: Any) -> None:
+    class Record(models.WireModel):
+        size: float | None = None
+
+    assert Record.model_validate({"size": number}).size is None
+    assert Record.model_validate({"size": 1.5}).size == 1.5
+
+
+def test_the_response_of_an_assessment_is_not_shown() -> None:
+    assert "my-secret" not in repr(Assessment(id="a", raw={"x": "my-secret"}))
+
+
+def test_the_categories_are_those_of_the_contract() -> None:
+    assert list(models.FeedbackCategory) == [
+        "SUFFICIENTLY_REGULATED",
+        "NOT_SUFFICIENTLY_REGULATED",
+        "MISSING",
+    ]

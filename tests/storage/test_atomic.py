@@ -189,3 +189,38 @@ def test_a_disk_that_can_t_write_the_file_is_an_error(
     with pytest.raises(ComplianceStorageError, match="No space left"):
         put_sync(Location(f"{tmp_path}/x.txt"), b"1")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_files_of_one_folder_can_be_written_at_the_same_time(folder: Location) -> None:
+    for _ in range(2):  # new ones, then replaced ones
+        files = {name: create(folder / name) for name in ("x", "y")}
+        for name, file in files.items():
+            file.write(name.encode())
+        for file in files.values():
+            file.commit()
+    assert [content(folder / name) for name in ("x", "y")] == [b"x", b"y"]
+    assert names(folder) == ["x", "y"]
+
+
+def test_a_commit_leaves_no_file_open(tmp_path: Path) -> None:
+    put_sync(Location(f"{tmp_path}/a/x"), b"1")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for number in range(5):
+        put_sync(Location(f"{tmp_path}/b{number}/x"), b"1")
+        put_sync(Location(f"{tmp_path}/b{number}/x"), b"2")
+    assert len(list(Path("/proc/self/fd").iterdir())) <= before
+
+
+def test_a_folder_that_another_process_has_just_made_will_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "new").mkdir()
+    is_dir, asked = Path.is_dir, list[Path]()
+
+    def not_yet(path: Path) -> bool:
+        asked.append(path)
+        return len(asked) > 1 and is_dir(path)
+
+    monkeypatch.setattr(Path, "is_dir", not_yet)
+    put_sync(Location(f"{tmp_path}/new/x"), b"1")
+    assert (tmp_path / "new/x").read_bytes() == b"1"

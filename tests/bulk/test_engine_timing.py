@@ -1,0 +1,245 @@
+"""When a bulk task ends: done, late, killed, deferred, or for an error; in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk import backoff, engine
+from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
+from airflow_provider.waiting import rules
+from tests.support.bulk import Night
+
+AWAY = exc.ComplianceServerError("The service is away.", status=503)
+DONE = {"status": "COMPLETED"}
+PRODUCTION = {
+    engine: {
+        name: getattr(engine, name)
+        for name in (
+            "IDLE_BEFORE_DEFER_SECONDS",
+            "CLOCK_CHECK_SECONDS",
+            "GRACE_SECONDS",
+            "SUBMIT_GRACE_SECONDS",
+            "CANCEL_SECONDS",
+        )
+    },
+    backoff: {name: getattr(backoff, name) for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS")},
+}
+
+
+@pytest.fixture(autouse=True)
+def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None, _soon_sure: None) -> None:
+    for module, values in PRODUCTION.items():
+        for name, value in values.items():
+            monkeypatch.setattr(module, name, value)
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
+
+
+@pytest.fixture
+def night(caplog: pytest.LogCaptureFixture) -> Night:
+    caplog.set_level(logging.INFO, "bulk")
+    return Night()
+
+
+def submitted(key: str) -> Item:
+    return Item(key, key, SUBMITTED)
+
+
+def test_a_task_ends_when_all_is_done_with_one_line(night: Night, caplog: pytest.LogCaptureFixture) -> None:
+    night.service.job("a", s3=DONE)
+    assert night.run(submitted("a"), may_defer=True) == []
+    assert caplog.messages[-1].startswith("1 of 1 items: 1 completed")
+    assert night.journal.flushes == [3]
+    assert night.journal.checks == 1
+
+
+def test_a_task_may_be_deferred_when_it_only_waits_for_ten_seconds(night: Night) -> None:
+    night.service.job("a")
+    assert night.run(submitted("a"), Item("b"), may_defer=True) == ["a", "b"]
+    assert night.journal.flushes == [11]  # the engine looks at its clock every second
+
+
+def test_a_task_that_may_not_defer_waits(night: Night) -> None:
+    night.service.job("a", s60=DONE)
+    item = submitted("a")
+    assert night.run(item) == []
+    assert item.state == COMPLETED
+
+
+def test_a_task_with_work_left_does_not_defer(night: Night) -> None:
+    night.outcome("submit", "b", 50.0)
+    night.service.job("a")
+    night.service.job("b")
+    night.run(submitted("a"), Item("b"), may_defer=True)
+    assert 60 < night.journal.flushes[-1] <= 62
+
+
+def test_an_unknown_job_is_settled_before_the_task_defers(night: Night) -> None:
+    night.service.job("a", {"status": "UNKNOWN"}, s25={"status": "RUNNING"})
+    night.run(submitted("a"), may_defer=True)
+    assert night.journal.flushes[-1] >= 25
+
+
+def test_an_attempt_that_was_superseded_does_not_end_well(night: Night) -> None:
+    night.service.job("a", DONE)
+    night.journal.owner_error = exc.ComplianceSupersededError("Another attempt.")
+    with pytest.raises(exc.ComplianceSupersededError):
+        night.run(submitted("a"))
+
+
+@pytest.mark.parametrize("cancel_on_kill", [False, True])
+def test_after_the_deadline_what_is_completed_is_fetched_and_the_rest_cancelled(
+    night: Night, cancel_on_kill: bool
+) -> None:
+    night.service.job("a", s19=DONE)
+    night.service.job("b")
+    items = [submitted("a"), submitted("b")]
+    assert night.run(*items, deadline=19.5, poll_interval=3600.0, cancel_on_kill=cancel_on_kill) == []
+    assert [each.state for each in items] == [COMPLETED, FAILED]
+    assert items[1].error == "Not finished in time: its job was RUNNING."
+    assert night.service.polls[-1] == (19.5, ["a", "b"])
+    assert night.service.cancelled == (["b"] if cancel_on_kill else [])
+
+
+def test_a_job_that_completes_before_it_is_cancelled_is_fetched(night: Night) -> None:
+    night.service.job("a", s21=DONE)
+    night.service.cancel_seconds = 3.0
+    item = submitted("a")
+    night.run(item, deadline=19.5)
+    assert item.state == COMPLETED
+    assert night.service.cancelled == []
+
+
+def test_submits_in_flight_at_the_deadline_get_five_seconds(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    night.outcome("submit", "a", 24.0)
+    night.outcome("submit", "b", 26.0)
+    items = [Item("a"), Item("b")]
+    night.run(*items, deadline=20.0)
+    assert [each.attempts for each in items] == [1, 0]
+    assert night.service.cancelled == ["a"]
+    assert "Abandoning 1 submits in flight." in caplog.messages
+
+
+def test_nothing_is_submitted_after_the_deadline(night: Night) -> None:
+    night.outcome("submit", "a", 22.0)
+    items = [Item("a"), Item("b")]
+    night.run(*items, deadline=20.0, concurrency=1)
+    assert night.steps.of("submit") == [(0, "a")]
+    assert items[1].error == "Not finished in time: it was not submitted yet."
+
+
+def test_results_get_a_minute_after_the_deadline(night: Night, caplog: pytest.LogCaptureFixture) -> None:
+    for key, seconds in (("a", 55.0), ("b", 65.0)):
+        night.service.job(key, s19=DONE)
+        night.outcome("fetch", key, seconds)
+    items = [submitted("a"), submitted("b")]
+    night.run(*items, deadline=19.5, poll_interval=3600.0)
+    assert [each.state for each in items] == [COMPLETED, FAILED]
+    assert "Giving up what could not be finished within 60 s." in caplog.messages
+
+
+def test_a_result_in_backoff_is_fetched_at_once_after_the_deadline(night: Night) -> None:
+    night.service.job("a", s16=DONE)
+    night.outcome("fetch", "a", AWAY, AWAY)
+    item = submitted("a")
+    night.run(item, deadline=19.5, poll_interval=1.0)
+    assert item.state == COMPLETED
+    assert [at for at, _ in night.steps.of("fetch")] == [16, 18, 19.5]
+
+
+def test_a_superseded_attempt_cancels_nothing_at_its_deadline(night: Night) -> None:
+    night.service.job("a")
+    night.journal.owner_error = exc.ComplianceSupersededError("Another attempt.")
+    with pytest.raises(exc.ComplianceSupersededError):
+        night.run(submitted("a"), deadline=5.0)
+    assert night.service.cancelled == []
+    assert night.journal.flushes == []  # the journal is the other attempt's now
+
+
+@pytest.mark.parametrize("cancel_on_kill", [False, True])
+def test_a_killed_task_writes_its_journal_and_cancels_what_is_in_flight(
+    night: Night, cancel_on_kill: bool
+) -> None:
+    night.service.job("a")
+    night.service.job("b", s4=DONE)
+    night.outcome("fetch", "b", 3600.0)
+    items = [submitted("a"), submitted("b")]
+    items[0].attempts = 1
+    with pytest.raises(asyncio.CancelledError):
+        night.run(*items, kill_after=5.0, cancel_on_kill=cancel_on_kill)
+    assert night.service.cancelled == (["a"] if cancel_on_kill else [])
+    assert night.journal.flushes == ([5, 5] if cancel_on_kill else [5])
+    # The next attempt submits it again.
+    assert night.journal.records == ([{"key": "a", "attempts": 1}] if cancel_on_kill else [])
+
+
+@pytest.mark.parametrize("problem", ["owner_error", "flush_error"])
+def test_a_killed_task_that_can_t_tell_whose_its_jobs_are_cancels_none(
+    night: Night, caplog: pytest.LogCaptureFixture, problem: str
+) -> None:
+    night.service.job("a")
+    setattr(night.journal, problem, exc.ComplianceStorageError("The store is away."))
+    with pytest.raises(asyncio.CancelledError):
+        night.run(submitted("a"), kill_after=5.0)
+    assert night.service.cancelled == []
+    assert "Could not clean up after the kill: The store is away." in caplog.messages
+
+
+def test_a_killed_task_cancels_for_a_quarter_of_a_minute(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    night.service.job("a")
+    night.service.cancel_seconds = 16.0
+    with pytest.raises(asyncio.CancelledError):
+        night.run(submitted("a"), kill_after=5.0)
+    assert night.service.cancelled == []
+    assert night.journal.flushes == [5, 20]
+    assert "Could not cancel all jobs within 15 s." in caplog.messages
+
+
+@pytest.mark.parametrize("cancel_on_kill", [False, True])
+def test_outdated_jobs_are_cancelled_at_the_start(night: Night, cancel_on_kill: bool) -> None:
+    night.service.job("old")
+    night.service.job("a", s3=DONE)
+    night.run(submitted("a"), outdated=("old",), cancel_on_kill=cancel_on_kill)
+    assert night.service.cancelled == (["old"] if cancel_on_kill else [])
+
+
+@pytest.mark.parametrize("success", [None, "submit", "poll"])
+def test_wrong_credentials_are_transient_if_they_have_worked(night: Night, success: str | None) -> None:
+    night.outcome("submit", "b", 5.0, exc.ComplianceAuthError("A wrong password."))
+    items = [Item("b")]
+    if success == "submit":
+        items.insert(0, Item("a"))
+        night.service.job("a", AWAY)
+    elif success == "poll":
+        items.insert(0, submitted("a"))
+        night.service.job("a")
+    with pytest.raises(exc.ComplianceAuthError) as raised:
+        night.run(*items)
+    assert raised.value.transient is bool(success)
+    assert night.journal.flushes == [5]
+
+
+def test_a_journal_that_can_t_be_written_does_not_hide_the_error(
+    night: Night, caplog: pytest.LogCaptureFixture
+) -> None:
+    night.outcome("submit", "a", exc.ComplianceConfigError("No host."))
+    night.journal.flush_error = exc.ComplianceStorageError("The store is away.")
+    with pytest.raises(exc.ComplianceConfigError):
+        night.run(Item("a"))
+    assert "Could not write the whole journal: The store is away." in caplog.messages
+
+
+def test_as_many_items_as_wanted_are_processed_at_a_time(night: Night) -> None:
+    items = [Item(str(number)) for number in range(6)]
+    for each in items:
+        night.outcome("submit", each.key, 10.0)
+        night.service.job(each.key, DONE)
+    night.run(*items, concurrency=3)
+    assert [at for at, _ in night.steps.of("submit")][:4] == [0, 0, 0, 10]

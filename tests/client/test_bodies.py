@@ -1,0 +1,168 @@
+"""Bodies that are unpacked and decoded piece by piece, without I/O."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import zlib
+
+import pytest
+
+from airflow_provider.client.http.bodies import (
+    ACCEPT_ENCODING,
+    PIECE_BYTES,
+    BodyDecoder,
+    BodyError,
+    TextStream,
+)
+from airflow_provider.client.wire import FailureKind, HttpResponse
+from airflow_provider.exceptions import ComplianceProtocolError
+from tests.client.test_encodings import BAD, GOOD, WORDS
+
+URL = "https://api.example.com/x"
+
+
+def decode(encoding: str, body: bytes, limit: int | None = None, **headers: str) -> list[bytes]:
+    given = {name.replace("_", "-"): value for name, value in headers.items()}
+    decoder = BodyDecoder({"content-encoding": encoding, **given}, limit)
+    pieces = list(decoder.feed(body))
+    decoder.finish()
+    return pieces
+
+
+@pytest.mark.parametrize("case", GOOD)
+def test_a_body_is_unpacked(case: str) -> None:
+    assert b"".join(decode(*GOOD[case])).decode() == WORDS
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_a_body_that_is_not_whole_is_an_error(case: str) -> None:
+    with pytest.raises(BodyError) as error:
+        decode(*BAD[case])
+    assert error.value.failure.kind is FailureKind.UNREADABLE
+    assert str(error.value) == error.value.failure.reason != ""
+
+
+@pytest.mark.parametrize(
+    ("case", "reason"),
+    [
+        ("half", "truncated compressed body"),
+        ("rubbish", "corrupt compressed body"),
+        ("rubbish after deflate", "trailing data after a compressed body"),
+        ("unknown", "Content-Encoding 'br'"),
+        ("twice", "Content-Encoding 'gzip, gzip'"),
+    ],
+)
+def test_the_error_says_what_is_wrong_with_a_body(case: str, reason: str) -> None:
+    with pytest.raises(BodyError, match=f"^{reason}$"):
+        decode(*BAD[case])
+
+
+def test_a_long_unknown_encoding_is_shown_in_short() -> None:
+    with pytest.raises(BodyError) as error:
+        decode("x" * 99, b"")
+    assert str(error.value) == f"Content-Encoding '{'x' * 50}'"
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
+def test_a_packed_body_comes_in_pieces_of_a_quarter_of_a_megabyte(encoding: str) -> None:
+    assert PIECE_BYTES == 256 * 1024
+    content = bytes(3 * PIECE_BYTES)
+    packed = gzip.compress(content) if encoding == "gzip" else zlib.compress(content)
+    pieces = decode(encoding, packed)
+    assert b"".join(pieces) == content
+    assert max(map(len, pieces)) == PIECE_BYTES
+
+
+def test_no_body_is_truncated_only_if_it_comes_in_chunks() -> None:
+    assert decode("gzip", b"") == []
+    assert decode("", b"", transfer_encoding="chunked") == [b""]
+    with pytest.raises(BodyError, match="truncated"):
+        decode("gzip", b"", transfer_encoding="Chunked")
+
+
+@pytest.mark.parametrize(
+    ("limit", "shown"), [(512, "0.5 KB"), (2048, "2 KB"), (1024**2, "1 MB"), (3 * 1024**2 // 2, "1.5 MB")]
+)
+def test_a_body_that_is_too_large_is_cut_off(limit: int, shown: str) -> None:
+    decoder = BodyDecoder({}, limit)
+    kept = b"".join(decoder.feed(bytes(limit)))
+    assert len(kept) == limit
+    with pytest.raises(BodyError, match=f"^more than {shown}$") as error:
+        list(decoder.feed(b"x"))
+    assert error.value.failure.kind is FailureKind.TOO_LARGE
+
+
+def text(content_type: str, *pieces: bytes) -> bytes:
+    headers = {"content-type": content_type, "content-length": "1"}
+    stream = TextStream.from_response(HttpResponse(200, headers, url=URL))
+    return b"".join(map(stream.feed, pieces)) + stream.finish()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "pieces", "expected"),
+    [
+        ("text/plain", [b"abc"], "abc"),
+        ("text/plain", [b"\xc3", b"\xa4", b"b"], "äb"),
+        ("text/plain; charset=ISO-8859-1", [b"\xe4"], "ä"),
+        ('text/plain; charset="utf-16"', [b"\xff\xfe\xe4", b"\x00"], "ä"),
+        ("", [b"abc"], "abc"),
+    ],
+)
+def test_a_text_becomes_utf_8(content_type: str, pieces: list[bytes], expected: str) -> None:
+    assert text(content_type, *pieces).decode() == expected
+
+
+@pytest.mark.parametrize("charset", ["x-unknown", "idna", "punycode", "unicode-escape", "raw-unicode-escape",
+                                     "base64", "hex", "a\0b"])  # fmt: skip
+def test_an_unknown_charset_is_read_as_utf_8_with_a_warning(
+    charset: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    assert text(f"text/plain; charset={charset}", "ä".encode()) == "ä".encode()
+    assert "has an unknown charset" in caplog.text
+
+
+def test_invalid_bytes_are_replaced_with_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert text("text/plain", b"a\xffb", b"c\xffd\xc3").decode() == "a\ufffdbc\ufffdd\ufffd"
+    assert caplog.text.count("is not valid utf-8: invalid bytes become U+FFFD") == 1
+
+
+def test_what_can_be_unpacked_is_what_is_asked_for() -> None:
+    assert ACCEPT_ENCODING == "gzip, deflate"
+
+
+def test_only_zeros_may_follow_a_packed_body() -> None:
+    packed = gzip.compress(b"abc")
+    assert decode("gzip", packed + bytes(5)) == [b"abc"]
+    with pytest.raises(BodyError, match="truncated"):
+        decode("gzip", packed + b"?")
+
+
+def test_a_text_that_can_t_be_decoded_at_all_is_an_error() -> None:
+    class Broken:
+        errors = "strict"
+
+        def getstate(self) -> tuple[bytes, int]:
+            return b"", 0
+
+        def setstate(self, state: object) -> None: ...
+
+        def decode(self, data: bytes, final: bool) -> str:
+            raise UnicodeError
+
+    stream = TextStream("latin-1", URL)
+    stream._decoder = Broken()  # type: ignore[assignment] # what is used of a decoder
+    with pytest.raises(ComplianceProtocolError, match=f"from {URL} can't be decoded as latin-1"):
+        stream.feed(b"x")
+
+
+def test_a_good_text_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    assert text("text/plain", "ä".encode()) == "ä".encode()
+    assert text("text/plain; charset=latin-1", b"a\xe4") == "aä".encode()
+    assert not caplog.records
+
+
+def test_a_text_whose_end_is_not_marked_is_refused() -> None:
+    with pytest.raises(ComplianceProtocolError, match="neither a length nor chunks"):
+        TextStream.from_response(HttpResponse(200, {"content-type": "text/plain"}, url=URL))

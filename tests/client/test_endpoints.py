@@ -1,0 +1,367 @@
+"""Each operation of the contract as a call, without I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client import endpoints
+from airflow_provider.client.endpoints import BatchLimit
+from airflow_provider.client.models import ContentJob, FeedbackCategory
+from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.wire import Call, HttpResponse
+
+PATHS = Endpoints()
+MB = 1024 * 1024
+CONTENT = "/api/v1/content-processing"
+FILE: Any = b"a form"
+
+
+def response(status: int = 200, body: Any = None, **headers: str) -> HttpResponse:
+    given = {"content-length": "1", **headers}
+    return HttpResponse(
+        status, given, b"" if body is None else json.dumps(body).encode(), "https://a.example/x"
+    )
+
+
+CALLS: dict[str, tuple[Callable[[], Call[Any]], tuple[Any, ...]]] = {
+    # method, path, JSON, idempotent, stream, limit in MB
+    "submit_file": (lambda: endpoints.submit_file(FILE), ("POST", f"{CONTENT}/file", None, False, False, 8)),
+    "submit_url": (
+        lambda: endpoints.submit_url(" https://example.com/ "),
+        ("POST", f"{CONTENT}/url", {"url": "https://example.com/"}, False, False, 8),
+    ),
+    "get_status": (
+        lambda: endpoints.get_status("a/b"),
+        ("GET", f"{CONTENT}/a%2Fb/status", None, True, False, 8),
+    ),
+    "get_batch": (
+        lambda: endpoints.get_batch(iter(["a", "b"])),
+        ("POST", f"{CONTENT}/status/batch", {"uuids": ["a", "b"]}, True, False, 1),
+    ),
+    "get_content": (
+        lambda: endpoints.get_content("a"),
+        ("GET", f"{CONTENT}/a/content", None, True, False, 256),
+    ),
+    "stream_content": (
+        lambda: endpoints.stream_content("a"),
+        ("GET", f"{CONTENT}/a/content", None, True, True, None),
+    ),
+    "cancel": (lambda: endpoints.cancel(" a "), ("DELETE", f"{CONTENT}/a", None, True, False, 8)),
+    "refresh": (lambda: endpoints.refresh("a"), ("POST", f"{CONTENT}/a/refresh", None, False, False, 8)),
+    "list_frameworks": (
+        lambda: endpoints.list_frameworks(),
+        ("GET", "/api/v1/frameworks", None, True, False, 64),
+    ),
+    "list_criteria": (
+        lambda: endpoints.list_criteria(7),
+        ("GET", "/api/v1/frameworks/7/criteria", None, True, False, 64),
+    ),
+    "submit_feedback": (
+        lambda: endpoints.submit_feedback("e", "r", 5),
+        (
+            "POST",
+            "/api/v1/assessmentFeedback",
+            {"expertId": "e", "rationalFeedback": "r", "assessmentResponseId": 5},
+            False,
+            False,
+            8,
+        ),
+    ),
+    "get_application_info": (
+        lambda: endpoints.get_application_info(PATHS),
+        ("GET", "/api/v1/info", None, True, False, 8),
+    ),
+    "submit_assessment": (
+        lambda: endpoints.submit_assessment(PATHS, {"a": 1}),
+        ("POST", "/api/v1/assessments", {"a": 1}, False, False, 8),
+    ),
+    "get_assessment": (
+        lambda: endpoints.get_assessment(PATHS, "a b"),
+        ("GET", "/api/v1/assessments/a%20b/status", None, True, False, 8),
+    ),
+    "get_assessment_results": (
+        lambda: endpoints.get_assessment_results(PATHS, 7),
+        ("GET", "/api/v1/assessments/7/results", None, True, False, 64),
+    ),
+    "cancel_assessment": (
+        lambda: endpoints.cancel_assessment(PATHS, "a"),
+        ("DELETE", "/api/v1/assessments/a", None, True, False, 8),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_as_the_contract_says(name: str) -> None:
+    make, expected = CALLS[name]
+    call = make()
+    limit = call.limit if call.limit is None else call.limit / MB
+    assert (call.method, call.path, call.json, call.idempotent, call.stream, limit) == expected
+    assert call.authorized
+    assert not call.allow_html
+    assert call.body == (FILE if name == "submit_file" else None)
+    assert call.ok_statuses == ({303} if name in ("get_status", "get_assessment") else set())
+
+
+@pytest.mark.parametrize("uuid", ["", " ", ".", "..", None, "\ud800"])
+def test_an_id_that_would_change_the_path_is_refused(uuid: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match=r"is not a valid uuid\.$"):
+        endpoints.get_status(uuid)
+    with pytest.raises(exc.ComplianceInputError, match=r"is not a valid framework id\.$"):
+        endpoints.list_criteria(uuid)
+    with pytest.raises(exc.ComplianceInputError, match=r"is not a valid assessment id\.$"):
+        endpoints.cancel_assessment(PATHS, "" if uuid is None else uuid)
+
+
+def test_a_redirect_means_that_a_job_is_completed() -> None:
+    call = endpoints.get_status("a")
+    assert call.parse(response(303)).status == "COMPLETED"
+    assert call.parse(response(303, {"status": "RUNNING", "fileName": "f"})).file_name == "f"
+    assert call.parse(response(200, {"status": "RUNNING"})).status == "RUNNING"
+    with pytest.raises(exc.ComplianceProtocolError):
+        call.parse(response(200))
+
+
+def test_a_batch_ignores_what_was_not_asked_for() -> None:
+    body = [{"uuid": "A"}, {"uuid": "c"}, {}, {"uuid": 7}]
+    assert [each.uuid for each in endpoints.get_batch(["a", "B"]).parse(response(200, body))] == ["A"]
+
+
+def test_the_limit_of_a_large_batch_grows_with_it() -> None:
+    assert endpoints.get_batch(["a"] * 300).limit == 300 * 4096
+    assert endpoints.get_batch(["a"] * 256).limit == MB
+
+
+def test_a_refreshed_job_keeps_its_id() -> None:
+    found = endpoints.refresh("a").parse(response(202, {"uuid": "b", "status": "PENDING"}))
+    assert (found.uuid, found.status) == ("a", "PENDING")
+    assert endpoints.refresh("a").parse(response(202)).uuid == "a"
+
+
+def test_a_text_is_read_in_the_charset_of_the_response() -> None:
+    found = HttpResponse(
+        200, {"content-type": "text/plain; charset=latin-1", "content-length": "1"}, b"\xe4", "https://a"
+    )
+    assert endpoints.get_content("a").parse(found) == "ä"
+
+
+def answer(flow: Any, reply: Callable[[Call[Any]], Any]) -> tuple[Any, list[Any]]:
+    """Carry out a flow; return its result and what was asked."""
+    asked: list[Any] = []
+    result: Any = None
+    while True:
+        try:
+            call = flow.throw(result) if isinstance(result, Exception) else flow.send(result)
+        except StopIteration as end:
+            return end.value, asked
+        asked.append(call.json["uuids"] if call.json else call.path.split("/")[-2])
+        result = reply(call)
+
+
+def jobs(*uuids: str) -> list[ContentJob]:
+    return [ContentJob.model_validate({"uuid": uuid, "status": "RUNNING"}) for uuid in uuids]
+
+
+def refused(status: int) -> exc.ComplianceRefusedError:
+    return exc.ComplianceRefusedError("no", status=status)
+
+
+def up_to(size: int, status: int) -> Callable[[Call[Any]], Any]:
+    def reply(call: Call[Any]) -> Any:
+        uuids = call.json["uuids"]
+        return jobs(*uuids) if len(uuids) <= size else refused(status)
+
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("status", "size", "asked"),
+    [
+        (413, 2, ["abcdef", "abc", "a", "b", "c", "d", "e", "f"]),
+        (400, 2, ["abcdef", "abc", "a", "bc", "def", "d", "ef"]),
+    ],
+)
+def test_a_batch_that_is_too_large_is_halved(status: int, size: int, asked: list[str]) -> None:
+    limit = BatchLimit(10)
+    found, batches = answer(endpoints.get_statuses(list("abcdef"), limit), up_to(size, status))
+    assert list(found) == list("abcdef")
+    assert ["".join(each) for each in batches] == asked
+    assert limit.size == (1 if status == 413 else 2)
+
+
+def test_the_known_limit_splits_a_batch() -> None:
+    found, batches = answer(endpoints.get_statuses(iter("abcdea"), BatchLimit(2)), up_to(2, 413))
+    assert batches == [["a", "b"], ["c", "d"], ["e"]]
+    assert [each.uuid for each in found.values()] == list("abcde")
+    assert answer(endpoints.get_statuses("ab", BatchLimit(2)), up_to(2, 413))[1] == [["ab"]]
+    assert answer(endpoints.get_statuses([], BatchLimit(2)), up_to(2, 413)) == ({}, [])
+
+
+def test_a_batch_of_one_that_is_too_large_is_an_error() -> None:
+    with pytest.raises(exc.ComplianceRefusedError):
+        answer(endpoints.get_statuses("a", BatchLimit(2)), up_to(0, 413))
+    with pytest.raises(exc.ComplianceRefusedError):
+        answer(endpoints.get_statuses(["a", "b"], BatchLimit(2)), up_to(0, 422))
+
+
+def test_a_malformed_id_is_left_out_and_does_not_lower_the_limit() -> None:
+    def reply(call: Call[Any]) -> Any:
+        if call.json is None or "x" in call.json["uuids"]:
+            return refused(400)
+        return jobs(*call.json["uuids"])
+
+    limit = BatchLimit(10)
+    found, _ = answer(endpoints.get_statuses(["a", "b", "x", "c"], limit), reply)
+    assert (list(found), limit.size) == (["a", "b", "c"], 10)
+    with pytest.raises(exc.ComplianceRefusedError):
+        answer(endpoints.get_statuses(["x"], limit), reply)
+
+
+def test_what_is_missing_in_a_batch_is_asked_for_alone() -> None:
+    def reply(call: Call[Any]) -> Any:
+        if call.json:
+            return jobs("A")
+        return exc.ComplianceNotFoundError("no", status=404) if "/c/" in call.path else jobs("b")[0]
+
+    found, asked = answer(endpoints.get_statuses(["a", "c", "b"], BatchLimit(10)), reply)
+    assert asked == [["a", "c", "b"], "c", "b"]
+    assert {key: each.uuid for key, each in found.items()} == {"a": "a", "b": "b"}
+    with pytest.raises(exc.ComplianceRefusedError):
+        answer(endpoints.get_statuses(["a"], BatchLimit(10)), lambda call: [] if call.json else refused(403))
+
+
+def test_a_refusal_of_one_job_is_not_hidden_by_others() -> None:
+    def reply(call: Call[Any]) -> Any:
+        return jobs("a") if call.json else refused(403)
+
+    with pytest.raises(exc.ComplianceRefusedError):
+        answer(endpoints.get_statuses(["a", "b"], BatchLimit(10)), reply)
+
+
+@pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": {1}}])
+def test_a_payload_that_is_not_json_is_not_sent(payload: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="is not JSON"):
+        endpoints.submit_assessment(PATHS, payload)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"expert_id": " "},
+        {"expert_id": 5},
+        {"rational_feedback": ""},
+        {"assessment_response_id": True},
+        {"assessment_response_id": "5"},
+        {"assessment_response_id": 2**63},
+        {"assessment_response_id": -(2**63) - 1},
+        {"category_feedback": "ODD"},
+    ],
+)
+def test_feedback_is_checked_before_it_is_sent(arguments: dict[str, Any]) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        endpoints.submit_feedback(**{"expert_id": "e", "rational_feedback": "r", **arguments})
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, -(2**63), 0])
+def test_feedback_takes_any_64_bit_number_and_each_category(number: int) -> None:
+    category = next(iter(FeedbackCategory))
+    payload = endpoints.submit_feedback("e", "r", number, category).json
+    assert payload["assessmentResponseId"] == number
+    assert payload["categoryFeedback"] == str(category)
+
+
+def test_an_assessment_is_completed_by_a_redirect() -> None:
+    call = endpoints.get_assessment(PATHS, 7)
+    found = call.parse(response(303, {"x": 1}))
+    assert (found.id, found.status, found.raw) == ("7", "COMPLETED", {"x": 1})
+    assert call.parse(response(303)).raw == {}
+    found = call.parse(response(200, {"id": "other", "status": "FAILED"}))
+    assert (found.id, found.status) == ("7", "FAILED")
+    translated = endpoints.get_assessment(PATHS, 7, lambda record: {"status": record["state"]})
+    assert translated.parse(response(200, {"state": "COMPLETED"})).status == "COMPLETED"
+    submitted = endpoints.submit_assessment(PATHS, {}, lambda record: {"id": record["key"]})
+    assert submitted.parse(response(202, {"key": "k"})).id == "k"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(404, exc.ComplianceNotFoundError), (405, exc.ComplianceRefusedError)]
+)
+def test_a_path_that_may_be_wrong_is_named(status: int, kind: Any) -> None:
+    error: Any = endpoints.cancel_assessment(PATHS, "a1").map_error(response(status))
+    assert type(error) is kind
+    assert error.status == status
+    assert "know assessment 'a1', or the path is wrong" in str(error)
+    assert "Set 'assessment_cancel' in" in str(error)
+    error = endpoints.get_application_info(PATHS).map_error(response(status))
+    assert "The path is probably wrong: the contract" in str(error)
+    assert endpoints.get_application_info(PATHS).map_error(response(400)) is None
+
+
+def test_any_other_call_is_sent_as_it_is() -> None:
+    call = endpoints.request("patch", "/x y?a=b", json={"a": 1}, headers={"X-A": "b"})
+    assert (call.method, call.path, call.json, call.headers) == (
+        "PATCH",
+        "/x%20y?a=b",
+        {"a": 1},
+        {"X-A": "b"},
+    )
+    assert (call.allow_html, call.limit, call.idempotent) == (True, 64 * MB, False)
+    assert call.ok_statuses == set(range(300, 400))
+    assert call.parse(found := response()) is found
+    assert endpoints.request("GET", "/x", params={"a": "b c"}).path == "/x?a=b+c"
+    assert endpoints.request("POST", "/x", data=b"d").body == b"d"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
+def test_what_http_calls_idempotent_may_be_retried(method: str) -> None:
+    assert endpoints.request(method, "/x").idempotent is (method not in ("POST", "PATCH"))
+    assert endpoints.request(method, "/x", idempotent=False).idempotent is False
+
+
+@pytest.mark.parametrize("method", ["", "CONNECT", "connect", "GET ", "G1", None])
+@pytest.mark.parametrize("path", ["/x"])
+def test_what_is_not_a_method_is_refused(method: Any, path: str) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="is not an HTTP method"):
+        endpoints.request(method, path)
+
+
+@pytest.mark.parametrize("path", ["x", "//evil.example/x", "", None])
+def test_what_is_not_a_path_is_refused(path: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="is not a path of the service"):
+        endpoints.request("GET", path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({"data": "text"}, "must be bytes, not str"),
+        ({"json": {1, 2}}, "can't be sent"),
+        ({"json": float("nan")}, "can't be sent"),
+        ({"headers": {"a b": "c"}}, "not a valid header name"),
+        ({"headers": {5: "c"}}, "not a valid header name"),
+        ({"headers": {"HOST": "c"}}, "is set by the client"),
+        ({"headers": {"Authorization": "c"}}, "is set by the client"),
+        ({"headers": {"Content-Length": "1"}}, "is set by the client"),
+        ({"headers": {"Transfer-Encoding": "x"}}, "is set by the client"),
+        ({"headers": {"a": "ä"}}, "use printable ASCII"),
+        ({"headers": {"a": "b\r\nc"}}, "use printable ASCII"),
+        ({"headers": {"a": 5}}, "use printable ASCII"),
+    ],
+)
+def test_what_can_t_be_sent_is_refused(arguments: Any, problem: str) -> None:
+    with pytest.raises(exc.ComplianceInputError, match=problem):
+        endpoints.request("POST", "/x", **arguments)
+
+
+@pytest.mark.parametrize("url", ["https:///x", "https://?x", "https://a\u202eb", "xhttps://a", None])
+def test_what_is_not_a_web_page_is_refused(url: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
+        endpoints.submit_url(url)
+
+
+def test_the_scheme_of_a_web_page_may_be_upper_case() -> None:
+    assert endpoints.submit_url("HTTP://A").json == {"url": "HTTP://A"}

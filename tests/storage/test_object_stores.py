@@ -1,0 +1,283 @@
+"""Atomic files of object stores, on stores in memory; those with servers are in tests/stores."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from typing import Any
+
+import pytest
+
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.storage import atomic
+from airflow_provider.storage.atomic import create, put, put_sync
+from airflow_provider.storage.locations import Location
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DAY = timedelta(days=1)
+BLOCK = 5 * 1024 * 1024
+
+
+class Upload:
+    """An upload in progress; closing publishes it."""
+
+    def __init__(self, store: Store, path: str, block_size: int) -> None:
+        self.store, self.path, self.block_size = store, path, block_size
+        self.data = b""
+        self.closed = False
+        self.discard_error: Exception | None = None
+
+    def write(self, data: bytes) -> None:
+        self.store.calls.append("write")
+        self.data += data
+
+    def close(self) -> None:
+        if not self.closed:
+            self.closed = True
+            if self.store.error:
+                raise self.store.error
+            self.store.objects[self.path] = self.data
+
+    def discard(self) -> None:
+        self.store.calls.append("discard")
+        if self.discard_error:
+            raise self.discard_error
+
+
+class Store:
+    """An object store without multipart listing."""
+
+    async_impl = False
+
+    def __init__(self) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.calls: list[str] = []
+        self.opened: list[Upload] = []
+        self.error: Exception | None = None
+
+    def open(self, path: str, mode: str, block_size: int) -> Upload:
+        assert mode == "wb"
+        self.opened.append(Upload(self, path, block_size))
+        return self.opened[-1]
+
+
+class S3(Store):
+    """One that lists incomplete uploads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uploads: list[dict[str, Any]] = []
+        self.list_error: Exception | None = None
+
+    def split_path(self, path: str) -> tuple[str, str, None]:
+        bucket, _, key = path.partition("/")
+        return bucket, key, None
+
+    def call_s3(self, name: str, **query: Any) -> dict[str, Any]:
+        self.calls.append(f"{name} {query['Bucket']} {query['Prefix']}")
+        if self.list_error:
+            raise self.list_error
+        found: dict[str, Any] = {
+            "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(NOW, usegmt=True)}}
+        }
+        return found | ({"Uploads": self.uploads} if self.uploads else {})
+
+    def abort_mpu(self, bucket: str, key: str, upload: str) -> None:
+        self.calls.append(f"abort {bucket} {key} {upload}")
+
+
+def location(store: Any, protocol: str = "s3") -> Location:
+    found = Location(f"{protocol}://bucket/folder/x.txt")
+    found.fs = store
+    return found
+
+
+@pytest.mark.parametrize("protocol", ["s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"])
+def test_an_object_is_uploaded_under_its_own_name_and_published_by_the_commit(protocol: str) -> None:
+    store = Store()
+    file = create(location(store, protocol))
+    file.write(b"one ")
+    file.write(bytearray(b"two"))
+    assert store.objects == {}
+    file.commit()
+    assert list(store.objects.values()) == [b"one two"]
+    assert next(iter(store.objects)).endswith("folder/x.txt")
+    assert store.opened[0].block_size == BLOCK
+
+
+@pytest.mark.parametrize("error", [None, FileNotFoundError("aborted by a lifecycle rule")])
+def test_a_discarded_upload_is_aborted_and_never_published(error: Exception | None) -> None:
+    store = Store()
+    file = create(location(store))
+    file.write(b"half")
+    store.opened[0].discard_error = error
+    file.discard()
+    store.opened[0].close()  # as the garbage collector does
+    assert store.objects == {}
+    assert store.calls == ["write", "discard"]
+
+
+def test_an_upload_that_fails_is_aborted() -> None:
+    store = Store()
+    store.error = OSError("The connection is lost.")
+    with pytest.raises(ComplianceStorageError, match="The connection is lost"):
+        put_sync(location(store), b"x")
+    assert store.calls == ["write", "discard"]
+
+
+def abandoned(key: str = "folder/x.txt", age: timedelta = DAY, name: str = "u") -> dict[str, Any]:
+    return {"Key": key, "Initiated": NOW - age, "UploadId": name}
+
+
+def test_a_large_upload_aborts_what_killed_processes_left_a_day_ago() -> None:
+    store = S3()
+    store.uploads = [
+        abandoned(age=DAY - timedelta(seconds=1), name="recent"),
+        abandoned(name="old"),
+        abandoned("folder/x.txt.gz", name="other"),
+        abandoned(age=2 * DAY, name="older"),
+    ]
+    file = create(location(store))
+    file.write(b"x")
+    file.write(bytes(BLOCK - 2))
+    assert store.calls == ["write", "write"]
+    file.write(b"x")
+    assert store.calls[2:] == [
+        "list_multipart_uploads bucket folder/x.txt",
+        "abort bucket folder/x.txt old",
+        "abort bucket folder/x.txt older",
+        "write",
+    ]
+    file.write(bytes(BLOCK))
+    assert store.calls[6:] == ["write"]  # once is enough
+    file.commit()
+    assert len(next(iter(store.objects.values()))) == 2 * BLOCK
+
+
+@pytest.mark.parametrize("error", [None, PermissionError("You may not list uploads.")])
+def test_uploads_that_can_t_be_listed_do_not_matter(error: Exception | None) -> None:
+    store = S3()
+    store.list_error = error
+    file = create(location(store))
+    file.write(bytes(BLOCK))
+    file.commit()
+    assert len(next(iter(store.objects.values()))) == BLOCK
+
+
+def test_stores_that_list_no_uploads_are_not_asked() -> None:
+    store = Store()
+    put_sync(location(store), bytes(BLOCK))
+    assert store.calls == ["write"]
+
+
+@pytest.fixture
+def loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """The event loop of a storage library, in a thread of its own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.parametrize("error", [None, OSError("The connection is lost.")])
+def test_a_small_object_is_one_request_on_the_loop_of_the_storage_library(
+    loop: asyncio.AbstractEventLoop, error: Exception | None
+) -> None:
+    class AsyncStore(Store):
+        async_impl = True
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.loop = loop
+
+        async def _pipe_file(self, path: str, data: bytes) -> None:
+            assert asyncio.get_running_loop() is loop
+            if error:
+                raise error
+            self.objects[path] = data
+
+    store = AsyncStore()
+    if error:
+        with pytest.raises(ComplianceStorageError, match="The connection is lost"):
+            asyncio.run(put(location(store), b"x"))
+    else:
+        asyncio.run(put(location(store), b"x"))
+        assert list(store.objects.values()) == [b"x"]
+    assert store.opened == []
+
+
+def test_a_small_object_is_uploaded_where_the_library_has_no_loop() -> None:
+    store = Store()
+    asyncio.run(put(location(store), b"x"))
+    assert list(store.objects.values()) == [b"x"]
+    assert len(store.opened) == 1
+
+
+def test_another_asynchronous_store_gets_a_file_that_is_renamed() -> None:
+    """Only object stores publish an object as a whole."""
+
+    class Files:
+        async_impl = True
+
+        def __init__(self) -> None:
+            self.calls: list[str] = []
+
+        def makedirs(self, path: str, exist_ok: bool) -> None:
+            assert exist_ok
+            self.calls.append(f"makedirs {path.rpartition('/')[2]}")
+
+        def open(self, path: str, mode: str) -> Any:
+            assert mode == "wb"
+            self.calls.append("open")
+            name = path.rpartition("/")[2]
+            assert name.startswith(".")
+            assert name.endswith(".part")
+            return type(
+                "File", (), {"write": lambda *_: None, "close": lambda _: self.calls.append("close")}
+            )()
+
+        def mv(self, old: str, new: str) -> None:
+            assert old.rpartition("/")[0] == new.rpartition("/")[0]
+            self.calls.append(f"mv {new.rpartition('/')[2]}")
+
+    store = Files()
+    asyncio.run(put(location(store, "sftp"), b"x"))
+    assert store.calls == ["makedirs folder", "open", "close", "mv x.txt"]
+
+
+def test_a_renamed_file_that_breaks_off_is_removed() -> None:
+    class Files:
+        def __init__(self, missing: bool) -> None:
+            self.missing = missing
+            self.removed: list[str] = []
+
+        def makedirs(self, path: str, exist_ok: bool) -> None: ...
+
+        def open(self, path: str, mode: str) -> Any:
+            self.path = path
+
+            def fail(*_: Any) -> None:
+                raise OSError("The connection is lost.")
+
+            return type("File", (), {"write": fail, "close": fail})()
+
+        def rm_file(self, path: str) -> None:
+            self.removed.append(path)
+            if self.missing:
+                raise FileNotFoundError(path)
+
+    for missing in (False, True):
+        store = Files(missing)
+        with pytest.raises(ComplianceStorageError, match="The connection is lost"):
+            put_sync(location(store, "sftp"), b"x")
+        assert store.removed == [store.path]
+
+
+def test_a_day_is_what_certainly_abandoned_means() -> None:
+    assert DAY.total_seconds() == atomic.ABANDONED_SECONDS

@@ -1,0 +1,599 @@
+"""When the poller polls what, and who hears of it, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.waiting import poller as poller_module
+from airflow_provider.waiting import rules
+from airflow_provider.waiting.poller import Subscription, subscribe
+from airflow_provider.waiting.rules import accept_any
+from tests.support import virtual_time
+from tests.support.polled import COMPLETED, RUNNING, PolledService
+from tests.support.virtual_time import seconds
+
+AWAY = exc.ComplianceServerError("The service is away.", status=503)
+REFUSED = exc.ComplianceRefusedError("Forbidden.", status=403)
+UNAUTHORIZED = exc.ComplianceAuthError("A wrong password.")
+UNKNOWN = {"status": "UNKNOWN"}
+
+
+@pytest.fixture(autouse=True)
+def _production(monkeypatch: pytest.MonkeyPatch, _soon_sure: None) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
+
+
+@pytest.fixture
+def service() -> PolledService:
+    return PolledService()
+
+
+def play(story: Coroutine[Any, Any, Any]) -> Any:
+    return virtual_time.run(story)
+
+
+def subscribed(service: PolledService, *ids: str, interval: float = 5.0, **options: Any) -> Any:
+    return subscribe(service.hook(), service.kind(), ids, interval, **options)
+
+
+def shared(service: PolledService) -> Any:
+    """Return what subscribes with one hook and kind, as many tasks of one connection do."""
+    hook, kind = service.hook(), service.kind()
+
+    def join(*ids: str, interval: float = 5.0, **options: Any) -> Any:
+        return subscribe(hook, kind, ids, interval, **options)
+
+    return join
+
+
+async def updates_until(updates: Subscription, end: float) -> list[tuple[float, Any, Any]]:
+    """Return when which updates came."""
+    found = []
+    try:
+        async with asyncio.timeout(end - seconds()):
+            while True:
+                identifier, update = await updates.get()
+                found.append((round(seconds(), 3), identifier, update))
+    except TimeoutError:
+        return found
+
+
+def test_a_job_is_polled_less_often_as_it_gets_older(service: PolledService) -> None:
+    service.job("a")
+
+    async def story() -> None:
+        async with subscribed(service, "a", interval=4.0):
+            await asyncio.sleep(30)
+
+    play(story())
+    assert service.poll_times == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28]
+
+
+def test_what_is_due_is_polled_together_and_only_that(service: PolledService) -> None:
+    service.job("old", s12=COMPLETED)
+    service.job("new")
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("old", interval=4.0) as old:
+            await asyncio.sleep(9)
+            async with join("new") as new:
+                assert new.poller is old.poller
+                await asyncio.sleep(4.5)
+
+    play(story())
+    assert service.polls[-4:] == [(10, ["new", "old"]), (11, ["new"]), (12, ["new", "old"]), (13, ["new"])]
+
+
+def test_the_shorter_of_two_intervals_counts(service: PolledService) -> None:
+    service.job("a")
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a", interval=64.0):
+            await asyncio.sleep(1000)
+            service.polls.clear()
+            async with join("a", interval=2.0):
+                await asyncio.sleep(7)
+
+    play(story())
+    assert service.poll_times == [1002, 1004, 1006]
+
+
+def test_all_who_wait_for_a_job_get_its_result(service: PolledService) -> None:
+    service.job("a", s3=COMPLETED)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as one, join("a") as other:
+            for updates in (one, other):
+                assert await updates.get() == ("a", COMPLETED)
+            assert one.poller.is_idle
+            assert not one.poller.is_over
+
+    play(story())
+    assert service.poll_times == [1, 2, 3]
+
+
+def test_a_record_goes_to_those_who_accept_it_and_the_others_stay(service: PolledService) -> None:
+    service.job("a", s5=COMPLETED)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a", accepts=accept_any) as any_state, join("a") as final:
+            assert await updates_until(any_state, 4) == [(1, "a", RUNNING)]
+            assert await updates_until(final, 10) == [(5, "a", COMPLETED)]
+            assert any_state.queue.empty()
+
+    play(story())
+    assert service.poll_times == [1, 2, 3, 4, 5]
+
+
+def test_the_last_who_leaves_closes_the_connection(service: PolledService) -> None:
+    service.job("a")
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as first:
+            async with join("a"):
+                await asyncio.sleep(2)
+            assert not first.poller.is_over
+            await asyncio.sleep(2)
+        assert first.poller.is_over
+        assert first.poller._task.done()
+        assert not poller_module._pollers[asyncio.get_running_loop()]
+        polls = len(service.polls)
+        await asyncio.sleep(60)
+        assert len(service.polls) == polls == 3
+
+    play(story())
+    assert [each.is_open for each in service.clients] == [False]
+    assert service.reads == [{"max_retries": 1, "retry_seconds": 30.0}]
+
+
+def test_connections_and_kinds_have_pollers_of_their_own(service: PolledService) -> None:
+    service.job("a")
+    other = PolledService()
+    other.job("a")
+
+    async def story() -> None:
+        hook, kind, other_kind = service.hook("c"), service.kind(), service.kind()
+        other_kind.noun = "assessment"
+        pairs = [(hook, kind), (service.hook("d"), kind), (other.hook("c"), kind), (hook, other_kind)]
+        async with AsyncExitStack() as stack:
+            subscribed = [subscribe(hook, kind, ["a"], 5.0) for hook, kind in pairs]
+            found = [await stack.enter_async_context(each) for each in subscribed]
+            assert len({each.poller for each in found}) == 4
+
+    play(story())
+
+
+def test_ids_that_are_removed_are_not_polled(service: PolledService) -> None:
+    service.job("a")
+    service.job("b")
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            await asyncio.sleep(1.5)
+            updates.remove(["a", "unknown"])
+            assert updates.ids == {"b"}
+            assert updates.poller.last_result("a") is None
+            assert updates.poller.last_result("b") == RUNNING
+            await asyncio.sleep(1)
+
+    play(story())
+    assert service.polls == [(1, ["a", "b"]), (2, ["b"])]
+
+
+def test_a_poll_without_delay_returns_all_updates(service: PolledService) -> None:
+    service.job("a", COMPLETED)
+    service.job("b", COMPLETED)
+    service.job("c")
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b", "c") as updates:
+            await asyncio.sleep(0.5)
+            assert sorted(await updates.poll_now(["a", "b", "c", "unknown"])) == [
+                ("a", COMPLETED),
+                ("b", COMPLETED),
+            ]
+            assert await updates.poll_now([]) == []
+            assert seconds() == pytest.approx(0.5)
+
+    play(story())
+    assert service.polls == [(0.5, ["a", "b", "c"])]
+
+
+def test_a_poll_without_delay_waits_for_one_minute_at_most(service: PolledService) -> None:
+    service.job("a")
+    service.poll_seconds = 3600.0
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            assert await updates.poll_now(["a"]) == []
+            assert seconds() == pytest.approx(60)
+
+    play(story())
+
+
+def test_a_poll_without_delay_that_comes_during_a_poll_is_made_after_it(service: PolledService) -> None:
+    service.job("a", **{"s1.5": COMPLETED})
+    service.poll_seconds = 0.3
+
+    async def story() -> None:
+        async with subscribed(service, "a", accepts=lambda *_: seconds() > 1.5) as updates:
+            await asyncio.sleep(1.1)
+            assert await updates.poll_now(["a"]) == [("a", COMPLETED)]
+            assert seconds() == pytest.approx(1.6)
+
+    play(story())
+    assert service.poll_times == [1, 1.3]
+
+
+def test_a_removed_job_does_not_keep_a_poll_waiting(service: PolledService) -> None:
+    service.job("a")
+    service.poll_seconds = 3600.0
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(1.5)
+            polling = asyncio.create_task(updates.poll_now(["a"]))
+            await asyncio.sleep(0.5)
+            updates.remove(["a"])
+            assert await polling == []
+            assert seconds() == pytest.approx(2)
+
+    play(story())
+
+
+def test_an_outage_is_logged_when_it_begins_and_when_it_ends(
+    service: PolledService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, poller_module.__name__)
+    service.job("a", AWAY, s4=RUNNING)
+    service.job("b", AWAY, s6=RUNNING)
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            assert await updates_until(updates, 20) == []
+
+    play(story())
+    assert caplog.messages == [
+        "Polling the jobs of 'c' failed, retrying: The service is away.",
+        "Polling the jobs of 'c' works again, after 5 s.",
+    ]
+
+
+def test_a_failing_job_that_nobody_waits_for_any_more_is_no_outage(
+    service: PolledService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, poller_module.__name__)
+    service.job("a", AWAY)
+    service.job("b", s3=AWAY)
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            await asyncio.sleep(1.5)
+            updates.remove(["a"])
+            await asyncio.sleep(3)
+
+    play(story())
+    assert [each.split(",")[0] for each in caplog.messages] == ["Polling the jobs of 'c' failed"] * 2
+
+
+def test_progress_is_logged_every_five_minutes(
+    service: PolledService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, poller_module.__name__)
+    service.job("a")
+    service.job("b", s400={"status": "QUEUED"})
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a", interval=60.0):
+            await asyncio.sleep(60.5)
+            async with join("b", interval=60.0):
+                await asyncio.sleep(600)
+
+    play(story())
+    assert len(caplog.messages) == 2
+    assert caplog.messages[0].startswith("Waiting for 2 jobs of 'c', the oldest for 300 s; seen")
+    assert "QUEUED" not in caplog.messages[0]
+    assert caplog.messages[1].startswith("Waiting for 2 jobs of 'c', the oldest for 600 s")
+    assert caplog.messages[1].endswith("line: 8 RUNNING, 4 QUEUED.")
+
+
+def test_an_unknown_job_is_published_after_half_a_minute(service: PolledService) -> None:
+    service.job("a", UNKNOWN)
+
+    async def story() -> list[Any]:
+        async with subscribed(service, "a", accepts=accept_any) as updates:
+            await asyncio.sleep(1.5)
+            assert updates.has_unsettled
+            return await updates_until(updates, 100)
+
+    found = play(story())
+    assert [(identifier, record) for _, identifier, record in found] == [("a", UNKNOWN)]
+    assert 31 <= found[0][0] <= 40
+
+
+@pytest.mark.parametrize("sign", ["has_worked", "is_logged_in", None])
+def test_credentials_that_never_worked_end_all_waits(service: PolledService, sign: str | None) -> None:
+    service.job("a", UNAUTHORIZED, s20=COMPLETED)
+    if sign:
+        setattr(service, sign, True)
+
+    async def story() -> list[Any]:
+        async with subscribed(service, "a") as updates:
+            return await updates_until(updates, 60)
+
+    found = play(story())
+    assert len(found) == 1
+    assert found[0][2] == (COMPLETED if sign else UNAUTHORIZED)
+
+
+def test_credentials_that_have_worked_once_are_good_for_the_poller(service: PolledService) -> None:
+    service.job("a", s3=UNAUTHORIZED, s20=COMPLETED)
+    service.has_worked = True
+
+    async def story() -> list[Any]:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(2.5)
+            service.has_worked = False  # another client, of a connection that has changed
+            return await updates_until(updates, 60)
+
+    assert [update for _, _, update in play(story())] == [COMPLETED]
+
+
+@pytest.mark.parametrize("is_alone", [False, True])
+def test_an_error_that_ends_a_wait_tells_whether_others_meet_it(
+    service: PolledService, is_alone: bool
+) -> None:
+    service.has_worked = True
+    service.job("a", s3=REFUSED)
+    service.job("b", *([] if is_alone else [RUNNING]), **({} if is_alone else {"s3": REFUSED}))
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            await asyncio.sleep(10)
+            assert updates.has_unsettled is is_alone
+            identifier, error = await updates.get()
+            assert isinstance(error, exc.ComplianceRefusedError)
+            assert error.concerns_one_job is is_alone
+            assert error.transient
+            if is_alone:
+                assert identifier == "a"
+            assert 903 <= seconds() <= 1000
+
+    play(story())
+
+
+def test_an_outage_that_begins_within_a_round_concerns_all(service: PolledService) -> None:
+    service.has_worked = True
+    service.job("a", s3=REFUSED)
+    service.job("b", s4=REFUSED)
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b") as updates:
+            await asyncio.sleep(10)
+            assert not updates.has_unsettled
+            identifier, error = await updates.get()
+            assert identifier == "a"
+            assert error.concerns_one_job is False
+
+    play(story())
+
+
+def test_many_are_polled_less_often_from_the_start_if_each_is_a_request(service: PolledService) -> None:
+    kind = service.kind()
+    kind.min_interval = lambda count: float(count)
+
+    async def story() -> None:
+        ids = [service.job(name) for name in "abc"]
+        async with subscribe(service.hook(), kind, ids, 60.0):
+            await asyncio.sleep(7)
+
+    play(story())
+    assert service.poll_times == [3, 6]
+
+
+def test_a_connection_that_does_not_close_is_left_after_five_seconds(service: PolledService) -> None:
+    service.job("a")
+    service.close_seconds = 3600.0
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as updates:
+            await asyncio.sleep(1.5)
+        assert seconds() == pytest.approx(6.5)
+        assert updates.poller.is_over
+        updates.poller._task.cancel()
+
+    play(story())
+
+
+def test_before_anything_could_be_polled_all_is_unsettled(service: PolledService) -> None:
+    service.job("a", AWAY)
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            assert updates.has_unsettled
+            await asyncio.sleep(1.5)
+            assert not updates.has_unsettled
+            assert not updates.poller.has_succeeded
+
+    play(story())
+
+
+def test_what_others_wait_for_is_not_unsettled_for_me(service: PolledService) -> None:
+    service.job("a")
+    service.job("b", UNKNOWN)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as mine, join("b") as others:
+            await asyncio.sleep(1.5)
+            assert not mine.has_unsettled
+            assert others.has_unsettled
+            assert mine.poller.has_succeeded
+
+    play(story())
+
+
+def test_a_changed_connection_is_used_after_a_refusal(
+    service: PolledService, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, poller_module.__name__)
+    service.has_worked = True
+    service.job("a", s3=REFUSED, **{"s3.001": COMPLETED})
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(2.5)
+            service.settings = "second"
+            service.poll_seconds = 0.001
+            await asyncio.sleep(0.6)
+            assert [each.is_open for each in service.clients] == [False, True]
+            assert await updates.get() == ("a", COMPLETED)
+
+    play(story())
+    assert "The connection of jobs of 'c' has changed: using the new one." in caplog.messages
+    assert [each.settings for each in service.clients] == ["first", "second"]
+    assert not service.clients[1].is_open
+    # Polled again at once, not with the delay of what fails.
+    assert service.poll_times[-1] < 3.1
+
+
+def test_an_unchanged_connection_stays_open(service: PolledService) -> None:
+    service.has_worked = True
+    service.job("a", s2=REFUSED, s5=COMPLETED)
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            assert await updates.get() == ("a", COMPLETED)
+            assert service.clients[0].is_open
+
+    play(story())
+    assert len(service.clients) == 1
+    assert len(service.reads) == 1 + 3  # once more after each refusal
+
+
+def test_a_transient_error_does_not_read_the_connection_again(service: PolledService) -> None:
+    service.job("a", AWAY, s5=COMPLETED)
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            await updates.get()
+
+    play(story())
+    assert len(service.reads) == 1
+
+
+@pytest.mark.parametrize("problem", ["refused", "hangs"])
+def test_a_connection_that_became_unusable_is_not_used(service: PolledService, problem: str) -> None:
+    service.has_worked = True
+    service.job("a", s2=REFUSED, s100=COMPLETED)
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(1.5)
+            if problem == "refused":
+                service.connection_error = exc.ComplianceConfigError("No host.")
+            else:
+                service.read_seconds = 3600.0
+            assert await updates.get() == ("a", COMPLETED)
+
+    play(story())
+    assert len(service.clients) == 1
+
+
+def test_an_unreadable_connection_is_outlasted(service: PolledService) -> None:
+    service.job("a", COMPLETED)
+    service.connection_errors = [RuntimeError("The API server is away.") for _ in range(3)]
+
+    async def story() -> str:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(1.5)
+            last = str(updates.poller.last_result("a"))
+            assert await updates.get() == ("a", COMPLETED)
+            return last
+
+    expected = "The Airflow connection 'c' can't be read: RuntimeError: The API server is away."
+    assert play(story()) == expected
+
+
+def test_an_invalid_connection_is_said_as_it_is(service: PolledService) -> None:
+    service.job("a")
+    service.connection_error = error = exc.ComplianceConfigError("No host.")
+
+    async def story() -> Any:
+        async with subscribed(service, "a") as updates:
+            return (await updates.get())[1]
+
+    assert play(story()) is error
+
+
+def test_a_bug_ends_all_waits_and_the_next_one_gets_a_new_poller(service: PolledService) -> None:
+    service.job("a", bug := RuntimeError("a bug"), s5=COMPLETED)
+    service.job("b")
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as one, join("b") as other:
+            assert await one.get() == ("a", bug)
+            assert await other.get() == ("b", bug)
+            await asyncio.sleep(4)
+            assert one.poller.is_over
+            one.add(["a"])
+            assert one.poller is not other.poller
+            assert await one.get() == ("a", COMPLETED)
+
+    play(story())
+    assert [each.is_open for each in service.clients] == [False, False]
+
+
+def test_a_round_of_polls_takes_each_slot_once(service: PolledService) -> None:
+    for name in "abcd":
+        service.job(name)
+    taken: list[str] = []
+
+    def slot(name: str) -> Any:
+        @asynccontextmanager
+        async def enter() -> AsyncIterator[None]:
+            taken.append(name)
+            yield
+            taken.append(f"-{name}")
+
+        return enter
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a", "b", slot=slot("x")), join("c", slot=slot("y")), join("d"):
+            await asyncio.sleep(1.5)
+
+    play(story())
+    assert sorted(taken) == ["-x", "-y", "x", "y"]
+
+
+def test_a_job_that_is_left_during_its_poll_is_ignored(service: PolledService) -> None:
+    service.job("a", COMPLETED)
+    service.job("b", AWAY)
+    service.job("c")
+    service.poll_seconds = 0.5
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b", "c") as updates:
+            await asyncio.sleep(1.2)
+            updates.remove(["a", "b"])
+            await asyncio.sleep(0.5)
+            assert updates.queue.empty()
+            assert not updates.poller._failing
+
+    play(story())
