@@ -53,7 +53,7 @@ class Checkpoint:
         self._has_records = asyncio.Event()
 
     def acquire(self) -> None:
-        """Take the lease from whoever has it; in the task's own thread, before `read`."""
+        """Take the lease, even if another process has it; in the task's own thread, before `read`."""
         lease = {"token": self._token, "try_number": self._try_number, "at": now()}
         put_sync(self._lease, json.dumps(lease).encode())
 
@@ -145,7 +145,7 @@ class Checkpoint:
                 self._segments_written += 1
                 name = f"{SEGMENT}{self._token}-{self._segments_written:06}.jsonl"
                 await put(self.folder / name, _json_lines(records))
-                # After the write: if the lease is ours now, whoever takes it later reads what was written.
+                # After the write: if the lease is ours now, its next owner reads what was written.
                 await self.check_owner()
             except BaseException:
                 self._records, self._waiting = records + self._records, waiting + self._waiting
