@@ -1,4 +1,4 @@
-"""Kill -9 whoever ingests, again and again, and see what is left of the documents.
+"""Kill -9 the process that ingests, again and again, and see what is left of the documents.
 
 `python -m benchmarks.soak`, or with `--rounds 2 --stores files` for a quick look. A round is a task of many
 documents, some of them large. Its attempts, each a process of its own, are killed at random moments; the last

@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import ssl
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from importlib import import_module
 from typing import Any
 
+import certifi
 import pytest
 
 # Before anything imports airflow: its files go where nobody else looks.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
 from airflow_provider.client.base import reset_shared_state
+from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
 from tests.support.values import settings_for
+
+
+def pytest_collection_finish() -> None:
+    """Take the modules of Airflow, which stay, out of every garbage collection: it takes most of a second."""
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +50,21 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     yield
     _forget_secrets()
+
+
+@cache
+def _usual_tls_context() -> ssl.SSLContext:
+    return tls_context(certifi.where())
+
+
+@pytest.fixture(autouse=True)
+def _certificates_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Share the TLS context of the usual CA certificates: to load them takes longer than most tests."""
+
+    def shared(path: str) -> ssl.SSLContext:
+        return _usual_tls_context() if path == certifi.where() else tls_context(path)
+
+    monkeypatch.setattr("airflow_provider.client.aio.tls_context", shared)
 
 
 @pytest.fixture(autouse=True)

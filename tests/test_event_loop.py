@@ -124,10 +124,10 @@ def test_a_cancelled_call_in_a_thread_is_seen_to_its_end() -> None:
 def test_as_many_calls_run_in_threads_as_were_asked_for() -> None:
     together = threading.Barrier(40)
 
-    async def work() -> None:
-        await asyncio.gather(*(in_thread(together.wait, 30) for _ in range(40)))
+    async def work() -> list[int]:
+        return await asyncio.gather(*(in_thread(together.wait, 30) for _ in range(40)))
 
-    EventLoop(40).run(work())
+    assert sorted(EventLoop(40).run(work())) == [*range(40)]
 
 
 def test_each_key_is_worked_on_with_so_many_at_a_time() -> None:

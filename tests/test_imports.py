@@ -47,7 +47,7 @@ UNDECLARED = {
     "flask_appbuilder": "only Airflow before 3.2 shows forms that need it, and brings it",
     "flask_babel": "likewise",
     "wtforms": "likewise",
-    "pytest": "whoever uses the plugin of pytest has it",
+    "pytest": "the plugin of pytest runs in pytest only",
 }
 
 

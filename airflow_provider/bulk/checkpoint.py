@@ -180,7 +180,7 @@ class Checkpoint:
                 self._segments_written += 1
                 name = f"{SEGMENT}{self._token}-{self._segments_written:06}.jsonl"
                 await put(self.folder / name, _json_lines(records))
-                # After the write: if the lease is ours now, whoever takes it later reads what was written.
+                # After the write: if the lease is ours now, its next owner reads what was written.
                 await self.check_owner()
             except BaseException:
                 self._records, self._waiting = records + self._records, waiting + self._waiting

@@ -97,7 +97,7 @@ class BulkEngine(Generic[I]):
             ) as self._updates:
                 pipeline.start(self._updates)
                 await self._run(progress)
-                if pipeline.is_late:
+                if pipeline.is_past_deadline:
                     pipeline.fail_unfinished()
         except BaseExceptionGroup as errors:
             raise await self._on_fatal(errors.exceptions[0]) from None

@@ -106,7 +106,7 @@ class Pipeline(Generic[I]):
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
         self.retries = RetryTracker(concurrency, clock)
-        self.is_late = False  # from the deadline on only results are fetched
+        self.is_past_deadline = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
         self.active_at = clock()
@@ -156,7 +156,7 @@ class Pipeline(Generic[I]):
 
     def on_deadline(self) -> None:
         """Fetch what is completed without further delay, and do nothing else from now on."""
-        self.is_late = True
+        self.is_past_deadline = True
         self._limiter.lift()  # submits that stall hold slots
         for item in self.items:
             if item.state is READY and (backoff := self._backoffs.get(item.key)):
@@ -197,7 +197,7 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        if not self.is_late or item.state is READY:
+        if not self.is_past_deadline or item.state is READY:
             self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
 
     def _enqueue_later(self, delay: float, item: I) -> None:
@@ -225,9 +225,9 @@ class Pipeline(Generic[I]):
         while True:
             _, _, item = await self._queue.get()
             state = item.state
-            if self.is_late and state is not READY:
+            if self.is_past_deadline and state is not READY:
                 continue
-            if not self.is_late and (delay := self.retries.hold_seconds(state)):
+            if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(delay, item)
                 continue
             self.sends_in_flight += state is not READY
@@ -292,7 +292,7 @@ class Pipeline(Generic[I]):
         await self._unwritten.acquire()
         try:
             async with self._limiter.slot():
-                if self.is_late:
+                if self.is_past_deadline:
                     return
                 record = await (self._steps.retry if is_retry else self._steps.submit)(item)
             item.attempts += 1
@@ -357,7 +357,7 @@ class Pipeline(Generic[I]):
             item.completed_at = datetime.fromisoformat(at).isoformat() if at else now()
             self._move(item, READY)
             self._enqueue(item)
-        elif status == FAILED and item.retry_count < self._retry_failed and not self.is_late:
+        elif status == FAILED and item.retry_count < self._retry_failed and not self.is_past_deadline:
             kept = ("status", "completed_at", "fetched_at")
             item.retried_from = {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)

@@ -118,7 +118,7 @@ class Settings:
     :param fetch_limit: largest page that is fetched
     :param base_path: a path prefix of all operations
     :param endpoints: paths of application info and assessments, as in the connection's extra
-    :param frameworks: a JSON file with the catalogue of frameworks
+    :param frameworks: a JSON file with the catalog of frameworks
     """
 
     jobs: str = "instant"

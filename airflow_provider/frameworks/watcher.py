@@ -28,7 +28,7 @@ MIN_POLL_SECONDS = 1.0
 CONFIRM_SECONDS = 30.0  # after which a new catalog is polled for the second time
 POLL_TIMEOUT_SECONDS = 300.0
 STATE_TIMEOUT_SECONDS = 30.0
-AUTH_RETRY_SECONDS = 300.0  # back-off after refused credentials; doubles with each refusal
+AUTH_RETRY_SECONDS = 300.0  # backoff after refused credentials; doubles with each refusal
 MAX_AUTH_RETRY_SECONDS = 6 * 3600.0
 # An event is small, because Airflow logs it and stores it.
 MAX_TEXT_CHARS = 200
@@ -133,7 +133,7 @@ class FrameworkPoller:
                 # A large catalog takes seconds, which would block the other triggers.
                 self._last = snapshot = self._observe(await asyncio.to_thread(Catalog.parse, frameworks))
             except Exception as error:
-                # Any error: Airflow restarts a failed watcher at once, without a back-off.
+                # Any error: Airflow restarts a failed watcher at once, without a backoff.
                 self._outage.failed(error)
                 pause = max(pause, getattr(error, "retry_after", None) or 0.0)
             else:
@@ -337,7 +337,7 @@ class Watcher:
 
 
 def event_id(before: Catalog, after: Catalog) -> str:
-    """Return the id of a change: the same whoever notices it, and however often."""
+    """Return the id of a change: the same for every watcher that notices it, and every time."""
     return sha256(f"{before.digest}:{after.digest}".encode()).hexdigest()[:32]
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.waiting.connection import PollerConnection
 from airflow_provider.waiting.results import UNKNOWN, Record
 from airflow_provider.waiting.rules import (
     LAST_POLL_SECONDS,
@@ -23,7 +24,6 @@ from airflow_provider.waiting.rules import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CLOSE_SECONDS = 5.0  # for a poller to close its connections
-CONNECTION_SECONDS = 30.0  # to read an Airflow connection again: a secrets backend may hang
 
 Update = tuple[str, Record | Exception]
 """What a subscription gets: the id, and the record or the error that ends the wait for it."""
@@ -55,10 +54,9 @@ class Poller:
     """Polls all work of one kind and connection that somebody in this event loop waits for."""
 
     def __init__(self, hook: ComplianceHook, kind: JobKind) -> None:
-        self._hook = hook
         self._kind = kind
         self._name = f"{kind.noun}s of '{hook.conn_id}'"
-        self._client: AsyncComplianceClient | None = None
+        self._connection = PollerConnection(hook)
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
         self._wakes_at = float("inf")
@@ -67,7 +65,6 @@ class Poller:
         self._failing: set[str] = set()
         self._failing_since = 0.0
         self._is_connection_doubtful = False
-        self._has_worked = False
         self._last_success_at: float | None = None
         self._round_at = 0.0  # when the last round of polls began: its results count as of one time
         self._is_closed = False
@@ -160,7 +157,7 @@ class Poller:
             for each in list(self._watched):
                 self._publish(each, error)
         finally:
-            await self._close()
+            await self._connection.close()
 
     async def _due(self) -> list[str]:
         """Wait until it is time to poll some, and name them."""
@@ -182,7 +179,7 @@ class Poller:
         try:
             self._is_connection_doubtful = False
             try:
-                client = await self._open()
+                client = await self._connection.open()
             except ComplianceError as error:
                 for each in ids:
                     self._on_result(each, error)
@@ -191,7 +188,9 @@ class Poller:
                     for slot in self._slots(ids):
                         await stack.enter_async_context(slot())
                     await self._kind.poll(client, ids, self._on_result)
-            is_new = self._is_connection_doubtful and await self._reconnect()
+            has_changed = self._is_connection_doubtful and await self._connection.reload()
+            if has_changed:
+                log.info("The connection of %s has changed: using the new one.", self._name)
         finally:
             for futures in polled.values():
                 _release(futures)
@@ -200,7 +199,7 @@ class Poller:
         for each in ids:
             if one := self._watched.get(each):
                 one.schedule(now, min_interval)
-                if one.polled or is_new:
+                if one.polled or has_changed:
                     one.next_poll_at = now
         if self._watched and now - self._logged_at >= LOG_INTERVAL_SECONDS:
             self._log_progress(now)
@@ -209,51 +208,12 @@ class Poller:
         watched = (self._watched[each] for each in ids if each in self._watched)
         return {each.slot for one in watched for each in one.subscriptions if each.slot}
 
-    async def _open(self) -> AsyncComplianceClient:
-        if self._client is None:
-            client = await self._read_connection(self._hook)
-            self._client = await client.__aenter__()
-        return self._client
-
-    async def _read_connection(self, hook: ComplianceHook) -> AsyncComplianceClient:
-        try:
-            # The poller retries itself, so each call may give up soon.
-            return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
-        except ComplianceError:
-            raise
-        except Exception as error:  # of Airflow, or of a secrets backend
-            why = f"{type(error).__name__}: {error}"
-            raise ComplianceError(f"The Airflow connection '{hook.conn_id}' can't be read: {why}") from error
-
-    async def _reconnect(self) -> bool:
-        """Read the connection again, use it if it has changed, and return whether it has."""
-        hook = type(self._hook)(self._hook.conn_id)
-        try:
-            async with asyncio.timeout(CONNECTION_SECONDS):
-                client = await self._read_connection(hook)
-            if self._client is not None and client.settings == self._client.settings:
-                return False
-            client = await client.__aenter__()
-        except (ComplianceError, TimeoutError):  # not usable now: what matters is the error of the poll
-            return False
-        log.info("The connection of %s has changed: using the new one.", self._name)
-        await self._close()
-        self._hook, self._client = hook, client
-        return True
-
-    async def _close(self) -> None:
-        client, self._client = self._client, None
-        if client is not None:
-            await client.__aexit__(None, None, None)
-
     def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
         if one is None:
             return  # nobody waits for it any more
         now = self._round_at
-        if self._client is not None:
-            self._has_worked = self._has_worked or self._client.has_worked or self._client.is_logged_in
-        ended = one.observe(found, now, self._has_worked)
+        ended = one.observe(found, now, self._connection.has_worked)
         if isinstance(found, ComplianceError):
             self._is_connection_doubtful |= is_refusal(found)
             self._fail(identifier, found)

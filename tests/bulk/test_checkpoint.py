@@ -1,4 +1,4 @@
-"""The journal: its records count, whoever wrote them."""
+"""The journal: its records count, no matter which attempt wrote them."""
 
 from __future__ import annotations
 

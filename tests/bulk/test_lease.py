@@ -126,7 +126,7 @@ def test_the_end_of_both_attempts_at_once_fails_neither_by_the_journal(
 ) -> None:
     """Segments that another attempt has removed between the list and the removal are gone."""
     place = Location(str(outcome.destination / "j"))
-    asyncio.run(_write(place, 3))
+    asyncio.run(_write(Checkpoint(place, MANIFEST), 3))
     find = type(place.fs).find
 
     def then_gone(self: Any, path: str, **kwargs: Any) -> Any:
@@ -143,7 +143,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Location(str(outcome.destination / "j"))
-    asyncio.run(_write(place, 3))
+    asyncio.run(_write(Checkpoint(place, MANIFEST), 3))
     done = [Document(f"s{number}", f"u{number}", COMPLETED) for number in range(3)]
     find = type(place.fs).find
     finds: list[int] = []
@@ -161,8 +161,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
     assert len(found) == 3
 
 
-async def _write(place: Location, segments: int) -> None:
-    written = Checkpoint(place, MANIFEST)
+async def _write(written: Checkpoint, segments: int) -> None:
     for number in range(segments):
         written.append(Document(f"s{number}", f"u{number}"))
         await written.flush()
@@ -176,7 +175,8 @@ def test_a_lease_that_is_missing_or_invalid_stops_nobody(tmp_path: Path, content
         (tmp_path / LEASE).unlink()
     else:
         (tmp_path / LEASE).write_bytes(content)
-    asyncio.run(own.check_owner())
+    asyncio.run(_write(own, 2))
+    assert [*own.read(Document)] == ["s0", "s1"]
 
 
 def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:

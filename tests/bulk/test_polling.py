@@ -18,6 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document
 from airflow_provider.waiting import poller, rules
+from airflow_provider.waiting.connection import PollerConnection
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import subscribe
 from airflow_provider.waiting.rules import PollState
@@ -82,7 +83,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Service:
     service = Service()
     monkeypatch.setattr(poller, "_now", lambda: time.monotonic() + service.ahead)
     monkeypatch.setattr(rules, "LONGEST_OUTAGE_PAUSE", 0.05)
-    monkeypatch.setattr(poller.Poller, "_reconnect", _never)
+    monkeypatch.setattr(PollerConnection, "reload", _never)
     return service
 
 

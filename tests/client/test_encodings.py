@@ -117,6 +117,7 @@ def test_an_error_answer_counts_by_its_status_whatever_its_body(
 def test_an_answer_without_a_body_may_say_how_it_would_be_packed(run: Any, service: Service) -> None:
     service.on(f"DELETE {CONTENT}/{UUID}", Reply(200, headers={"Content-Encoding": "gzip"}))
     run("cancel", UUID)
+    assert len(service.requests_to(f"DELETE {CONTENT}/{UUID}")) == 1
 
 
 @pytest.mark.parametrize("status", ["100 Continue", "102 Processing", "103 Early Hints"])

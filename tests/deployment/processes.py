@@ -1,4 +1,4 @@
-"""Processes in sessions of their own, which never outlive whoever started them."""
+"""Processes in sessions of their own, which never outlive the process that started them."""
 
 from __future__ import annotations
 

@@ -116,6 +116,7 @@ def test_a_slow_cancellation_comes_to_its_end(deployment: Deployment, service: S
     run.mark("failed")
 
     deployment.wait_for(lambda: not service.jobs(), "the end of the job")
+    assert service.count("cancel", 503) == 1
 
 
 def test_marking_a_sensor_failed_cancels_nothing(deployment: Deployment, service: Service) -> None:

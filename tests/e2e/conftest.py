@@ -14,7 +14,7 @@ from tests.deployment.settings import SLOTS
 from tests.deployment.system import Deployment, deployed
 from tests.e2e.stage import DAGS, EXAMPLES, Stage, staged
 
-CANARY = "canary-5Rb1nMq4"  # whoever looks for secrets must find this, which is none
+CANARY = "canary-5Rb1nMq4"  # a search for secrets must find this, which is none
 SETTINGS = {
     "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",  # workers come before what they report to
 }

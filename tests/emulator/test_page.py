@@ -218,10 +218,13 @@ def test_the_page_says_when_the_emulator_is_gone_and_comes_back_with_it(
 ) -> None:
     service.stop()
     page.wait_for("document.getElementById('live').textContent === 'no response'")
+    assert not page.evaluate(has("meanwhile.pdf"))
 
     service.start()
+    service.add_job(text="x", file_name="meanwhile.pdf")
 
-    page.wait_for("document.getElementById('live').textContent === 'live'")
+    page.wait_for(has("meanwhile.pdf"))
+    assert page.evaluate("document.getElementById('live').textContent") == "live"
 
 
 def test_the_page_forbids_scripts_that_are_not_its_own(service: Emulator) -> None:

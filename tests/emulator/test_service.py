@@ -96,8 +96,10 @@ def test_it_cannot_be_started_twice(service: Emulator) -> None:
 
 def test_a_second_stop_does_nothing() -> None:
     service = Emulator().start()
+    uuid = service.add_job(text="kept")
     service.stop()
     service.stop()
+    assert [job["uuid"] for job in service.jobs()] == [uuid]
 
 
 def test_a_port_in_use_is_named() -> None:

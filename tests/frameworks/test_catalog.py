@@ -312,7 +312,7 @@ def test_an_event_is_small_however_much_has_changed() -> None:
     assert event["first_snapshot"]
 
 
-def test_a_change_has_the_same_id_whoever_notices_it() -> None:
+def test_a_change_has_the_same_id_for_every_watcher() -> None:
     one, two = catalog(GDPR), catalog(dora())
     assert event_id(one, two) == event_id(catalog(GDPR), catalog(dora()))
     assert len({event_id(one, two), event_id(two, one), event_id(EMPTY, one)}) == 3

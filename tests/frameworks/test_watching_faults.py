@@ -226,12 +226,15 @@ def test_a_missing_connection_is_waited_for(
             await until(lambda: store.state)
 
     asyncio.run(scenario())
+    assert store.state["frameworks"] == len(service.frameworks())
 
 
 def test_nothing_is_left_when_a_watcher_ends(service: Emulator, store: AssetStore, shares: bool) -> None:
     async def scenario() -> None:
         async with running(shares, watcher(), store):
             await polled(service)
+            assert len(asyncio.all_tasks()) > 1
         await until(lambda: len(asyncio.all_tasks()) == 1)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
 
     asyncio.run(scenario())

@@ -365,7 +365,7 @@ def test_a_hook_reads_its_connection_again_when_its_password_is_refused(
 def test_a_hook_that_knows_its_connection_gives_an_async_client_without_asgiref(
     hook: ComplianceHook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a forked child the one thread of asgiref is dead, and whoever waits for it waits for ever."""
+    """In a forked child the one thread of asgiref is dead, and a call that waits for it waits forever."""
     import asgiref.sync
 
     def hangs(*_: Any) -> Any:

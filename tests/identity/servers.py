@@ -127,7 +127,7 @@ def _answer(handler: BaseHTTPRequestHandler, status: int, body: bytes = b"", kin
     if kind:
         handler.send_header("Content-Type", kind)
     handler.send_header("Content-Length", str(len(body)))
-    with suppress(ConnectionError):  # whoever asked may be gone
+    with suppress(ConnectionError):  # the client may be gone
         handler.end_headers()
         handler.wfile.write(body)
 

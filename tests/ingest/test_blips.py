@@ -114,7 +114,6 @@ def test_the_verdict_of_the_service_on_one_document_is_final_at_once(
 
 def test_every_submit_that_may_have_been_taken_is_counted(
     service: Emulator,
-    attempts: Attempts,
     corpus: Corpus,
     run_ingest: RunIngest,
     outcome: Outcome,

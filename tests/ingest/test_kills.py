@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,28 +21,59 @@ from airflow_provider.emulator.samples import write_samples
 from tests.ingest.conftest import Outcome
 
 DOCUMENTS, CONCURRENCY, KILLS = 120, 6, 5
+# Airflow is loaded once, and each attempt is a fork, as with Airflow's own executors.
 WORKER = """
-import json, sys
+import json, os, sys
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)  # Airflow's log
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.support.attempts import Attempts
-print(json.dumps(Attempts().run(ComplianceIngestOperator(
-    task_id="t", sources=sys.argv[1], destination=sys.argv[2], concurrency=int(sys.argv[3]),
-))))
+
+def answer(value):
+    print(json.dumps(value), file=answers, flush=True)
+
+for _ in sys.stdin:
+    if child := os.fork():
+        answer(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    else:
+        answer(os.getpid())
+        answer(Attempts().run(ComplianceIngestOperator(
+            task_id="t", sources=sys.argv[1], destination=sys.argv[2], concurrency=int(sys.argv[3]),
+        )))
+        os._exit(0)
 """
 
 
-def start(folder: Path, outcome: Outcome) -> subprocess.Popen[str]:
-    command = [
-        sys.executable,
-        "-W",
-        "ignore",
-        "-c",
-        WORKER,
-        f"{folder}/",
-        f"{outcome.destination}/",
-        str(CONCURRENCY),
-    ]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+class Worker:
+    """A process that makes attempts, one after the other."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def start(self) -> int:
+        """Begin an attempt; return the id of its process."""
+        assert self._process.stdin
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
+        return int(self.answer())
+
+    def answer(self) -> Any:
+        """Return what comes next: the result of an attempt, then its exit code."""
+        assert self._process.stdout
+        return json.loads(self._process.stdout.readline())
+
+
+@contextmanager
+def working(folder: Path, outcome: Outcome) -> Iterator[Worker]:
+    arguments = [f"{folder}/", f"{outcome.destination}/", str(CONCURRENCY)]
+    with subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", WORKER, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        yield Worker(process)
 
 
 @pytest.mark.once
@@ -49,19 +85,20 @@ def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
     folder = tmp_path / "in"
     samples = write_samples(folder, pdfs=DOCUMENTS, docx=0, pages=0)
     service.configure(jobs="seconds:0.5", latency=0.02)
-    for _ in range(KILLS):
-        goal = service.count() + jitter.randrange(1, 2 * DOCUMENTS // KILLS)
-        with start(folder, outcome) as worker:
+    with working(folder, outcome) as worker:
+        for _ in range(KILLS):
+            goal = service.count() + jitter.randrange(1, 2 * DOCUMENTS // KILLS)
+            attempt = worker.start()
             deadline = time.monotonic() + 60
-            while service.count() < goal and worker.poll() is None:
+            while service.count() < goal:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
-            worker.kill()
-        assert worker.returncode == -signal.SIGKILL
-        assert not list(outcome.destination.glob("_ingest/*/*/*/manifest.jsonl"))
-    with start(folder, outcome) as worker:
-        result, _ = worker.communicate(timeout=120)
-    assert '"completed": 120, "failed": 0' in result
+            os.kill(attempt, signal.SIGKILL)
+            assert worker.answer() == -signal.SIGKILL
+            assert not list(outcome.destination.glob("_ingest/*/*/*/manifest.jsonl"))
+        worker.start()
+        result = worker.answer()
+    assert (result["completed"], result["failed"]) == (DOCUMENTS, 0)
     assert outcome.texts == {str(sample.path): sample.text for sample in samples}
     assert len(outcome.files) == DOCUMENTS
     submits = service.count("submit_file")

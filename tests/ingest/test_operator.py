@@ -102,7 +102,6 @@ def test_the_trigger_row_has_uuids_and_no_documents(
 
 def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
     service: Emulator,
-    attempts: Attempts,
     corpus: Corpus,
     run_ingest: RunIngest,
     outcome: Outcome,

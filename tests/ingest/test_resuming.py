@@ -29,7 +29,7 @@ def correct(corpus: Corpus, number: int) -> None:
 
 
 def test_a_clear_does_documents_again_that_were_corrected_and_no_others(
-    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
     run_ingest(corpus.sources)
     versions = {source: row["source_version"] for source, row in outcome.rows.items()}

@@ -1,4 +1,4 @@
-"""What goes to a package index is whole, has nothing else in it, and is the same whoever builds it."""
+"""What goes to a package index is whole, has nothing else in it, and is the same wherever it is built."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.release
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EMULATOR_DATA = (
-    "catalogue.json",
+    "catalog.json",
     "page.css",
     "page.html",
     "page.js",

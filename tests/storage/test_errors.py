@@ -83,7 +83,7 @@ def test_what_is_masked_does_not_come_back_in_the_traceback(messages: str, chain
     assert "ConnectionError" in logged  # what it was, and where it came from
     assert "in _fail" in logged
     seen: list[BaseException] = [raised.value]
-    for error in seen:  # whoever follows the chain by hand finds nothing either
+    for error in seen:  # following the chain by hand finds nothing either
         assert "s3cr3t" not in str(error)
         seen += [each for each in (error.__cause__, error.__context__) if each is not None]
 

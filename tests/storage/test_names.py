@@ -90,9 +90,18 @@ def test_a_document_without_a_name_is_called_like_its_job() -> None:
 KNOWN = ("uuid", "source_name", "ds")
 
 
-@pytest.mark.parametrize("template", ["{uuid}.txt", "dt={ds}/{source_name}", "plain", "a/b/c/{uuid}"])
-def test_good_templates_pass(template: str) -> None:
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{uuid}.txt", "u-7.txt"),
+        ("dt={ds}/{source_name}", "dt=2026-01-01/a.pdf"),
+        ("plain", "plain"),
+        ("a/b/c/{uuid}", "a/b/c/u-7"),
+    ],
+)
+def test_a_valid_template_is_accepted_and_filled_in(template: str, name: str) -> None:
     check_template(template, KNOWN)
+    assert fill_in(template, {"uuid": "u-7", "source_name": "a.pdf", "ds": "2026-01-01"}) == name
 
 
 @pytest.mark.parametrize(

@@ -344,8 +344,14 @@ def test_a_killed_task_leaves_nothing(
     assert remaining == [{}]
 
 
-def test_killing_a_task_that_has_not_begun_is_nothing() -> None:
-    transfer("x", "/x").on_kill()
+def test_a_kill_before_the_beginning_does_not_stop_a_later_attempt(
+    service: Emulator, attempts: Attempts, tmp_path: Path
+) -> None:
+    task = transfer(completed(service, text="12"), tmp_path / "x")
+    task.on_kill()
+    assert service.count() == 0
+    attempts.run(task)
+    assert files(tmp_path) == {"x": b"12"}
 
 
 def test_assets_get_what_was_written(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from aiohttp import web
 
 from airflow_provider.emulator.extraction import Outcome, Processor
 from airflow_provider.emulator.service import assessments, content
-from airflow_provider.emulator.service.assessments import Assessment, Catalogue, ResponseIds
+from airflow_provider.emulator.service.assessments import Assessment, Catalog, ResponseIds
 from airflow_provider.emulator.service.content import Job, PlannedFailure, Store
 from airflow_provider.emulator.service.controls import ROUTES, Controls, control, show_text
 from airflow_provider.emulator.service.gateway import (
@@ -99,7 +99,7 @@ class State:
         self.base_url = ""
         self.clock = Clock()
         self.identity = Identity(settings, self.clock)
-        self.catalogue = Catalogue(settings.frameworks)
+        self.catalog = Catalog(settings.frameworks)
         self.counters = Counters()
         self.faults: Plan[Fault] = Plan(operator.attrgetter("operation"))
         self.planned_failures: Plan[PlannedFailure] = Plan(operator.attrgetter("match"))
@@ -114,7 +114,7 @@ class State:
         self.settings = self._initial
         self.clock.offset = 0.0
         self.identity.start(self.settings)
-        self.catalogue.reset()
+        self.catalog.reset()
         self.counters = Counters(self.counters.in_flight)
         self.random.seed(self.settings.seed)
         for part in (self.faults, self.planned_failures, self.jobs, self.assessments, self.feedback):

@@ -35,25 +35,25 @@ FRAMEWORK_FIELDS = ("id", "name", "codeName", "description")
 CRITERION_FIELDS = ("name", "codeName", "description")
 
 
-class Catalogue:
-    """The frameworks of the catalogue file; `keywords` of a criterion are for the assessment rule only."""
+class Catalog:
+    """The frameworks of the catalog file; `keywords` of a criterion are for the assessment rule only."""
 
     def __init__(self, path: str | None = None) -> None:
-        bundled = files("airflow_provider.emulator").joinpath("data", "catalogue.json")
+        bundled = files("airflow_provider.emulator").joinpath("data", "catalog.json")
         source = bundled if path is None else Path(path)
         text = source.read_text(encoding="utf-8")
         try:
             self._initial = check_frameworks(json.loads(text))
         except ValueError as error:
-            raise ValueError(f"The catalogue file {path} is not valid: {error}") from None
+            raise ValueError(f"The catalog file {path} is not valid: {error}") from None
         self.reset()
 
     def reset(self) -> None:
-        """Restore the catalogue of the file."""
+        """Restore the catalog of the file."""
         self.frameworks = copy.deepcopy(self._initial)
 
     def replace(self, frameworks: Any) -> None:
-        """Replace the catalogue."""
+        """Replace the catalog."""
         self.frameworks = copy.deepcopy(check_frameworks(frameworks))
 
     def find(self, identifier: object) -> dict[str, Any] | None:
@@ -85,7 +85,7 @@ def get_keywords(criterion: dict[str, Any]) -> list[str]:
 
 
 def check_frameworks(frameworks: Any) -> list[dict[str, Any]]:
-    """Validate a catalogue: a list of objects with unique ids and lists of criteria."""
+    """Validate a catalog: a list of objects with unique ids and lists of criteria."""
     if not isinstance(frameworks, list) or not all(isinstance(each, dict) for each in frameworks):
         raise ValueError("a list of frameworks is expected")
     ids = [str(each.get("id")) for each in frameworks]
@@ -100,7 +100,7 @@ def check_frameworks(frameworks: Any) -> list[dict[str, Any]]:
 
 SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
-MAX_PASSAGE_CHARS = 400
+MAX_EXCERPT_CHARS = 400
 
 # Above 2**53, to catch clients that turn int64 numbers into floats.
 FIRST_RESPONSE_ID = 2**53 + 1
@@ -162,10 +162,10 @@ def finish_assessment(state: State, assessment: Assessment) -> None:
     """Compute the results, or set the error."""
     assessment.finished = state.clock.now()
     wanted = parse_framework(assessment.payload)
-    found = state.catalogue.find_by_id_or_code(wanted)
-    frameworks = state.catalogue.frameworks if wanted is None else [found] if found else []
+    found = state.catalog.find_by_id_or_code(wanted)
+    frameworks = state.catalog.frameworks if wanted is None else [found] if found else []
     if not frameworks:
-        known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in state.catalogue.frameworks)
+        known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in state.catalog.frameworks)
         assessment.error = f"Unknown framework {wanted!r}. Use one of: {known}."
         return
     texts, uuids = parse_contents(assessment.payload)
@@ -220,17 +220,17 @@ def assess(text: str, criterion: dict[str, Any]) -> tuple[str, str]:
     absent = [word for word in keywords if word not in found]
     if not found:
         return MISSING, f"Nothing was found on: {', '.join(absent)}."
-    passage = _best_passage(text, found)
+    excerpt = _best_excerpt(text, found)
     if 2 * len(found) >= len(keywords):
-        return SUFFICIENT, f'Regulated in: "{passage}"'
-    return INSUFFICIENT, f'Only touched on in: "{passage}" Nothing was found on: {", ".join(absent)}.'
+        return SUFFICIENT, f'Regulated in: "{excerpt}"'
+    return INSUFFICIENT, f'Only touched on in: "{excerpt}" Nothing was found on: {", ".join(absent)}.'
 
 
-def _best_passage(text: str, found: list[str]) -> str:
+def _best_excerpt(text: str, found: list[str]) -> str:
     # A sentence or a line of a list; the first of equals, so that results are deterministic.
     sentences = [each.strip() for each in re.split(r"(?<=[.!?])\s+|\n+", text) if each.strip()]
     best = max(sentences, key=lambda sentence: sum(word in sentence.lower() for word in found), default="")
-    return best if len(best) <= MAX_PASSAGE_CHARS else best[: MAX_PASSAGE_CHARS - 1] + "…"
+    return best if len(best) <= MAX_EXCERPT_CHARS else best[: MAX_EXCERPT_CHARS - 1] + "…"
 
 
 class ResponseIds:
@@ -261,13 +261,13 @@ async def get_application_info(request: web.Request) -> web.Response:
 async def list_frameworks(request: web.Request) -> web.Response:
     """List all frameworks with their criteria."""
     state = get_context(request).state
-    return json_response([state.shape_record(public_framework(each)) for each in state.catalogue.frameworks])
+    return json_response([state.shape_record(public_framework(each)) for each in state.catalog.frameworks])
 
 
 async def list_criteria(request: web.Request) -> web.Response:
     """List the criteria of one framework."""
     state = get_context(request).state
-    framework = state.catalogue.find(request.match_info["framework_id"])
+    framework = state.catalog.find(request.match_info["framework_id"])
     if framework is None:
         raise RequestError(404, f"No framework {request.match_info['framework_id']}")
     return json_response([state.shape_record(public_criterion(each)) for each in framework["criteria"]])

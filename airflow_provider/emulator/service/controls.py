@@ -347,17 +347,17 @@ class Controls(ABC):
         if name == state.settings.username:
             state.settings = state.settings.change(password=password)
 
-    # -- catalogue
+    # -- catalog
 
     @control("GET frameworks")
     def frameworks(self) -> list[dict[str, Any]]:
-        """Return the catalogue, with the keywords of the assessment rule."""
-        return copy.deepcopy(self._state.catalogue.frameworks)
+        """Return the catalog, with the keywords of the assessment rule."""
+        return copy.deepcopy(self._state.catalog.frameworks)
 
     @control("PUT frameworks")
     def set_frameworks(self, frameworks: list[dict[str, Any]]) -> None:
-        """Replace the catalogue."""
-        self._state.catalogue.replace(frameworks)
+        """Replace the catalog."""
+        self._state.catalog.replace(frameworks)
 
     # -- assessments and feedback
 

@@ -53,7 +53,7 @@ def test_the_rationale_quotes_the_sentence_with_most_keywords_and_names_what_is_
     assert "access right, regulator, on site" in rationale
 
 
-def test_a_long_passage_is_cut() -> None:
+def test_a_long_excerpt_is_cut() -> None:
     _, rationale = assess("audit " * 500, {"keywords": ["audit"]})
 
     assert len(rationale) < 450
@@ -234,7 +234,7 @@ def test_the_application_info_says_what_this_is(raw: Raw) -> None:
     assert response.json()["name"] == "compliance-emulator"
 
 
-def test_the_catalogue_can_come_from_a_file(tmp_path: Path) -> None:
+def test_the_catalog_can_come_from_a_file(tmp_path: Path) -> None:
     file = tmp_path / "frameworks.json"
     file.write_text(
         json.dumps([{"id": "iso-27001", "name": "ISO 27001", "criteria": [{"name": "Cryptography"}]}])
@@ -249,7 +249,7 @@ def test_the_catalogue_can_come_from_a_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "text", ["{", "{}", '[{"name": "no id"}]', '[{"id": 1}, {"id": 1}]', '[{"id":1,"criteria":5}]']
 )
-def test_a_catalogue_that_cannot_be_served_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
+def test_a_catalog_that_cannot_be_served_is_refused_with_its_name(tmp_path: Path, text: str) -> None:
     file = tmp_path / "frameworks.json"
     file.write_text(text)
 
@@ -257,7 +257,7 @@ def test_a_catalogue_that_cannot_be_served_is_refused_with_its_name(tmp_path: Pa
         Emulator(frameworks=str(file))
 
 
-def test_the_catalogue_can_change_while_it_is_served(raw: Raw, service: Emulator) -> None:
+def test_the_catalog_can_change_while_it_is_served(raw: Raw, service: Emulator) -> None:
     frameworks = service.frameworks()
     frameworks[0]["criteria"][0]["description"] = "Stricter than before."
     service.set_frameworks([*frameworks, {"id": 3, "name": "NIS2", "codeName": "NIS2"}])

@@ -107,7 +107,7 @@ def test_tokens_and_users_can_be_handled(raw: Raw, service: Emulator) -> None:
     assert raw.post_token().status_code == 200
 
 
-def test_catalogue_assessments_feedback_and_time_can_be_handled(raw: Raw) -> None:
+def test_catalog_assessments_feedback_and_time_can_be_handled(raw: Raw) -> None:
     frameworks = raw.control("GET", "frameworks").json()
     raw.control("PUT", "frameworks", {"frameworks": frameworks[:1]})
     assert len(raw.get("/api/v1/frameworks").json()) == 1

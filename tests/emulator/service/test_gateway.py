@@ -117,7 +117,7 @@ def test_a_body_beyond_all_reason_gets_413(raw: Raw) -> None:
 def test_a_mistake_of_the_emulator_itself_is_a_500_in_json_and_in_the_log(
     raw: Raw, service: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service._state.catalogue.frameworks = [{"nonsense": True}]
+    service._state.catalog.frameworks = [{"nonsense": True}]
 
     response = raw.get(FRAMEWORKS)
 

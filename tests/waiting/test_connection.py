@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import poller
+from airflow_provider.waiting import connection
 from tests.support.attempts import fire, until
 from tests.support.jobs import running
 
@@ -44,7 +44,7 @@ def test_a_connection_that_became_unusable_ends_no_wait(
 def test_a_connection_that_can_t_be_read_in_time_ends_no_wait(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(poller, "CONNECTION_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "RELOAD_SECONDS", 0.1)
     uuid = running(service)
     get_async_conn = ComplianceHook.get_async_conn
     reads: list[int] = []

@@ -1,0 +1,69 @@
+"""The connection of a poller to the service, which follows the Airflow connection when that is edited."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from airflow_provider.exceptions import ComplianceError
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+RELOAD_SECONDS = 30.0  # to read an Airflow connection again: a secrets backend may hang
+
+
+class PollerConnection:
+    """An open client of the Airflow connection of a hook."""
+
+    def __init__(self, hook: ComplianceHook) -> None:
+        self._hook = hook
+        self._client: AsyncComplianceClient | None = None
+        self._has_worked = False
+
+    @property
+    def has_worked(self) -> bool:
+        """The credentials have worked before in this process."""
+        if self._client is not None:
+            self._has_worked = self._has_worked or self._client.has_worked or self._client.is_logged_in
+        return self._has_worked
+
+    async def open(self) -> AsyncComplianceClient:
+        """Return the client; open it before its first use."""
+        if self._client is None:
+            client = await _make_client(self._hook)
+            self._client = await client.__aenter__()
+        return self._client
+
+    async def reload(self) -> bool:
+        """Read the Airflow connection again, use it if it has changed, and return whether it has."""
+        hook = type(self._hook)(self._hook.conn_id)
+        try:
+            async with asyncio.timeout(RELOAD_SECONDS):
+                client = await _make_client(hook)
+            if self._client is not None and client.settings == self._client.settings:
+                return False
+            client = await client.__aenter__()
+        except (ComplianceError, TimeoutError):  # not usable now: what matters is the error of the poll
+            return False
+        await self.close()
+        self._hook, self._client = hook, client
+        return True
+
+    async def close(self) -> None:
+        """Close the client, if it is open."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.__aexit__(None, None, None)
+
+
+async def _make_client(hook: ComplianceHook) -> AsyncComplianceClient:
+    try:
+        # The poller retries itself, so each call may give up soon.
+        return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
+    except ComplianceError:
+        raise
+    except Exception as error:  # of Airflow, or of a secrets backend
+        why = f"{type(error).__name__}: {error}"
+        raise ComplianceError(f"The Airflow connection '{hook.conn_id}' can't be read: {why}") from error
