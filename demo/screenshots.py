@@ -37,7 +37,9 @@ def main() -> int:
             review = airflow.trigger(REVIEW)
             airflow.wait_for_dag(NIGHTLY)
             (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the nightly run")
-            night.wait_for_end()
+            if night.wait_for_end()["state"] != "success":
+                print(f"{NIGHTLY} has failed, so no picture was taken.{airflow.tails()}", file=sys.stderr)
+                return 1
             review.wait_for("awaiting_input", "review")
             for run in (night, review):
                 camera.take_graph(run)
