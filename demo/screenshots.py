@@ -105,7 +105,7 @@ class Camera:
             _fill(page, "element_token_url", "https://id.example.com/token")
             _fill(page, "element_client_id", "partner-42")
             _fill(page, "element_client_secret", connection["extra"]["client_secret"])
-            page.evaluate("document.querySelector('[name=host]').scrollIntoView({block: 'start'})")
+            page.evaluate("document.querySelector('[name=connection_id]').scrollIntoView({block: 'center'})")
 
     def take_report(self, url: str) -> None:
         """Save what the report of an ingestion looks like."""
