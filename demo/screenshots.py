@@ -37,7 +37,9 @@ def main() -> int:
             review = airflow.trigger(REVIEW)
             airflow.wait_for_dag(NIGHTLY)
             (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the nightly run")
-            night.wait_for_end()
+            if night.wait_for_end()["state"] != "success":
+                print(f"{NIGHTLY} has failed, so no picture was taken.{airflow.tails()}", file=sys.stderr)
+                return 1
             review.wait_for("awaiting_input", "review")
             for run in (night, review):
                 camera.take_graph(run)
@@ -103,7 +105,7 @@ class Camera:
             _fill(page, "element_token_url", "https://id.example.com/token")
             _fill(page, "element_client_id", "partner-42")
             _fill(page, "element_client_secret", connection["extra"]["client_secret"])
-            page.evaluate("document.querySelector('[name=host]').scrollIntoView({block: 'start'})")
+            page.evaluate("document.querySelector('[name=connection_id]').scrollIntoView({block: 'center'})")
 
     def take_report(self, url: str) -> None:
         """Save what the report of an ingestion looks like."""

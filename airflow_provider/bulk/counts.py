@@ -128,18 +128,24 @@ def check_failures(
     failed = [each for each in items if each.state is FAILED]
     if not failed:
         return
-    reasons = "; ".join(
-        f"'{each.label}': {each.error.removesuffix('.')}" for each in failed[:MAX_FAILURES_SHOWN]
-    )
+    reasons = [_describe_failure(each) for each in failed[:MAX_FAILURES_SHOWN]]
     if len(failed) > MAX_FAILURES_SHOWN:
-        reasons += f"; and {len(failed) - MAX_FAILURES_SHOWN} more"
+        reasons.append(f"And {len(failed) - MAX_FAILURES_SHOWN} more.")
     summary, allowed = f"{len(failed)} of {len(items)} {noun} failed", count_allowed(max_failed, len(items))
     if len(failed) <= allowed:
-        log.warning("%s, which max_failed=%s allows: %s.", summary, max_failed, reasons)
+        # A line for each: Airflow's log view does not wrap lines.
+        for line in (f"{summary}, which max_failed={max_failed} allows.", *reasons):
+            log.warning("%s", line)
         return
     error = error_type(
-        f"{summary}, more than max_failed={max_failed} allows: {reasons}. "
+        f"{summary}, more than max_failed={max_failed} allows. {' '.join(reasons)} "
         f"The others are written; all are in {manifest}."
     )
     is_permanent = sum(each.is_permanent_failure for each in failed) > allowed
     raise as_non_retryable(error) if is_permanent else error
+
+
+def _describe_failure(item: Item) -> str:
+    """Return a sentence that names the item, once."""
+    label, reason = f"'{item.label}'", item.error.removesuffix(".")
+    return f"{reason}." if label in reason else f"{label}: {reason}."

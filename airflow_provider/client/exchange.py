@@ -185,7 +185,7 @@ class Exchange(Generic[T]):
 
     @property
     def _url_setting(self) -> str:
-        setting = "the base URL" if self.call.authorized else "the extra 'token_url'"
+        setting = "the base URL (with port)" if self.call.authorized else "the extra 'token_url'"
         return f"{setting} of {self.settings.name}"
 
     def _after_success(self, response: HttpResponse) -> Done[T] | Retry:

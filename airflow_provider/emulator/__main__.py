@@ -112,6 +112,7 @@ def print_banner(emulator: Emulator) -> None:
     form = {
         "Connection ID": CONNECTION_ID,
         **{label: value for label, _, value in fields},
+        "Connection Type": "Document compliance",  # its name in the form
         "Token URL": extra["token_url"],
         "Client ID": extra["client_id"],
         "Client secret": extra["client_secret"],

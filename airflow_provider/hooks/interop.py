@@ -91,7 +91,7 @@ def object_path(uri: str, name: str = "") -> Any:
         raise ComplianceInputError(mask_secrets(message)) from None
     except (ValueError, ImportError) as error:
         extra = _EXTRAS.get(uri.partition("://")[0].lower())
-        hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
+        hint = f" Install airflow-provider-compliance[{extra}], with Airflow's constraints." if extra else ""
         raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
     except Exception as error:  # such as a secrets backend that does not respond
         raise ComplianceStorageError(mask_secrets(f"{problem}: {type(error).__name__}: {error}.")) from None

@@ -82,7 +82,7 @@ def _select(
         if wanted and not wanted.match(path):
             continue
         if not path.lower().endswith(endings):
-            ignored["of other types"] += 1
+            ignored[f"of other types than {' and '.join(endings)}"] += 1
         elif path.rpartition("/")[2].startswith(
             TEMPORARY_PREFIXES
         ) or f"/{TEMPORARY_FOLDER}/" in path.removeprefix(root):

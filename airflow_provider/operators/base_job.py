@@ -119,8 +119,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             return self._wait_or_return(context, record, is_reattached=True)
         return self._wait_or_return(context, self._submit(context))
 
-    @entry_point
-    def execute_complete(
+    def execute_complete(  # decorated in the base class: a second time would log errors twice
         self,
         context: Context,
         event: Any = None,

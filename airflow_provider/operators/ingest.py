@@ -277,8 +277,9 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
             publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
         )
         result = build_result(documents, manifest)
-        if link := report_link(report, destination, self.report_base_url):
-            context["ti"].xcom_push(key=REPORT_URL, value=link)
+        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
+        link = report_link(report, destination, self.report_base_url) or ""
+        context["ti"].xcom_push(key=REPORT_URL, value=link)
         transfers = (
             lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents

@@ -88,7 +88,7 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
             "default": False,
             "title": f"{number}. Agreed",
             "description": "Looked at and agreed: recorded, not sent.",
-            "type": "boolean",
+            "type": ["boolean", "null"],  # else Airflow marks it as required
         }
         fields[f"{RATIONALE}{finding.id}"] = {
             "default": None,

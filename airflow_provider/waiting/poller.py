@@ -256,9 +256,17 @@ class Poller:
         self._logged_at = now
         oldest = now - min(one.since for one in self._watched.values())
         seen = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
-        log.info("Waiting for %s %s, the oldest for %.0f s; seen since the last line: %s.",
-                 len(self._watched), self._name, oldest, seen)  # fmt: skip
+        if seen:
+            log.info("Waiting for the %s: %s in flight, the oldest for %.0f s; seen since the last line: %s.",
+                     self._name, len(self._watched), oldest, seen)  # fmt: skip
+        if error := self._last_error():
+            log.warning("Polling the %s has failed for %.0f s, still retrying; %s in flight: %s",
+                        self._name, now - self._failing_since, len(self._watched), error)  # fmt: skip
         self._states.clear()
+
+    def _last_error(self) -> ComplianceError | None:
+        found = (one.last_result for each, one in self._watched.items() if each in self._failing)
+        return next((each for each in found if isinstance(each, ComplianceError)), None)
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):

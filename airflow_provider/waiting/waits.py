@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,7 @@ from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.poller import Subscription
 
 CANCEL_CONCURRENCY = 8
 CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
@@ -63,8 +65,11 @@ async def wait(
                         found = [await updates.get()]
                 except TimeoutError:
                     if countdown.remaining() > 0:
-                        log.info("Still waiting for %s of %s %ss after %.0f s.",
-                                 len(pending), count, kind.noun, time.monotonic() - since)  # fmt: skip
+                        error = _last_error(updates, pending)
+                        why = f" The last poll failed: {error}" if error else ""
+                        log.log(logging.WARNING if error else logging.INFO,
+                                "Still waiting for %s of %s %ss after %.0f s.%s",
+                                len(pending), count, kind.noun, time.monotonic() - since, why)  # fmt: skip
             for identifier, update in found:
                 del pending[identifier]
                 if not isinstance(update, Exception):
@@ -76,11 +81,15 @@ async def wait(
                     return WaitResult("error", ended, time.monotonic() - since, str(update), transient)
             if is_last and len(ended) < enough:
                 result = WaitResult("timeout", ended, time.monotonic() - since, pending=list(pending))
-                last = map(updates.poller.last_result, pending)
-                if error := next((each for each in last if isinstance(each, ComplianceError)), None):
+                if error := _last_error(updates, pending):
                     result.message, result.transient = str(error), error.transient
                 return result
     return WaitResult("success", ended, time.monotonic() - since)
+
+
+def _last_error(updates: Subscription, pending: Iterable[str]) -> ComplianceError | None:
+    last = map(updates.poller.last_result, pending)
+    return next((each for each in last if isinstance(each, ComplianceError)), None)
 
 
 def wait_in_worker(

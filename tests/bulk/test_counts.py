@@ -64,25 +64,32 @@ def test_an_error_names_the_first_reasons_with_one_full_stop_each() -> None:
         check(items(7, 10), 0.1)
     text = str(error.value)
     assert text.startswith(
-        "7 of 10 documents failed, more than max_failed=0.1 allows: 'bad 0': The file is damaged; "
+        "7 of 10 documents failed, more than max_failed=0.1 allows. 'bad 0': The file is damaged. 'bad 1': "
     )
-    assert text.endswith("; and 2 more. The others are written; all are in /manifest.jsonl.")
+    assert text.endswith(". And 2 more. The others are written; all are in /manifest.jsonl.")
     assert ".." not in text
     assert text.count("damaged") == 5
 
 
-def test_failures_within_the_limit_are_one_warning_with_the_first_reasons(
+def test_a_reason_that_names_its_document_is_not_prefixed_with_the_name() -> None:
+    found = items(1)
+    found[0].error = "'bad 0' is empty."
+    with pytest.raises(exc.ComplianceIngestError, match=r"allows\. 'bad 0' is empty\. The others"):
+        check(found, 0)
+
+
+def test_failures_within_the_limit_are_warnings_with_the_first_reasons_on_a_line_each(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     check(items(0), "5%")
     assert not caplog.records
     check(items(2), "5%")
-    (record,) = caplog.records
-    assert record.levelname == "WARNING"
-    assert record.getMessage() == (
-        "2 of 100 documents failed, which max_failed=5% allows: 'bad 0': The file is damaged; "
-        "'bad 1': The file is damaged."
-    )
+    assert {record.levelname for record in caplog.records} == {"WARNING"}
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 100 documents failed, which max_failed=5% allows.",
+        "'bad 0': The file is damaged.",
+        "'bad 1': The file is damaged.",
+    ]
 
 
 @pytest.mark.parametrize(("permanent", "is_final"), [(1, False), (2, True)])

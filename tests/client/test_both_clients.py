@@ -121,7 +121,9 @@ def test_a_docx_is_told_by_its_bytes_and_can_be_renamed(run: Any, service: Servi
     ("content", "message"),
     [
         (b"", "is empty"),
-        (b"<html>", "neither PDF nor DOCX"),
+        (b"plain text", "neither PDF nor DOCX"),
+        (b"\xef\xbb\xbf\n<!DOCTYPE html><title>A page</title>", "is a web page: submit its URL"),
+        (b"<HTML lang='en'>", "is a web page: submit its URL"),
         (docx("xl/workbook.xml"), "neither PDF nor DOCX"),
         (docx()[:-30], "corrupt or truncated"),
     ],

@@ -15,7 +15,7 @@ import requests
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.__main__ import main, print_banner
 from airflow_provider.hooks.connection import parse_settings
-from airflow_provider.provider_info import CONNECTION_FIELDS, RELABELING
+from airflow_provider.provider_info import CONNECTION_FIELDS, HOOK_NAME, RELABELING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,14 +77,15 @@ def test_every_printed_field_of_the_connection_form_can_be_pasted(
     names = {"Port": "port", **{label: name for name, label in RELABELING.items()}}
     names |= {field["label"]: name for name, field in CONNECTION_FIELDS.items()}
     printed = dict(re.findall(r"^  (\S+(?: \S+)?) {2,}(\S.*)$", banner, re.MULTILINE))
-    conn_id, conn_type = printed.pop("Connection ID"), printed.pop("Connection Type")
+    conn_id = printed.pop("Connection ID")
+    assert printed.pop("Connection Type") == HOOK_NAME
     fields = {names[label]: value for label, value in printed.items()}
 
     assert fields["host"] == f"http://127.0.0.1{settings.get('base_path', '')}"
     assert fields["port"] == str(service.port)
     extra = {name: fields.pop(name) for name in list(fields) if name in CONNECTION_FIELDS}
     connection = Connection(
-        conn_id, conn_type, **{**fields, "port": int(fields["port"])}, extra=json.dumps(extra)
+        conn_id, "compliance", **{**fields, "port": int(fields["port"])}, extra=json.dumps(extra)
     )
     assert parse_settings(connection) == parse_settings(
         Connection.from_json(service.connection_json, "compliance_default")
@@ -173,3 +174,21 @@ def test_the_help_names_every_way_of_progress(capsys: pytest.CaptureFixture[str]
 
     out = capsys.readouterr().out
     assert all(word in out for word in ("instant", "polls:N", "seconds:N", "manual", "127.0.0.1"))
+
+
+def test_a_missing_extra_is_named_with_a_command_that_has_constraints(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import airflow
+
+    for name in [each for each in sys.modules if each.startswith("airflow_provider.emulator.service")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "jwt", None)
+    assert main([]) == 1
+    said = capsys.readouterr().err
+    assert "The emulator needs jwt, which is not installed: pip install --constraint https://" in said
+    assert (
+        f"/constraints-{airflow.__version__}/constraints-{sys.version_info[0]}.{sys.version_info[1]}.txt"
+        in said
+    )
+    assert said.endswith("'airflow-provider-compliance[emulator]'\n")

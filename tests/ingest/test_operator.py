@@ -116,7 +116,7 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
         run_ingest([*corpus.sources, *bad])
     assert isinstance(error.value, AirflowFailException)
     text = str(error.value)
-    assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows: ")
+    assert text.startswith("4 of 18 documents failed, more than max_failed=0 allows. ")
     assert str(outcome.manifest) in text
     reasons = {Path(source).name: row["error"] for source, row in outcome.rows.items() if row["error"]}
     assert "neither PDF nor DOCX" in reasons["text.pdf"]
@@ -534,7 +534,7 @@ def test_the_report_is_beside_the_manifest_and_linked(
         "compliance_report_url": f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
     }
     run_ingest(corpus.sources)
-    assert attempts.ti.xcoms == {}  # no link that no browser can open
+    assert attempts.ti.xcoms == {"compliance_report_url": ""}  # no link that no browser can open
 
 
 def test_assets_get_the_result(

@@ -301,6 +301,19 @@ def test_an_error_is_logged_in_lines_that_fit_into_airflow_s_log(
     assert any(line.startswith("Add it under Admin") for line in lines)
 
 
+def test_an_error_after_a_deferral_is_logged_once(
+    compliance_service: Emulator, caplog: pytest.LogCaptureFixture, attempts: Attempts
+) -> None:
+    compliance_service.configure(jobs="manual")
+    task = content.ComplianceSubmitUrlOperator(
+        task_id="t", url=PAGE, wait_for_completion=True, deferrable=True, timeout=0.5, poll_interval=0.1
+    )
+    with pytest.raises(exc.ComplianceJobTimeoutError):
+        attempts.run(heard(task))
+    lines = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert len([line for line in lines if line.startswith("Timed out")]) == 1
+
+
 def test_the_traceback_of_an_error_that_no_retry_mends_ends_at_the_operator(attempts: Attempts) -> None:
     with pytest.raises(AirflowFailException) as raised:
         attempts.run(Failing(error=exc.ComplianceInputError("Wrong."), task_id="t"))

@@ -27,6 +27,7 @@ CHUNK_BYTES = 256 * 1024
 CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+HTML_STARTS = (b"<!doctype html", b"<html")
 
 
 @runtime_checkable
@@ -152,6 +153,11 @@ def _media_type(source: _Reader, start: int) -> str:
             raise ComplianceInputError(
                 f"'{source.label}' looks like DOCX, but is corrupt or truncated: check the file."
             ) from None
+    if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:14].lower().startswith(HTML_STARTS):
+        raise ComplianceInputError(
+            f"'{source.label}' is a web page: submit its URL instead, because the service accepts only PDF "
+            "and DOCX as files."
+        )
     raise ComplianceInputError(f"'{source.label}' is neither PDF nor DOCX: the service accepts nothing else.")
 
 
