@@ -51,7 +51,7 @@ class Cell(Item):
     :param resubmitted: the service did not know the document any more, so its source was submitted again
     """
 
-    names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
+    column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
 
     source: str = ""
     uuid: str = ""
@@ -132,6 +132,7 @@ def make_cells(
             framework=framework.code_name,
             framework_fingerprint=framework.fingerprint,
             payload_digest=payload_digest,
+            resubmitted=document.is_resubmitted,
         )
         for document in documents
         for framework in frameworks

@@ -26,6 +26,7 @@ class AssessedDocument:
     :param text_sha256: of its text; empty where nobody knows it yet
     :param fields: what a payload can refer to: the row of the manifest
     :param is_new: its job was processed for this run, so the service surely knows it
+    :param is_resubmitted: the service did not know its job any more, so its source was submitted again
     """
 
     source: str
@@ -33,6 +34,7 @@ class AssessedDocument:
     text_sha256: str
     fields: Mapping[str, Any] = field(repr=False)
     is_new: bool = False
+    is_resubmitted: bool = False
 
 
 @dataclass(frozen=True)

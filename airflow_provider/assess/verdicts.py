@@ -10,7 +10,7 @@ import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow_provider.assess.cells import Cell
@@ -37,6 +37,17 @@ class Night:
     at: str
     run: str
 
+    @classmethod
+    def of(cls, context: Any) -> Night:
+        """Return the night of a task's context."""
+        dag_run = context.get("dag_run")
+        at = next(
+            (at for name in ("logical_date", "run_after", "queued_at") if (at := getattr(dag_run, name, None))),
+            datetime.now(UTC),
+        )
+        ti = context["ti"]
+        return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
+
     @property
     def date(self) -> str:
         """The day, for people and partitions."""
@@ -57,6 +68,11 @@ class Earlier:
     rates: list[float] = field(default_factory=list)
     _verdict_nights: dict[str, str] = field(default_factory=dict)
     _before_nights: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def last_night(self) -> str | None:
+        """The latest night that tonight's verdicts are compared with."""
+        return max(self._before_nights.values(), default=None)
 
     def add(self, verdict: Mapping[str, Any], cells: set[str], keys: set[str], night: Night) -> None:
         """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
