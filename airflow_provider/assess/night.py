@@ -100,7 +100,7 @@ class AssessmentNight:
         try_number = getattr(ti, "try_number", 0)
         self.checkpoint = Checkpoint(folder, ASSESSMENTS, try_number)
         shard = f"{names.safe(ti.task_id)}-{names.digest(json.dumps([ti.dag_id, ti.task_id, ti.map_index]))}"
-        self._index = VerdictIndex(root / WORK_FOLDER / "verdicts" / names.safe(ti.dag_id), shard)
+        self._index = VerdictIndex(root / WORK_FOLDER / "verdicts", f"{names.safe(ti.dag_id)}/{shard}")
         self._resubmitted = Checkpoint(folder / RESUBMITTED, "manifest.jsonl", try_number)
         self._found = Spool()  # the findings of each cell
         self._earlier = Earlier()
@@ -270,7 +270,7 @@ class AssessmentNight:
                 ended=ended,
             ),
             night=self._night.at,
-            last_night=self._earlier.last_night,
+            last_night=self._earlier.last_night or None,
             without_text=self._without_text,
             files=files,
         )
@@ -315,6 +315,7 @@ class AssessmentNight:
                     "key": cell.key,
                     "night": self._night.at,
                     "run": self._night.run,
+                    "last_night": self._earlier.last_night,
                     "assessment_id": cell.job_id,
                     "completed_at": cell.completed_at,
                     "results_path": cell.results_path,

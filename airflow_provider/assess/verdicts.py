@@ -60,19 +60,16 @@ class Earlier:
 
     :param verdicts: by the digest of a cell
     :param before: category and `first_seen` of each criterion in the last night, by the key of a cell
+    :param last_night: the latest night that tonight's verdicts are compared with
     :param rates: cells per second of earlier nights
     """
 
     verdicts: Spool = field(default_factory=Spool)
     before: Spool = field(default_factory=Spool)
+    last_night: str = ""
     rates: list[float] = field(default_factory=list)
     _verdict_nights: dict[str, str] = field(default_factory=dict)
     _before_nights: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def last_night(self) -> str | None:
-        """The latest night that tonight's verdicts are compared with."""
-        return max(self._before_nights.values(), default=None)
 
     def add(self, verdict: Mapping[str, Any], cells: set[str], keys: set[str], night: Night) -> None:
         """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
@@ -85,6 +82,8 @@ class Earlier:
             # A run that is cleared still compares with the night before, not with itself.
             self._before_nights[key] = at
             self.before[key] = verdict["before"] if is_this_run else as_before(verdict["findings"])
+            compared_with = verdict.get("last_night") or "" if is_this_run else at
+            self.last_night = max(self.last_night, compared_with)
 
     def close(self) -> None:
         """Remove the temporary files."""
