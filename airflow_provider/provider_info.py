@@ -65,6 +65,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
         "string",
     ),
+    "assessment_payload": _field(
+        "Assessment payload",
+        "JSON that bulk assessments send for each document and framework, such as "
+        '{"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}"}.',
+        "string",
+    ),
     "allow_http": _field(
         "Allow HTTP",
         "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",

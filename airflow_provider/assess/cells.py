@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_provider.assess.documents import AssessedDocument
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.frameworks.catalogue import Catalogue
+from airflow_provider.frameworks.catalog import Catalog
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
@@ -145,7 +145,7 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
         raise ComplianceInputError("The service lists no frameworks, so there is nothing to assess against.")
     by_name: dict[str, AssessedFramework] = {}
     for record in listed:
-        entry = next(iter(Catalogue.parse([record]).frameworks.values()))
+        entry = next(iter(Catalog.parse([record]).frameworks.values()))
         framework = AssessedFramework(
             record.id or entry.key,
             record.code_name or record.name or record.id or entry.key,

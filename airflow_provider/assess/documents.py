@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import printable
 
 WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from airflow_provider.assess.findings import COLUMNS
 from airflow_provider.storage import names
-from airflow_provider.storage.files import writing
+from airflow_provider.storage.atomic import writing
 from airflow_provider.storage.locations import Location
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")

@@ -12,7 +12,7 @@ from airflow_provider.assess.payloads import Fields, PayloadTemplate
 from airflow_provider.assess.spool import Spool
 from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.storage.files import put
+from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, assessment_record
 from airflow_provider.waiting.results import Record

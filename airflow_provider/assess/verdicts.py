@@ -16,9 +16,8 @@ from typing import Any
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.findings import as_before
 from airflow_provider.assess.spool import Spool
-from airflow_provider.storage.errors import storage_errors
-from airflow_provider.storage.files import writing
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import writing
+from airflow_provider.storage.locations import Location, storage_errors
 
 log = logging.getLogger(__name__)
 

@@ -268,6 +268,21 @@ class ComplianceHook(BaseHook):
         """
         return record
 
+    def findings_of(self, results: Any) -> list[Finding]:
+        """Return the findings in the results of an assessment; override it where they look different.
+
+        :param results: the JSON that the service gave
+        """
+        from airflow_provider.client.findings import parse_findings
+
+        return parse_findings(results)
+
+    @property
+    def assessment_payload(self) -> Any:
+        """The payload template of bulk assessments, if the connection has one."""
+        template = self._settings.assessment_payload
+        return json.loads(template) if template else None
+
     @_operation
     def submit_assessment(self, payload: Any) -> Assessment:
         """Submit an assessment; the payload is sent unchanged."""

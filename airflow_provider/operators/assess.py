@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError
 from airflow_provider.ingest.output import common_root, report_link
+from airflow_provider.operators.base import REPORT_URL
 from airflow_provider.operators.bulk import ComplianceBulkOperator
-from airflow_provider.operators.links import REPORT_URL
 from airflow_provider.params import as_ids, as_json, optional
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.assess import ComplianceAssessTrigger
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.assess.night import AssessmentNight
     from airflow_provider.assess.payloads import PayloadTemplate
-    from airflow_provider.waiting.results import Deadline
+    from airflow_provider.waiting.deadlines import Deadline
 
 
 class ComplianceAssessOperator(ComplianceBulkOperator):
@@ -137,8 +137,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.bulk.counts import check_failures
 
         result, report = self._run_in_loop(night.publish(started_at), threads=2)
-        link = report_link(report, str(self.destination), self.report_base_url)
-        context["ti"].xcom_push(key=REPORT_URL, value=link)
+        if link := report_link(report, str(self.destination), self.report_base_url):
+            context["ti"].xcom_push(key=REPORT_URL, value=link)
         self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
         self.log.info("Wrote %s and report %s.", night.checkpoint.manifest, report)
         check_failures(

@@ -12,12 +12,17 @@ from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.errors import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
-from airflow_provider.operators.links import ComplianceReportLink
-from airflow_provider.operators.storing import StoringMixin
+from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.operators.base import (
+    ComplianceBaseOperator,
+    ComplianceReportLink,
+    StoringMixin,
+    WaitMixin,
+    entry_point,
+)
 from airflow_provider.params import as_seconds
-from airflow_provider.waiting.results import Deadline, WaitResult, polling_error
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,28 +83,12 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
 
-    @property
-    def longest_poll_interval(self) -> float:
-        """Seconds between two polls at most."""
-        return self.poll_interval
-
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, or resume from an earlier attempt."""
         if self.deferrable:
             check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
         return self._process(context, self._deadline(context), now(), is_new_attempt=True)
-
-    @entry_point
-    def execute_complete(
-        self, context: Context, event: Any = None, limit: str = "timeout", **resumed: Any
-    ) -> dict[str, Any]:
-        """Resume after the trigger's event.
-
-        :param limit: the parameter that sets the deadline: `timeout` or `execution_timeout`
-        """
-        result: dict[str, Any] = self._resume(context, event, limit, **resumed)
-        return result
 
     def _finish(
         self,

@@ -9,7 +9,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertai
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
-from airflow_provider.review.findings import parse_id
+from airflow_provider.client.findings import parse_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

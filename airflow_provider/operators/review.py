@@ -21,14 +21,8 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional
-from airflow_provider.review.findings import (
-    Finding,
-    Selection,
-    add_context,
-    parse_findings,
-    parse_number,
-    select,
-)
+from airflow_provider.client.findings import Finding, parse_number
+from airflow_provider.review.findings import Selection, add_context, select
 from airflow_provider.storage.names import digest, name_in, safe
 
 if TYPE_CHECKING:
@@ -152,11 +146,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     # -- to be overridden
 
     def findings_of(self, results: Any) -> list[Finding]:
-        """Return the findings in the results; override it where the service's results look different.
+        """Return the findings in the results, as the hook reads them; override that one for all operators.
 
         :param results: the JSON that the service gave
         """
-        return parse_findings(results)
+        return self.hook.findings_of(results)
 
     def expert_of(self, user: dict[str, str]) -> str:
         """Return the service's ID of an expert; override it where it is not the ID of the Airflow user.

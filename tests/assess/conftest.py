@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.bulk import engine, retries
+from airflow_provider.bulk import backoff, engine
 from airflow_provider.emulator import Emulator
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
@@ -29,8 +29,8 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
     monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
-    monkeypatch.setattr(retries, "FIRST_DELAY_SECONDS", 0.02)
-    monkeypatch.setattr(retries, "MAX_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
 
 
 @dataclass

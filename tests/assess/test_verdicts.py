@@ -17,7 +17,7 @@ from airflow_provider.assess.findings import (
 )
 from airflow_provider.assess.spool import Spool
 from airflow_provider.assess.verdicts import Earlier, Night, VerdictIndex
-from airflow_provider.review.findings import Finding
+from airflow_provider.client.findings import Finding
 from airflow_provider.storage.locations import Location
 
 FIRST, SECOND, THIRD = (Night(f"2026-03-0{day}T00:00:00+00:00", f"run-{day}") for day in (1, 2, 3))
