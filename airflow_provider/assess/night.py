@@ -289,7 +289,9 @@ class AssessmentNight:
             "without_text": len(self._without_text),
             "categories": {framework: dict(counted) for framework, counted in categories.items()},
         }
-        put_sync(folder / SUMMARY, json.dumps({**result, "night": self._night.at, "root": self._root.uri}).encode())
+        put_sync(
+            folder / SUMMARY, json.dumps({**result, "night": self._night.at, "root": self._root.uri}).encode()
+        )
         return result
 
     def _findings(self, cell: Cell) -> list[dict[str, Any]]:

@@ -41,7 +41,11 @@ class Night:
         """Return the night of a task's context."""
         dag_run = context.get("dag_run")
         at = next(
-            (at for name in ("logical_date", "run_after", "queued_at") if (at := getattr(dag_run, name, None))),
+            (
+                at
+                for name in ("logical_date", "run_after", "queued_at")
+                if (at := getattr(dag_run, name, None))
+            ),
             datetime.now(UTC),
         )
         ti = context["ti"]

@@ -19,6 +19,7 @@ from airflow_provider.hooks.interop import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.findings import Finding
     from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
     from airflow_provider.client.settings import Settings
@@ -280,6 +281,8 @@ class ComplianceHook(BaseHook):
     @property
     def assessment_payload(self) -> Any:
         """The payload template of bulk assessments, if the connection has one."""
+        import json
+
         template = self._settings.assessment_payload
         return json.loads(template) if template else None
 

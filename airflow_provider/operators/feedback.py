@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.client.findings import parse_id
 from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
-from airflow_provider.client.findings import parse_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context

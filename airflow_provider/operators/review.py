@@ -10,6 +10,7 @@ from datetime import timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider.client.findings import Finding, parse_number
 from airflow_provider.compat import (
     awaiting_input,
     human_in_the_loop,
@@ -21,7 +22,6 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional
-from airflow_provider.client.findings import Finding, parse_number
 from airflow_provider.review.findings import Selection, add_context, select
 from airflow_provider.storage.names import digest, name_in, safe
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import percent, read_time, sanitize, split_source
-from airflow_provider.reports.page import render
+from airflow_provider.reports.page import percent, read_time, render, sanitize, split_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
-from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.review.findings import CONTEXT_CHARS, Selection
 
 CATEGORIES = [str(category) for category in FeedbackCategory]

@@ -56,7 +56,11 @@ def test_every_document_is_assessed_against_every_framework(
     assert {(row["source"], row["framework"]) for row in night.rows} == {
         (source, name) for source in TEXTS for name in frameworks
     }
-    assert (night.result["assessed"], night.result["carried"], night.result["failed"]) == (len(night.rows), 0, 0)
+    assert (night.result["assessed"], night.result["carried"], night.result["failed"]) == (
+        len(night.rows),
+        0,
+        0,
+    )
     for name in frameworks:
         found = {
             (each["source"], each["criterion"]): each["category"]
@@ -133,7 +137,9 @@ def test_a_dry_run_says_what_it_would_do_and_sends_nothing(service: Emulator, ni
     assert service.counters()["total"] - before <= 2  # the frameworks, and perhaps a login
 
 
-def test_a_clear_of_a_finished_night_sends_nothing_and_changes_nothing(service: Emulator, nights: Nights) -> None:
+def test_a_clear_of_a_finished_night_sends_nothing_and_changes_nothing(
+    service: Emulator, nights: Nights
+) -> None:
     run_night(nights, TEXTS, frameworks="DORA")
     documents = nights.manifest(TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"]})
     attempts = attempts_of(2)
@@ -269,7 +275,9 @@ def test_a_callable_makes_the_payload(service: Emulator, nights: Nights) -> None
     assert service.assessments()[0]["payload"]["own"] is True
 
 
-def test_a_framework_without_criteria_gives_no_findings_and_no_error(service: Emulator, nights: Nights) -> None:
+def test_a_framework_without_criteria_gives_no_findings_and_no_error(
+    service: Emulator, nights: Nights
+) -> None:
     service.set_frameworks([{"id": 9, "codeName": "NEW", "name": "New", "criteria": []}])
     night = run_night(nights, {"a": "x"})
     assert (night.result["assessed"], night.findings) == (1, [])
