@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 WORK_FOLDER = "_assess"  # for everything but results and Parquet
 ASSESSMENTS, FINDINGS, REPORT, SUMMARY = "assessments.jsonl", "findings.jsonl", "report.html", "summary.json"
-RESUBMITTED = "resubmitted"  # folder of the documents that the service did not know any more
+RESUBMITTED = "-resubmitted"  # ends the name of the folder for documents that the service had forgotten
 TEXT_NAME = "{source_stem}-{source_hash}.txt"
 REQUESTS_PER_CELL = 3  # submit, one poll, results
 
@@ -62,7 +62,9 @@ class RunEngine(Protocol):
         checkpoint: Checkpoint,
         options: BulkOptions,
         outdated: Sequence[str] = (),
-    ) -> Awaitable[list[str]]: ...
+    ) -> Awaitable[list[str]]:
+        """Process them."""
+        ...
 
 
 class AssessmentNight:
@@ -96,12 +98,13 @@ class AssessmentNight:
         self._root = root
         self._concurrency = concurrency
         self._log = log
-        folder = destination / task_folder(ti, WORK_FOLDER)
+        name = task_folder(ti, WORK_FOLDER)
+        folder = destination / name
         try_number = getattr(ti, "try_number", 0)
         self.checkpoint = Checkpoint(folder, ASSESSMENTS, try_number)
         shard = f"{names.safe(ti.task_id)}-{names.digest(json.dumps([ti.dag_id, ti.task_id, ti.map_index]))}"
         self._index = VerdictIndex(root / WORK_FOLDER / "verdicts", f"{names.safe(ti.dag_id)}/{shard}")
-        self._resubmitted = Checkpoint(folder / RESUBMITTED, "manifest.jsonl", try_number)
+        self._resubmitted = Checkpoint(destination / f"{name}{RESUBMITTED}", "manifest.jsonl", try_number)
         self._found = Spool()  # the findings of each cell
         self._earlier = Earlier()
         self.cells: list[Cell] = []
@@ -197,7 +200,7 @@ class AssessmentNight:
     async def _resubmit(
         self, client: AsyncComplianceClient, run_engine: RunEngine, options: BulkOptions
     ) -> None:
-        """Submit the sources of documents again that are to be assessed and that the service has forgotten."""
+        """Submit documents again that are to be assessed, but that the service has forgotten."""
         needed = {each.source for each in self.cells if each.state is PENDING}
         by_uuid = {each.uuid: each for each in self._documents if each.source in needed and not each.is_new}
         missing = await find_missing(client, list(by_uuid))

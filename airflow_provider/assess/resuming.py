@@ -35,8 +35,8 @@ def resume_cells(
     outdated: list[str] = []
     for cell in cells:
         known = earlier.get(cell.key)
-        if known is None:
-            resumed.append(cell)
+        if known is None or known.state is SKIPPED:
+            resumed.append(cell)  # what was carried forward is so again
         elif not is_new_attempt:
             resumed.append(known)  # with the framework as it was when the assessment was submitted
         elif known.is_same_input(cell):

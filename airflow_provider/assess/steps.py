@@ -14,7 +14,7 @@ from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
-from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, assessment_record
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
 from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class AssessSteps(Steps[Cell]):
         # The document may have been submitted again since, with another uuid.
         document = {**self._documents[item.source], "uuid": item.uuid}
         payload = self._payload.render(document, self._frameworks[item.framework_id].fields)
-        return assessment_record(await self._client.submit_assessment(payload))
+        return to_record(await self._client.submit_assessment(payload))
 
     async def fetch(self, item: Cell) -> None:
         """Store the results as they are, then read the findings in them."""

@@ -32,14 +32,14 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried` and
     `failed`, how many verdicts `changed`, and `categories`: how many criteria of each framework are in each.
 
-    :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a uuid,
-        a dict with the fields of a row of the manifest
+    :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
+        uuid, a dict with the fields of a row of the manifest
     :param frameworks: ids or code names, one or many; empty means all that the service lists
     :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
         `{framework[codeName]}`, or a callable that gets the fields of both; by default what the connection's
         `assessment_payload` says, else the document's uuid and the framework's code name
     :param changed_only: assess only cells that no earlier night has decided
-    :param resubmit_missing: submit the source of a document again, once, if the service no longer knows its job
+    :param resubmit_missing: submit the source of a document again, once, if the service has forgotten its job
     :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would cost
     """
 

@@ -21,7 +21,7 @@ GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MI
 TEXTS = {
     "in/exit.pdf": "An exit plan with a transition period and a migration. Audit and inspection are allowed.",
     "in/empty.pdf": "Nothing of interest.",
-    "in/data.pdf": "Personal data only on documented instructions of the controller. Confidentiality, integrity.",
+    "in/data.pdf": "Personal data only on documented instructions of the controller. Confidentiality.",
 }
 
 
@@ -155,9 +155,8 @@ def test_failed_assessments_are_rows_and_the_others_are_written(service: Emulato
     documents = nights.manifest(TEXTS)
     service.fail("get_assessment_results", status=422, times=1)
     task = assess(nights, documents, frameworks="DORA", concurrency=1)
-    with pytest.raises(exc.ComplianceAssessError, match="1 of 3 assessments failed") as raised:
+    with pytest.raises(exc.ComplianceAssessError, match="1 of 3 assessments failed"):
         attempts_of(1).run(task)
-    assert isinstance(raised.value, AirflowFailException)
     (path,) = Path(nights.folder).glob("out/*/_assess/*/*/*/assessments.jsonl")
     states = [json.loads(line)["status"] for line in path.read_text().splitlines()]
     assert sorted(states) == ["COMPLETED", "COMPLETED", "FAILED"]
@@ -234,7 +233,7 @@ def test_documents_without_a_text_are_counted_and_named(service: Emulator, night
     documents = [nights.manifest({"in/exit.pdf": "x"}), nights.manifest({"in/b.pdf": "y"}, status="FAILED")]
     result = attempts_of(1).run(assess(nights, documents, frameworks="DORA"))
     assert (result["assessed"], result["without_text"]) == (1, 1)
-    assert "in/b.pdf" in Path(result["report"].removeprefix("file://")).read_text()
+    assert "b.pdf" in Path(result["report"].removeprefix("file://")).read_text()
 
 
 def test_nothing_to_assess_is_a_success(service: Emulator, nights: Nights) -> None:
@@ -310,7 +309,7 @@ def test_a_killed_attempt_leaves_what_is_done_to_the_next_one(
 
     monkeypatch.setattr(steps, "put", failing)
     attempts = attempts_of(1)
-    with pytest.raises(BaseException, match=""):
+    with pytest.raises(KeyboardInterrupt):
         attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4, cancel_on_kill=False))
     monkeypatch.setattr(steps, "put", original)
     result = attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4))
