@@ -171,7 +171,7 @@ def job_record(uuid: str, job: ContentJob | None) -> Record:
 
 
 def to_record(model: ContentJob | Assessment) -> Record:
-    # Without `raw`, the fields that the contract does not name.
+    """Return the record of a job or assessment, without the fields that the contract does not name."""
     record: Record = model.model_dump(mode="json", exclude_none=True, exclude={"raw"})
     if "error" in record:
         record["error"] = record["error"][:MAX_REASON_CHARS]
