@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -93,4 +95,5 @@ def read(uri: str) -> list[dict[str, Any]]:
 
 def attempts_of(night: int) -> Attempts:
     """Return the attempts of the task in one night."""
-    return Attempts(identity={"run_id": f"run-{night}"})
+    dag_run = SimpleNamespace(logical_date=datetime(2026, 3, night, tzinfo=UTC))
+    return Attempts(identity={"run_id": f"run-{night}"}, context={"dag_run": dag_run})
