@@ -297,15 +297,16 @@ def test_a_killed_attempt_leaves_what_is_done_to_the_next_one(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from airflow_provider.assess import steps
+    from airflow_provider.storage.atomic import put
 
     documents = nights.manifest({f"in/{number}.pdf": f"text {number}" for number in range(20)})
-    original, calls = steps.put, []
+    calls = []
 
     async def failing(*arguments: Any) -> None:
         calls.append(arguments)
         if len(calls) > 8:
             raise KeyboardInterrupt
-        await original(*arguments)
+        await put(*arguments)
 
     monkeypatch.setattr(steps, "put", failing)
     attempts = attempts_of(1)
