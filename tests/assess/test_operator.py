@@ -312,7 +312,7 @@ def test_a_killed_attempt_leaves_what_is_done_to_the_next_one(
     attempts = attempts_of(1)
     with pytest.raises(KeyboardInterrupt):
         attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4, cancel_on_kill=False))
-    monkeypatch.setattr(steps, "put", original)
+    monkeypatch.setattr(steps, "put", put)
     result = attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4))
     assert result["assessed"] == 20
     assert service.count("submit_assessment") <= 24
