@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.frameworks.catalog import Catalog
@@ -45,7 +46,7 @@ class Cell(Item):
 
     :param uuid: the document's job at the service
     :param framework: its code name
-    :param payload_digest: of the payload template
+    :param payload_digest: of the payload template, and of the document's own fields in it
     :param results_path: where the results are, as the service sent them
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
     :param resubmitted: the service did not know the document any more, so its source was submitted again
@@ -119,9 +120,10 @@ def cell_key(record: Mapping[str, Any]) -> str:
 
 
 def make_cells(
-    documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework], payload_digest: str
+    documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework], payload: PayloadTemplate
 ) -> list[Cell]:
     """Return all cells, document by document."""
+    with_digests = ((each, payload.digest(each.fields)) for each in documents)
     return [
         Cell(
             f"{document.source}\n{framework.id}",
@@ -131,10 +133,10 @@ def make_cells(
             framework_id=framework.id,
             framework=framework.code_name,
             framework_fingerprint=framework.fingerprint,
-            payload_digest=payload_digest,
+            payload_digest=digest,
             resubmitted=document.is_resubmitted,
         )
-        for document in documents
+        for document, digest in with_digests
         for framework in frameworks
     ]
 

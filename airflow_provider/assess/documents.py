@@ -24,7 +24,6 @@ class AssessedDocument:
     :param uuid: its job at the service
     :param text_sha256: of its text; empty where nobody knows it yet
     :param fields: what a payload can refer to: the row of the manifest
-    :param is_new: its job was processed for this run, so the service surely knows it
     :param is_resubmitted: the service did not know its job any more, so its source was submitted again
     """
 
@@ -32,7 +31,6 @@ class AssessedDocument:
     uuid: str
     text_sha256: str
     fields: Mapping[str, Any] = field(repr=False)
-    is_new: bool = False
     is_resubmitted: bool = False
 
 
@@ -136,6 +134,4 @@ def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
             f"COMPLETED or SKIPPED. It is {shown}"
         )
     digest = row.get("sha256") or row.get("text_sha256") or ""
-    return AssessedDocument(
-        str(row.get("source") or uuid), uuid.strip(), str(digest), dict(row), row.get("status") == "COMPLETED"
-    )
+    return AssessedDocument(str(row.get("source") or uuid), uuid.strip(), str(digest), dict(row))

@@ -112,7 +112,7 @@ class AssessmentNight:
         self._sources = {
             each.source: each
             for each in resume_documents(
-                [each.source for each in self._documents if not each.is_new], {}, is_new_attempt=True, log=log
+                [each.source for each in self._documents], {}, is_new_attempt=True, log=log
             )
         }
         hook.get_conn()
@@ -171,7 +171,7 @@ class AssessmentNight:
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
-        self.cells = make_cells(self._documents, list(self._frameworks.values()), self._template.digest)
+        self.cells = make_cells(self._documents, list(self._frameworks.values()), self._template)
         self._earlier = await in_thread(self._index.read, self.cells, self._night)
 
     def _target(self, cell: Cell) -> Location:
@@ -193,7 +193,6 @@ class AssessmentNight:
                     uuid=document.job_id,
                     text_sha256=document.sha256 or "",
                     fields={**each.fields, **document.row()},
-                    is_new=True,
                     is_resubmitted=True,
                 )
 
@@ -202,7 +201,9 @@ class AssessmentNight:
     ) -> None:
         """Submit documents again that are to be assessed, but that the service has forgotten."""
         needed = {each.source for each in self.cells if each.state is PENDING}
-        by_uuid = {each.uuid: each for each in self._documents if each.source in needed and not each.is_new}
+        by_uuid = {
+            each.uuid: each for each in self._documents if each.source in needed and not each.is_resubmitted
+        }
         missing = await find_missing(client, list(by_uuid))
         if not missing:
             return
@@ -237,7 +238,7 @@ class AssessmentNight:
         return result, self.checkpoint.folder / REPORT
 
     def _check_rows(self) -> None:
-        expected = make_cells(self._documents, list(self._frameworks.values()), "")
+        expected = make_cells(self._documents, list(self._frameworks.values()), self._template)
         if problems := find_problems(self.cells, [each.key for each in expected]):
             raise ComplianceAssessError(
                 f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was written. Clear "
@@ -258,7 +259,7 @@ class AssessmentNight:
         }
         for cell in self.cells:
             findings = self._findings(cell)
-            stats.add(cell.row(), findings)
+            stats.add(cell.row(), findings, self._earlier.before.get(cell.key) or ())
             categories[cell.framework].update(each["category"] for each in findings)
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
@@ -289,6 +290,8 @@ class AssessmentNight:
             "carried": counts[SKIPPED],
             "failed": counts[FAILED],
             "changed": stats.changed,
+            "gone": stats.gone,
+            "without_findings": stats.without_findings,
             "without_text": len(self._without_text),
             "categories": {framework: dict(counted) for framework, counted in categories.items()},
         }

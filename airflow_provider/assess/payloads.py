@@ -7,9 +7,11 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.ingest.documents import COLUMNS
 
 DEFAULT_PAYLOAD: dict[str, Any] = {
     "contentUuid": "{document[uuid]}",
@@ -39,17 +41,28 @@ class PayloadTemplate:
                     "are known."
                 )
 
-    @property
-    def digest(self) -> str:
-        """Equal for equal templates; of a callable, for the same code."""
+    def digest(self, document: Fields) -> str:
+        """Return a digest that is equal where verdicts can be carried forward.
+
+        It covers the template, or the code of a callable, and the document's own fields in it. Those of a
+        manifest do not count: they describe the job and the text, which may be processed again.
+        """
+        used = sorted(name for kind, name in self._names if kind == "document" and name not in COLUMNS)
+        text = json.dumps([self._code, [[name, document.get(name)] for name in used]], default=str)
+        return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+
+    @cached_property
+    def _code(self) -> str:
         if callable(self._template):
             try:
-                text = inspect.getsource(self._template)
+                return inspect.getsource(self._template)
             except (OSError, TypeError):
-                text = f"{getattr(self._template, '__module__', '')}.{self._template!r}"
-        else:
-            text = json.dumps(self._template, sort_keys=True)
-        return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
+                raise ComplianceInputError(
+                    f"payload is {type(self._template).__name__}, whose code can't be read, so nobody could "
+                    "tell whether it has changed since the last night. Use a function (def or lambda) of the "
+                    "DAG file, or a JSON template."
+                ) from None
+        return json.dumps(self._template, sort_keys=True)
 
     def check(self, documents: Iterable[Fields], frameworks: Iterable[Fields]) -> None:
         """Raise if a placeholder names a field that one of these does not have, before anything is sent."""

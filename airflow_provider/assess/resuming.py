@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from airflow_provider.assess.spool import Spool
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.findings import Finding
+
+ASK_AGAIN_SECONDS = 5.0
 
 
 def resume_cells(
@@ -123,9 +126,17 @@ async def hash_texts(
     return hashed
 
 
-async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> set[str]:
-    """Return the jobs that the service does not know any more."""
-    missing: set[str] = set()
+async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
+    """Return the jobs that the service does not know any more: it says so twice, some time apart."""
+    missing = await _find_unknown(client, uuids)
+    if missing:
+        await asyncio.sleep(ASK_AGAIN_SECONDS)
+        missing = await _find_unknown(client, missing)
+    return missing
+
+
+async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
+    unknown: list[str] = []
     size = client.settings.batch_size
     for start in range(0, len(uuids), size):
         group = uuids[start : start + size]
@@ -133,5 +144,5 @@ async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> s
             found = await client.get_statuses(group)
         except ComplianceNotFoundError:
             found = {}
-        missing |= {each for each in group if each not in found}
-    return missing
+        unknown += [each for each in group if each not in found]
+    return unknown

@@ -122,18 +122,22 @@ class VerdictIndex:
         return earlier
 
     def write(self, verdicts: Iterable[Mapping[str, Any]], night: Night, cells_per_second: float) -> None:
-        """Write tonight's verdicts, and those of documents that did not come tonight."""
+        """Write tonight's verdicts, and those of documents that did not come tonight.
+
+        A run of an earlier night, such as one that is cleared or a backfill, replaces no later verdict.
+        """
         oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
-        written: set[str] = set()
+        later = {_identity(each) for each in _records(self._own) if each.get("night", "") > night.at}
+        written: set[tuple[str, str]] = set()
         with writing(self._own) as write:
             if cells_per_second:
                 write(_line({"cells_per_second": cells_per_second}))
             for verdict in verdicts:
-                written.add(str(verdict["cell"]))
-                write(_line(verdict))
+                if (identity := _identity(verdict)) not in later:
+                    written.add(identity)
+                    write(_line(verdict))
             for record in _records(self._own):
-                # Another run of a later night may have been here before.
-                if record.get("cell") and record["cell"] not in written and record["night"] > oldest:
+                if "cell" in record and _identity(record) not in written and record.get("night", "") > oldest:
                     write(_line(record))
 
     def _objects(self) -> list[Location]:
@@ -162,6 +166,11 @@ def _records(location: Location) -> Iterator[dict[str, Any]]:
                     continue
                 if isinstance(record, dict):
                     yield record
+
+
+def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Identify what a verdict is about; equal documents from two sources have one each."""
+    return str(record.get("cell")), str(record.get("key"))
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

@@ -64,6 +64,9 @@ class VerdictStats:
     assessed: int = 0
     carried: int = 0
     failed: int = 0
+    without_findings: int = 0  # completed, but the service has found nothing
+    gone: int = 0  # verdicts of the last night that have no counterpart tonight
+    gone_criteria: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
     decisions: list[dict[str, Any]] = field(default_factory=list)
@@ -71,8 +74,13 @@ class VerdictStats:
     notes: dict[tuple[int, str, str], str] = field(default_factory=dict)
     _note_chars: int = 0
 
-    def add(self, cell: Mapping[str, Any], findings: Iterable[Mapping[str, Any]]) -> None:
-        """Count a row of `assessments.jsonl` with its rows of `findings.jsonl`."""
+    def add(
+        self, cell: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], before: Iterable[str] = ()
+    ) -> None:
+        """Count a row of `assessments.jsonl` with its rows of `findings.jsonl`.
+
+        :param before: the criteria that had a verdict in the last night
+        """
         source, framework = str(cell["source"]), str(cell["framework"])
         number = self.documents.setdefault(source, len(self.documents))
         letters = self.letters.setdefault(framework, {}).setdefault(number, {})
@@ -86,6 +94,10 @@ class VerdictStats:
             return
         self.carried += bool(cell.get("carried_from"))
         self.assessed += not cell.get("carried_from")
+        self.without_findings += not findings
+        for criterion in set(before).difference(str(each["criterion"]) for each in findings):
+            self.gone += 1
+            self.gone_criteria[framework, criterion] += 1
         for each in findings:
             self._add_finding(source, framework, number, each, letters, titles)
 
@@ -174,6 +186,7 @@ def render_verdicts(
         frameworks=[
             (framework, _total(stats, framework), _bars(stats, framework)) for framework in stats.criteria
         ],
+        gone=stats.gone_criteria.most_common(MAX_REASONS),
         reasons=[
             (StackedBar(reason, {"failed": number}), stats.examples[reason]) for reason, number in reasons
         ],

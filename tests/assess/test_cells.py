@@ -4,6 +4,7 @@ import pytest
 
 from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
 from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, READY, SKIPPED, SUBMITTED
 from airflow_provider.client.models import Criterion, Framework
 from airflow_provider.exceptions import ComplianceInputError
@@ -13,20 +14,22 @@ DORA = Framework.model_validate(
 )
 GDPR = Framework.model_validate({"id": 2, "codeName": "GDPR", "criteria": [{"codeName": "G-1"}]})
 
+PAYLOAD = PayloadTemplate(DEFAULT_PAYLOAD)
+
 
 def document(name: str = "a", sha256: str = "ab" * 32) -> AssessedDocument:
     return AssessedDocument(f"in/{name}", f"uuid-{name}", sha256, {"uuid": f"uuid-{name}"})
 
 
 def cell(**changes: str) -> Cell:
-    made = make_cells([document()], select_frameworks([DORA], []), "payload")[0]
+    made = make_cells([document()], select_frameworks([DORA], []), PAYLOAD)[0]
     for name, value in changes.items():
         setattr(made, name, value)
     return made
 
 
 def test_there_is_a_cell_for_each_document_and_framework() -> None:
-    cells = make_cells([document("a"), document("b")], select_frameworks([DORA, GDPR], []), "p")
+    cells = make_cells([document("a"), document("b")], select_frameworks([DORA, GDPR], []), PAYLOAD)
     assert [(each.source, each.framework) for each in cells] == [
         ("in/a", "DORA"),
         ("in/a", "GDPR"),

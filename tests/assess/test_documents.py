@@ -24,10 +24,7 @@ def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) ->
         tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED"), row("c", "FAILED", uuid="", error="damaged")
     )
     found = read_documents(uri)
-    assert [(each.source, each.uuid, each.is_new) for each in found.with_text] == [
-        ("in/a", "uuid-a", True),
-        ("in/b", "uuid-b", False),
-    ]
+    assert [(each.source, each.uuid) for each in found.with_text] == [("in/a", "uuid-a"), ("in/b", "uuid-b")]
     assert found.with_text[0].text_sha256 == "ab" * 32
     assert found.without_text == ["in/c"]
 

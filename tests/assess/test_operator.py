@@ -211,6 +211,17 @@ def test_a_document_that_the_service_has_forgotten_is_submitted_again_once(
     assert (service.count("submit_file"), again.rows) == (1, night.rows)
 
 
+@pytest.mark.parametrize("status", ["COMPLETED", "SKIPPED"])
+def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
+    service: Emulator, nights: Nights, status: str
+) -> None:
+    documents = nights.manifest({"in/a.pdf": "An exit plan."}, status=status)
+    service.fail("get_statuses", status=404, times=1)
+    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)]
+    assert service.count("submit_file") == 0
+
+
 def test_a_forgotten_document_whose_source_is_gone_is_a_failed_row(service: Emulator, nights: Nights) -> None:
     row = {"source": "gone.pdf", "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
     result = attempts_of(1).run(assess(nights, [row], frameworks="DORA", max_failed=1.0))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,6 +77,18 @@ def test_a_callable_gets_both() -> None:
 
 def test_the_digest_tells_templates_apart() -> None:
     templates: list[Any] = [DEFAULT_PAYLOAD, {"a": 1}, custom, other]
-    assert len({PayloadTemplate(each).digest for each in templates}) == 4
-    assert PayloadTemplate({"a": 1, "b": 2}).digest == PayloadTemplate({"b": 2, "a": 1}).digest
-    assert PayloadTemplate(custom).digest == PayloadTemplate(custom).digest
+    assert len({PayloadTemplate(each).digest({}) for each in templates}) == 4
+    assert PayloadTemplate({"a": 1, "b": 2}).digest({}) == PayloadTemplate({"b": 2, "a": 1}).digest({})
+    assert PayloadTemplate(custom).digest({}) == PayloadTemplate(custom).digest({})
+
+
+def test_own_fields_of_a_document_count_and_those_of_its_job_do_not() -> None:
+    template = PayloadTemplate({"id": "{document[uuid]}", "unit": "{document[unit]}"})
+    one = template.digest({"uuid": "1", "unit": "HR", "owner": "a"})
+    assert one == template.digest({"uuid": "2", "unit": "HR", "owner": "b"})
+    assert one != template.digest({"uuid": "1", "unit": "IT", "owner": "a"})
+
+
+def test_a_callable_whose_code_nobody_can_read_is_refused() -> None:
+    with pytest.raises(ComplianceInputError, match="payload is partial, whose code can't be read"):
+        PayloadTemplate(partial(custom)).digest({})

@@ -112,6 +112,22 @@ def test_an_older_night_that_is_run_later_does_not_compare_with_a_newer_one(tmp_
     assert cell().digest in earlier.verdicts
 
 
+def test_an_older_night_that_is_run_later_replaces_no_newer_verdict(tmp_path: Path) -> None:
+    index(tmp_path).write([verdict(cell(), FIRST, MISSING)], FIRST, 0)
+    index(tmp_path).write([verdict(cell(), THIRD, SUFFICIENT)], THIRD, 0)
+    index(tmp_path).write([verdict(cell(), SECOND, MISSING)], SECOND, 0)
+    fourth = Night("2026-03-04T00:00:00+00:00", "run-4")
+    earlier = index(tmp_path).read([cell()], fourth)
+    assert (earlier.last_night, earlier.before[cell().key]) == (THIRD.at, {"D-1": [SUFFICIENT, THIRD.at]})
+
+
+def test_equal_documents_from_two_sources_both_compare_with_the_last_night(tmp_path: Path) -> None:
+    one, two = cell("in/a"), cell("in/copy-of-a")
+    index(tmp_path).write([verdict(one, FIRST, MISSING), verdict(two, FIRST, MISSING)], FIRST, 0)
+    earlier = index(tmp_path).read([cell("in/a", "t2"), cell("in/copy-of-a", "t2")], SECOND)
+    assert {one.key, two.key} == set(earlier.before)
+
+
 def test_verdicts_of_long_ago_are_forgotten(tmp_path: Path) -> None:
     index(tmp_path).write([verdict(cell(), FIRST, MISSING)], FIRST, 0)
     later = Night("2028-03-01T00:00:00+00:00", "later")
@@ -124,6 +140,8 @@ def test_a_damaged_line_costs_one_verdict_only(tmp_path: Path) -> None:
     path = tmp_path / "verdicts" / "task.jsonl"
     path.write_text('{"cell": "x", "k\n[]\n{"cell": "x"}\n' + path.read_text())
     assert cell().digest in index(tmp_path).read([cell()], SECOND).verdicts
+    index(tmp_path).write([], SECOND, 0)
+    assert cell().digest in index(tmp_path).read([cell()], THIRD).verdicts
 
 
 def test_an_interrupted_write_leaves_the_index_as_it_was(tmp_path: Path) -> None:

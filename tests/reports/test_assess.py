@@ -78,6 +78,20 @@ def test_failed_cells_are_counted_with_their_reasons() -> None:
     assert matrix(tree)["frameworks"][0]["rows"] == ["S", "F", "F"]
 
 
+def test_verdicts_that_are_not_there_are_named() -> None:
+    stats = VerdictStats()
+    stats.add(cell(1), [finding("D-1")], ["D-1", "D-2"])
+    stats.add(cell(2), [], ["D-2"])
+    assert (stats.gone, stats.without_findings) == (2, 1)
+    shown = text(page(stats), "main")
+    assert "1 assessment completed without a single finding." in shown
+    assert "2 verdicts of the last night have no counterpart tonight" in shown
+    assert "D-2 DORA in 2 documents" in shown
+    complete = VerdictStats()
+    complete.add(cell(1), [finding("D-1")], ["D-1"])
+    assert "Verdicts that are not there" not in text(page(complete), "main")
+
+
 def test_the_matrix_has_a_letter_for_each_criterion_in_lower_case_where_it_changed() -> None:
     stats = VerdictStats()
     stats.add(cell(1), [finding("D-1", MISSING), finding("D-2", BAD, changed_from=GOOD)])
