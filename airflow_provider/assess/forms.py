@@ -15,6 +15,7 @@ from typing import Any, Literal
 from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.params import as_json, optional
+from airflow_provider.reports.page import split_source
 from airflow_provider.review.findings import Selection, select
 from airflow_provider.review.night import NightFinding, check_only, is_wanted, priority
 from airflow_provider.storage.locations import Location, storage_errors
@@ -178,7 +179,10 @@ def _tell_apart(findings: Sequence[Any]) -> tuple[Any, ...]:
     for each in findings:
         sources.setdefault(each.document, set()).add(each.source)
     return tuple(
-        replace(each, document=each.source) if len(sources[each.document]) > 1 else each for each in findings
+        replace(each, document="".join(split_source(each.source)[:2]))  # without a login
+        if len(sources[each.document]) > 1
+        else each
+        for each in findings
     )
 
 

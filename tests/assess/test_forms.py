@@ -207,6 +207,9 @@ def test_one_form_without_groups_says_how_to_get_the_rest(
 def test_documents_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(1), row(2, source="in/b.pdf"), row(3, source="other/a.pdf")])
     assert [each.document for each in selected(uri).asked] == ["in/a.pdf", "b.pdf", "other/a.pdf"]
+    secret = "https://ada:pa55@example.com/a.pdf"
+    uri = table(tmp_path, [row(1), row(2, source=secret)])
+    assert "pa55" not in selected(uri).asked[1].document
 
 
 @pytest.mark.parametrize(
