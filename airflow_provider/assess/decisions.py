@@ -73,7 +73,8 @@ def _read_root(findings: str) -> str:
     location = Location(findings.rpartition("/")[0] + f"/{SUMMARY}")
     try:
         with storage_errors(location, "read"):
-            return str(json.loads(location.fs.cat_file(location.path))["root"])
+            content: bytes = location.fs.cat_file(location.path)
+        return str(json.loads(content)["root"])
     except (ComplianceError, ValueError, KeyError, TypeError) as error:
         if isinstance(error, ComplianceError) and error.transient:
             raise
