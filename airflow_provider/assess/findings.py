@@ -15,11 +15,12 @@ SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_
 CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
 UNKNOWN = "UNKNOWN"  # the service has sent none
 COLUMNS = (
-    "night", "source", "uuid", "text_sha256", "framework_id", "framework", "criterion", "title", "category",
-    "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from", "carried", "expert",
-    "expert_category", "expert_rationale", "decided_at",
+    "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
+    "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
+    "carried", "expert", "expert_category", "expert_rationale", "decided_at",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
+CARRIED_COLUMNS = (*DECISION_COLUMNS, "decided_on")  # in the index, with the night that an expert looked at
 
 Before = Mapping[str, tuple[str, str]]
 """The last verdict of a document and framework: category and `first_seen` of each criterion."""
@@ -73,13 +74,49 @@ def as_before(findings: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str
     return {each["criterion"]: (each["category"], each["first_seen"]) for each in findings}
 
 
-def finding_rows(cell: Cell, findings: Iterable[Mapping[str, Any]], night: str) -> Iterator[dict[str, Any]]:
+def apply_decisions(
+    findings: Iterable[Mapping[str, Any]],
+    cell: str,
+    decisions: Mapping[tuple[str, str], Mapping[str, Any]],
+    night: str,
+) -> list[dict[str, Any]]:
+    """Return the findings of one cell with what experts decided about them in nights before.
+
+    :param cell: its digest
+    :param decisions: by cell and criterion; one about another category is not applied
+    """
+    decided: list[dict[str, Any]] = []
+    for each in findings:
+        row = dict(each)
+        if not str(row.get("decided_on") or "") < night:  # carried from a later night: this one runs again
+            row = {name: value for name, value in row.items() if name not in CARRIED_COLUMNS}
+        decision = decisions.get((cell, row["criterion"]))
+        if (
+            decision
+            and decision["category_before"] == row["category"]
+            and decision["decided_at"] >= (row.get("decided_at") or "")
+        ):
+            row |= {name: decision[name] for name in CARRIED_COLUMNS}
+        decided.append(row)
+    return decided
+
+
+def effective_category(finding: Mapping[str, Any]) -> str:
+    """Return the category of the expert who decided, else that of the service."""
+    return str(finding.get("expert_category") or finding["category"])
+
+
+def finding_rows(
+    cell: Cell, findings: Iterable[Mapping[str, Any]], night: str, text_path: str | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield the rows of `findings.jsonl` of one cell."""
     common = {
         "night": night,
         "source": cell.source,
         "uuid": cell.uuid,
+        "text_path": text_path,
         "text_sha256": cell.text_sha256,
+        "cell": cell.digest,
         "framework_id": cell.framework_id,
         "framework": cell.framework,
         "assessment_id": cell.job_id,

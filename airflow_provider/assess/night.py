@@ -10,8 +10,15 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
+from airflow_provider.assess.decisions import SUMMARY, read_decisions
 from airflow_provider.assess.documents import Documents
-from airflow_provider.assess.findings import compare_again, compare_findings, finding_rows
+from airflow_provider.assess.findings import (
+    apply_decisions,
+    compare_again,
+    compare_findings,
+    effective_category,
+    finding_rows,
+)
 from airflow_provider.assess.outputs import has_pyarrow, write_csv, write_jsonl, write_parquet
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.assess.resuming import (
@@ -45,7 +52,7 @@ if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
 WORK_FOLDER = "_assess"  # for everything but results and Parquet
-ASSESSMENTS, FINDINGS, REPORT, SUMMARY = "assessments.jsonl", "findings.jsonl", "report.html", "summary.json"
+ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
 RESUBMITTED = "-resubmitted"  # ends the name of the folder for documents that the service had forgotten
 TEXT_NAME = "{source_stem}-{source_hash}.txt"
 REQUESTS_PER_CELL = 3  # submit, one poll, results
@@ -107,6 +114,7 @@ class AssessmentNight:
         self._resubmitted = Checkpoint(destination / f"{name}{RESUBMITTED}", "manifest.jsonl", try_number)
         self._found = Spool()  # the findings of each cell
         self._earlier = Earlier()
+        self._decisions: dict[tuple[str, str], dict[str, Any]] = {}
         self.cells: list[Cell] = []
         # Asks Airflow for the connections of the sources: here, in the task's own thread.
         self._sources = {
@@ -173,6 +181,8 @@ class AssessmentNight:
         self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
         self.cells = make_cells(self._documents, list(self._frameworks.values()), self._template)
         self._earlier = await in_thread(self._index.read, self.cells, self._night)
+        digests = {each.digest for each in self.cells} - {""}
+        self._decisions = await in_thread(read_decisions, self._root, digests, self._night.at)
 
     def _target(self, cell: Cell) -> Location:
         name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
@@ -260,7 +270,7 @@ class AssessmentNight:
         for cell in self.cells:
             findings = self._findings(cell)
             stats.add(cell.row(), findings, self._earlier.before.get(cell.key) or ())
-            categories[cell.framework].update(each["category"] for each in findings)
+            categories[cell.framework].update(map(effective_category, findings))
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
@@ -307,12 +317,15 @@ class AssessmentNight:
         before = self._earlier.before.get(cell.key) or {}
         found = self._found.get(cell.key) or []
         if cell.state is SKIPPED:
-            return compare_again(found, before, self._night.at)
-        return compare_findings([Finding(**each) for each in found], before, self._night.at)
+            compared = compare_again(found, before, self._night.at)
+        else:
+            compared = compare_findings([Finding(**each) for each in found], before, self._night.at)
+        return apply_decisions(compared, cell.digest, self._decisions, self._night.at)
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
+        texts = {each.source: each.fields.get("path") for each in self._documents}
         for cell in self.cells:
-            yield from finding_rows(cell, self._findings(cell), self._night.at)
+            yield from finding_rows(cell, self._findings(cell), self._night.at, texts.get(cell.source))
 
     def _verdicts(self) -> Iterator[dict[str, Any]]:
         """Yield what the next night carries forward or compares with."""

@@ -16,7 +16,7 @@ from airflow_provider.storage.locations import Location
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 20_000
-CSV_COLUMNS = tuple(name for name in COLUMNS if name != "text_sha256")
+CSV_COLUMNS = tuple(name for name in COLUMNS if name not in ("text_path", "text_sha256", "cell"))
 
 Row = Mapping[str, Any]
 Write = Callable[[bytes], Any]

@@ -14,13 +14,18 @@ from airflow_provider.params import optional
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.assess.forms import group_findings
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
 
-__all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator"]
+__all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import the review operator on first use: it imports Airflow's human-in-the-loop operators."""
+    """Import what reviews need on first use: Airflow's human-in-the-loop operators, and storage."""
+    if name == "group_findings":
+        from airflow_provider.assess.forms import group_findings
+
+        return group_findings
     if name != "ComplianceReviewAssessmentOperator":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator

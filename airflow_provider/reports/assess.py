@@ -30,6 +30,9 @@ MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
 MAX_REASONS = 12
 MAX_DECISIONS = 200
+DECISION_COLUMNS = (
+    "criterion", "category", "expert", "expert_category", "expert_rationale", "decided_at"
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -111,8 +114,10 @@ class VerdictStats:
         titles: dict[str, str],
     ) -> None:
         criterion, category = str(each["criterion"]), str(each["category"])
+        # Where an expert has decided, that counts.
+        counted = str(each.get("expert_category") or category)
         titles.setdefault(criterion, str(each.get("title") or ""))
-        letter, style, _ = CATEGORIES.get(category, OTHER)
+        letter, style, _ = CATEGORIES.get(counted, OTHER)
         before = each.get("changed_from")
         letters[criterion] = letter.lower() if before else letter
         self.by_criterion.setdefault((framework, criterion), Counter())[style] += 1
@@ -126,16 +131,9 @@ class VerdictStats:
         if each.get("expert"):
             self.decision_count += 1
             if len(self.decisions) < MAX_DECISIONS:
-                names = (
-                    "criterion",
-                    "category",
-                    "expert",
-                    "expert_category",
-                    "expert_rationale",
-                    "decided_at",
-                )
-                decision = {name: each.get(name) for name in names}
+                decision = {name: each.get(name) for name in DECISION_COLUMNS}
                 self.decisions.append({**decision, "source": source, "framework": framework})
+            rationale = sanitize(_explain(each, rationale), MAX_RATIONALE_CHARS)
         # What needs a person is explained on the page; the rest where there is room.
         room = RATIONALE_BUDGET_CHARS if before or letter != "S" else RATIONALE_BUDGET_CHARS // 3
         if rationale and self._note_chars + len(rationale) <= room:
@@ -194,6 +192,13 @@ def render_verdicts(
         files=files,
         matrix=_script_json(_matrix(stats)),
     )
+
+
+def _explain(finding: Mapping[str, Any], rationale: str) -> str:
+    """Return why an expert decided, then why the service did."""
+    _, _, words = CATEGORIES.get(str(finding["category"]), OTHER)
+    decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
+    return f"{decided} The service said: {words}. {rationale}"
 
 
 def _summarize(stats: VerdictStats, last_night: str | None) -> tuple[str, str, str]:

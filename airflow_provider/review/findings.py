@@ -22,12 +22,14 @@ class Selection:
     :param confident: how many have a score of `threshold` or more
     :param without_id: how many have no id for feedback to refer to
     :param over_limit: how many exceed `max_findings`
+    :param advice: how to be asked about those, too
     """
 
     asked: tuple[Finding, ...]
     confident: int = 0
     without_id: int = 0
     over_limit: int = 0
+    advice: str = ""
 
     @property
     def digest(self) -> str:
@@ -46,12 +48,12 @@ class Selection:
                 self.without_id,
             )
         if self.over_limit:
+            split = f"Set a threshold, or split the findings with .expand(results=chunk(findings, {limit}))."
             log.warning(
-                "Leaving out %d findings, because max_findings is %d. Set a threshold, or split the findings "
-                "with .expand(results=chunk(findings, %d)).",
+                "Leaving out %d findings, because max_findings is %d. %s",
                 self.over_limit,
                 limit,
-                limit,
+                self.advice or split,
             )
 
 

@@ -116,7 +116,7 @@ def test_hostile_texts_stay_texts() -> None:
     tree = page(stats, without_text=[evil], files={"Findings": evil})
     assert len(tree.css("script")) == 2
     assert not tree.css("img")
-    assert matrix(tree)["notes"] == {"0/0/0": evil}
+    assert matrix(tree)["notes"]["0/0/0"].endswith(f"The service said: without a known category. {evil}")
 
 
 def test_the_policy_allows_this_script_and_style_only() -> None:
