@@ -11,9 +11,11 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from airflow import __version__ as airflow_version
 from airflow.providers.common.compat.sdk import Asset, dag, task
 
 from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
 
 VERDICTS = Asset("compliance-verdicts")
@@ -25,6 +27,7 @@ PLACES = {
     "nights": f"{FOLDER}/nights/",
     "night_reports": "",  # URL of the nights in a browser, such as https://compliance.example.com/nights/
 }
+HAS_FORMS = tuple(map(int, airflow_version.split(".")[:2])) >= (3, 1)
 SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000
 # Unlike `ds`, defined in every run: one without a logical date has `run_after`.
 NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
@@ -78,6 +81,14 @@ def compliance_nightly_compliance() -> None:
         deferrable=True,
         outlets=[VERDICTS],
     )
+    if HAS_FORMS:
+        # A form for each document with a changed verdict; on a quiet night nobody is asked.
+        forms: Any = task(group_findings)(assess.output, only="changed", limit=200)
+        ComplianceReviewAssessmentOperator.partial(
+            task_id="review",
+            destination="{{ params.nights }}" + NIGHT + "decisions/",
+            response_timeout=timedelta(days=7),
+        ).expand(findings=forms)
 
 
 made = compliance_nightly_compliance()

@@ -194,12 +194,6 @@ def render_verdicts(
     )
 
 
-def _format_night(night: str | None) -> str:
-    """Return when a night was, as people read it."""
-    at = read_time(night)
-    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
-
-
 def _summarize(stats: VerdictStats, last_night: str | None) -> tuple[str, str, str]:
     """Return the tone, the status and the headline."""
     total = stats.assessed + stats.carried + stats.failed
@@ -305,6 +299,12 @@ def _letters(row: Mapping[str, str] | None, titles: Mapping[str, str]) -> str:
     if "" in row:
         return "F"
     return "".join(row.get(criterion, ".") for criterion in titles)
+
+
+def _format_night(night: str | None) -> str:
+    """Return when a night was, as people read it."""
+    at = read_time(night)
+    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
 
 
 def _script_json(value: Any) -> str:
