@@ -87,7 +87,8 @@ def compliance_nightly_compliance() -> None:
         ComplianceReviewAssessmentOperator.partial(
             task_id="review",
             destination="{{ params.nights }}" + NIGHT + "decisions/",
-            response_timeout=timedelta(days=7),
+            response_timeout=timedelta(hours=20),  # before the next night
+            defaults="No feedback",
         ).expand(findings=forms)
 
 
