@@ -153,7 +153,7 @@ class TwoNights:
     def __init__(self, folder: Path) -> None:
         texts = [Expected("a", "pdf", "An exit plan with a transition period.")]
         criterion = {"codeName": "D-1", "name": "Exit", "keywords": ["exit", "transition"]}
-        stricter = {**criterion, "description": "Stricter.", "keywords": ["exit", "x", "y"]}
+        stricter = {**criterion, "description": "Stricter.", "keywords": ["exit", "migration", "rehearsal"]}
         first, second = (
             [{"id": 1, "codeName": "DORA", "name": "DORA", "criteria": [each]}]
             for each in (criterion, stricter)
