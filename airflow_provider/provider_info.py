@@ -118,9 +118,11 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "hooks": _modules("hooks", "compliance"),
-        "operators": _modules("operators", "assessment", "content", "feedback", "framework", "ingest"),
+        "operators": _modules(
+            "operators", "assess", "assessment", "content", "feedback", "framework", "ingest"
+        ),
         "sensors": _modules("sensors", "assessment", "content"),
-        "triggers": _modules("triggers", "assessment", "content", "framework", "ingest", "review"),
+        "triggers": _modules("triggers", "assess", "assessment", "content", "framework", "ingest", "review"),
         "transfers": [
             {
                 "source-integration-name": INTEGRATION,

@@ -9,7 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import percent, read_time, render, sanitize, split_source
+from airflow_provider.reports.page import (
+    documents,
+    moment,
+    percent,
+    read_time,
+    render,
+    sanitize,
+    split_source,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,6 +33,7 @@ CATEGORIES = {
 OTHER = ("U", "other", "without a known category")
 RANKS = {name: rank for rank, name in enumerate(CATEGORIES)}
 MAX_CHANGES = 200
+OPEN_CHANGES = 20  # of these; the rest are behind a click
 MAX_DOCUMENTS = 20_000  # of the matrix
 MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
@@ -172,19 +181,21 @@ def render_verdicts(
         run=run,
         started=started,
         ended=ended,
-        night=night,
-        last_night=last_night,
+        night=_format_night(night),
+        last_night=_format_night(last_night),
         tone=tone,
         status=status,
         headline=headline,
         stats=stats,
-        changes=shown,
+        changes=(shown[:OPEN_CHANGES], shown[OPEN_CHANGES:]),
         words={name: words for name, (_, _, words) in CATEGORIES.items()},
         styles={name: style for name, (_, style, _) in CATEGORIES.items()},
         frameworks=[
-            (framework, _total(stats, framework), _bars(stats, framework)) for framework in stats.criteria
+            (framework, _total(stats, framework), _bars(stats, framework), _count_documents(stats, framework))
+            for framework in stats.criteria
         ],
         gone=stats.gone_criteria.most_common(MAX_REASONS),
+        legend=[(style, words) for _, style, words in (*CATEGORIES.values(), OTHER)],
         reasons=[
             (StackedBar(reason, {"failed": number}), stats.examples[reason]) for reason, number in reasons
         ],
@@ -235,6 +246,23 @@ def _total(stats: VerdictStats, framework: str) -> StackedBar:
         if name == framework:
             total += counts
     return StackedBar(framework, _in_order(total))
+
+
+def _count_documents(stats: VerdictStats, framework: str) -> str:
+    """Count the documents by the worst of their verdicts."""
+    worst: Counter[str] = Counter()
+    for letters in stats.letters[framework].values():
+        found = {each.upper() for each in letters.values()}
+        worst[next((letter for letter in "FMNUS" if letter in found), "")] += 1
+    parts = {
+        "S": "sufficiently regulated throughout",
+        "N": "not sufficiently regulated in places",
+        "M": "with something missing",
+        "U": "with a verdict of no known category",
+        "F": "not assessed",
+    }
+    counted = ", ".join(f"{worst[letter]:,} {words}" for letter, words in parts.items() if worst[letter])
+    return f"{documents(len(stats.letters[framework]))}: {counted}." if counted else ""
 
 
 def _bars(stats: VerdictStats, framework: str) -> list[tuple[StackedBar, str]]:
@@ -289,6 +317,12 @@ def _letters(row: Mapping[str, str] | None, titles: Mapping[str, str]) -> str:
     if "" in row:
         return "F"
     return "".join(row.get(criterion, ".") for criterion in titles)
+
+
+def _format_night(night: str | None) -> str:
+    """Return when a night was, as people read it."""
+    at = read_time(night)
+    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
 
 
 def _script_json(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.assess import MAX_CHANGES, VerdictStats, render_verdicts
+from airflow_provider.reports.assess import MAX_CHANGES, OPEN_CHANGES, VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -74,7 +74,7 @@ def test_failed_cells_are_counted_with_their_reasons() -> None:
         stats.add(cell(number, status="FAILED", error="Out of order"), [])
     tree = page(stats)
     assert text(tree, ".mark") == "2 failed"
-    assert "2 Out of order Such as s3://in/ 2.pdf" in text(tree, ".reasons")
+    assert "2 Out of order Such as s3://in/ 2.pdf" in text(tree, ".unassessed")
     assert matrix(tree)["frameworks"][0]["rows"] == ["S", "F", "F"]
 
 
@@ -90,6 +90,34 @@ def test_verdicts_that_are_not_there_are_named() -> None:
     complete = VerdictStats()
     complete.add(cell(1), [finding("D-1")], ["D-1"])
     assert "Verdicts that are not there" not in text(page(complete), "main")
+
+
+def test_documents_are_counted_by_the_worst_of_their_verdicts() -> None:
+    stats = VerdictStats()
+    stats.add(cell(1), [finding(), finding("D-2")])
+    stats.add(cell(2), [finding(), finding("D-2", BAD)])
+    stats.add(cell(3), [finding("D-1", MISSING, changed_from=GOOD), finding("D-2", BAD)])
+    stats.add(cell(4, status="FAILED", error="Out of order"), [])
+    assert text(page(stats), ".framework .sub") == (
+        "4 documents: 1 sufficiently regulated throughout, 1 not sufficiently regulated in places, "
+        "1 with something missing, 1 not assessed."
+    )
+
+
+def test_nights_are_shown_as_people_write_them() -> None:
+    stats = VerdictStats()
+    stats.add(cell(1), [finding()])
+    tree = page(stats, "2026-03-01T02:00:00+00:00")
+    assert "Compared with 2026-03-01 02:00 UTC" in text(tree, ".facts")
+
+
+def test_many_changes_do_not_push_the_totals_off_the_page() -> None:
+    stats = VerdictStats()
+    for number in range(50):
+        stats.add(cell(number), [finding(changed_from=MISSING)])
+    tree = page(stats)
+    assert len(tree.css(".changes > table tbody tr")) == OPEN_CHANGES
+    assert text(tree, ".changes .more summary") == f"{50 - OPEN_CHANGES} more"
 
 
 def test_the_matrix_has_a_letter_for_each_criterion_in_lower_case_where_it_changed() -> None:

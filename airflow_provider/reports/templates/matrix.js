@@ -116,6 +116,6 @@
   });
   dialog.querySelector("button").addEventListener("click", () => dialog.close());
   dialog.addEventListener("click", ({ target }) => { if (target === dialog) dialog.close(); });
-  form.hidden = table.hidden = false;
+  form.hidden = table.hidden = section.querySelector(".signs").hidden = false;
   select();
 })();
