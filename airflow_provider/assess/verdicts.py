@@ -78,13 +78,14 @@ class Earlier:
         """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
         digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
         is_this_run = verdict["run"] == night.run
+        categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
         if digest in cells and at >= self._verdict_nights.get(digest, ""):
             self._verdict_nights[digest] = at
             self.verdicts[digest] = verdict
         if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
             # A run that is cleared still compares with the night before, not with itself.
             self._before_nights[key] = at
-            self.before[key] = verdict["before"] if is_this_run else as_before(verdict["findings"])
+            self.before[key] = verdict["before"] if is_this_run else categories
             compared_with = verdict.get("last_night") or "" if is_this_run else at
             self.last_night = max(self.last_night, compared_with)
 
@@ -112,11 +113,11 @@ class VerdictIndex:
         earlier = Earlier()
         for location in self._objects():
             for record in _records(location):
-                if "cells_per_second" in record:
-                    earlier.rates.append(float(record["cells_per_second"]))
-                    continue
                 try:
-                    earlier.add(record, digests, keys, night)
+                    if "cells_per_second" in record:
+                        earlier.rates.append(float(record["cells_per_second"]))
+                    else:
+                        earlier.add(record, digests, keys, night)
                 except (KeyError, TypeError, ValueError) as error:
                     log.warning("An invalid verdict in '%s' is ignored: %r", location, error)
         return earlier
@@ -133,7 +134,8 @@ class VerdictIndex:
                 write(_line(verdict))
             for record in _records(self._own):
                 # Another run of a later night may have been here before.
-                if record.get("cell") and record["cell"] not in written and record["night"] > oldest:
+                cell, at = record.get("cell"), str(record.get("night") or "")
+                if cell and cell not in written and at > oldest:
                     write(_line(record))
 
     def _objects(self) -> list[Location]:

@@ -111,11 +111,13 @@ def test_a_table_that_is_half_written_never_appears(
     [
         (lambda path: path.unlink(), 10),
         (lambda path: path.write_bytes(b"\x00\xff not JSON"), 10),
-        (lambda path: path.write_text('{"cell": 7}\n[1]\n'), 10),
+        (lambda path: path.write_text('{"cell": 7}\n[1]\n{"cells_per_second": "many"}\n'), 10),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"findings"', b'"found"')), 10),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"category"', b'"kind"', 1)), 1),
         # A line of a verdict: the first one is the rate.
         (lambda path: path.write_bytes(path.read_bytes().replace(b'"cell"', b'cell"', 1)), 1),
     ],
-    ids=["gone", "no JSON", "other JSON", "one line"],
+    ids=["gone", "no JSON", "other JSON", "no findings", "one finding", "one line"],
 )
 def test_a_verdict_that_is_lost_costs_an_assessment(
     service: Emulator, nights: Nights, damage: Callable[[Path], None], assessed: int
