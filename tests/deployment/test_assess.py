@@ -64,7 +64,7 @@ def test_a_second_night_carries_every_verdict_and_sends_nothing(
         run = deployment.trigger(
             "assess_documents",
             documents=[uuid],
-            frameworks="DORA",
+            frameworks=["DORA"],
             destination=f"file://{tmp_path}/dt=2026-03-0{night}/",
         )
         assert run.wait_for_end()["state"] == "success"
