@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
@@ -130,15 +129,19 @@ class Item:
         return cls(**values)
 
 
-@functools.cache
+_known_columns: dict[type[Item], tuple[tuple[str, str, Any], ...]] = {}
+
+
 def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields that the journal keeps: name, column and default of each."""
-    names = item_type.column_names
-    return tuple(
-        (each.name, names.get(each.name, each.name), each.default)
-        for each in fields(item_type)
-        if each.compare
-    )
+    if item_type not in _known_columns:
+        names = item_type.column_names
+        _known_columns[item_type] = tuple(
+            (each.name, names.get(each.name, each.name), each.default)
+            for each in fields(item_type)
+            if each.compare
+        )
+    return _known_columns[item_type]
 
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
