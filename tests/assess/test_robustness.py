@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider import exceptions as exc
 from airflow_provider.assess import night as night_module
+from airflow_provider.assess.findings import finding_rows
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
@@ -89,12 +90,10 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
 def test_a_table_that_is_half_written_never_appears(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = night_module.finding_rows
-
     def failing(cell: Any, *arguments: Any) -> Iterator[dict[str, Any]]:
         if cell.source == "in/5.pdf":
             raise OSError("No space left on device")
-        return rows(cell, *arguments)
+        return finding_rows(cell, *arguments)
 
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
     with monkeypatch.context() as broken:
