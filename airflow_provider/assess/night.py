@@ -13,6 +13,7 @@ from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
 from airflow_provider.assess.decisions import SUMMARY, read_decisions
 from airflow_provider.assess.documents import Documents
 from airflow_provider.assess.findings import (
+    SUFFICIENT,
     apply_decisions,
     compare_again,
     compare_findings,
@@ -41,6 +42,7 @@ from airflow_provider.exceptions import ComplianceAssessError
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import task_folder, text_name
 from airflow_provider.ingest.resuming import resume_documents
+from airflow_provider.lineage import Verdict, openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.storage import names
@@ -321,6 +323,32 @@ class AssessmentNight:
         else:
             compared = compare_findings([Finding(**each) for each in found], before, self._night.at)
         return apply_decisions(compared, cell.digest, self._decisions, self._night.at)
+
+    # -- lineage
+
+    @property
+    def tables(self) -> tuple[Location, Location]:
+        """The tables that were written: assessments and findings."""
+        return self.checkpoint.manifest, self.checkpoint.folder / FINDINGS
+
+    def texts(self) -> dict[str, Location]:
+        """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
+        return {
+            each.source: Location(str(path)) for each in self._documents if (path := each.fields.get("path"))
+        }
+
+    def openlineage(self) -> Any:
+        """Return OpenLineage's record; only called if its provider is installed."""
+        texts, (assessments, findings) = self.texts(), self.tables
+        verdicts = (
+            Verdict(text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT)
+            for row in self._finding_rows()
+            if (text := texts.get(row["source"]))
+        )
+        rows = sum(len(self._findings(each)) for each in self.cells)
+        return openlineage_assessment(
+            texts.values(), verdicts, {assessments: len(self.cells), findings: rows}
+        )
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
         texts = {each.source: each.fields.get("path") for each in self._documents}

@@ -15,7 +15,8 @@ from airflow_provider.storage.atomic import writing
 from airflow_provider.storage.locations import Location
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-ROWS_PER_GROUP = 20_000
+ROWS_PER_GROUP = 10_000
+ROWS_PER_BATCH = 1_000  # as Python objects, which take several times the memory
 CSV_COLUMNS = tuple(name for name in COLUMNS if name not in ("text_path", "text_sha256", "cell"))
 
 Row = Mapping[str, Any]
@@ -127,24 +128,33 @@ class _ParquetFile(_Table):
         columns = [name for name in COLUMNS if name not in ("night", "framework")]
         self._schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
         self._rows: list[dict[str, Any]] = []
+        self._batches: list[Any] = []
         self._pa = pa
         self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", _Sink(write)), mode="w"), self._schema)
 
     def add(self, row: Row) -> None:
         """Add a row."""
         self._rows.append({name: _clean(row.get(name)) for name in self._schema.names})
-        if len(self._rows) >= ROWS_PER_GROUP:
-            self._flush()
+        if len(self._rows) >= ROWS_PER_BATCH:
+            self._convert()
+            if len(self._batches) * ROWS_PER_BATCH >= ROWS_PER_GROUP:
+                self._flush()
 
     def close(self) -> None:
         """Write the rest."""
+        self._convert()
         self._flush()
         self._writer.close()
 
-    def _flush(self) -> None:
+    def _convert(self) -> None:
         if self._rows:
-            self._writer.write_table(self._pa.Table.from_pylist(self._rows, self._schema))
+            self._batches.append(self._pa.RecordBatch.from_pylist(self._rows, self._schema))
             self._rows = []
+
+    def _flush(self) -> None:
+        if self._batches:
+            self._writer.write_table(self._pa.Table.from_batches(self._batches, self._schema))
+            self._batches = []
 
 
 class _Sink(io.RawIOBase):
@@ -180,7 +190,9 @@ def _cell_text(value: Any) -> str:
 
 
 def _clean(value: Any) -> Any:
-    return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+    if not isinstance(value, str) or value.isascii():
+        return value  # most are, and shared with other rows
+    return value.encode("utf-8", "backslashreplace").decode()
 
 
 def _file_name(framework: str) -> str:

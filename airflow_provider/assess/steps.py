@@ -73,7 +73,8 @@ class AssessSteps(Steps[Cell]):
 def dump_results(results: Any) -> bytes:
     """Return results as they are stored; equal results give equal bytes."""
     # JSON can contain half of a surrogate pair, which UTF-8 can't: it is written as an escape.
-    return json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
+    # Not indented: that takes several times as long, in the thread of the event loop.
+    return json.dumps(results, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def read_findings(

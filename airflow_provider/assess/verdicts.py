@@ -78,13 +78,14 @@ class Earlier:
         """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
         digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
         is_this_run = verdict["run"] == night.run
+        categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
         if digest in cells and at >= self._verdict_nights.get(digest, ""):
             self._verdict_nights[digest] = at
             self.verdicts[digest] = verdict
         if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
             # A run that is cleared still compares with the night before, not with itself.
             self._before_nights[key] = at
-            self.before[key] = verdict["before"] if is_this_run else as_before(verdict["findings"])
+            self.before[key] = verdict["before"] if is_this_run else categories
             compared_with = verdict.get("last_night") or "" if is_this_run else at
             self.last_night = max(self.last_night, compared_with)
 
@@ -112,11 +113,11 @@ class VerdictIndex:
         earlier = Earlier()
         for location in self._objects():
             for record in _records(location):
-                if "cells_per_second" in record:
-                    earlier.rates.append(float(record["cells_per_second"]))
-                    continue
                 try:
-                    earlier.add(record, digests, keys, night)
+                    if "cells_per_second" in record:
+                        earlier.rates.append(float(record["cells_per_second"]))
+                    else:
+                        earlier.add(record, digests, keys, night)
                 except (KeyError, TypeError, ValueError) as error:
                     log.warning("An invalid verdict in '%s' is ignored: %r", location, error)
         return earlier
@@ -127,7 +128,7 @@ class VerdictIndex:
         A run of an earlier night, such as one that is cleared or a backfill, replaces no later verdict.
         """
         oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
-        later = {_identity(each) for each in _records(self._own) if each.get("night", "") > night.at}
+        later = {_identity(each) for each in _records(self._own) if _night_of(each) > night.at}
         written: set[tuple[str, str]] = set()
         with writing(self._own) as write:
             if cells_per_second:
@@ -137,7 +138,7 @@ class VerdictIndex:
                     written.add(identity)
                     write(_line(verdict))
             for record in _records(self._own):
-                if "cell" in record and _identity(record) not in written and record.get("night", "") > oldest:
+                if "cell" in record and _identity(record) not in written and _night_of(record) > oldest:
                     write(_line(record))
 
     def _objects(self) -> list[Location]:
@@ -171,6 +172,10 @@ def _records(location: Location) -> Iterator[dict[str, Any]]:
 def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
     """Identify what a verdict is about; equal documents from two sources have one each."""
     return str(record.get("cell")), str(record.get("key"))
+
+
+def _night_of(record: Mapping[str, Any]) -> str:
+    return str(record.get("night") or "")
 
 
 def _line(record: Mapping[str, Any]) -> bytes:

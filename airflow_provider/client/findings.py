@@ -6,6 +6,7 @@ The contract does not specify the results, so this parses every plausible shape.
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Iterable, Mapping
@@ -107,7 +108,12 @@ def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
 
 
 def _normalize_keys(record: Mapping[Any, Any]) -> dict[str, Any]:
-    return {re.sub(r"[^a-z0-9]", "", str(name).lower()): value for name, value in record.items()}
+    return {_normalize(str(name)): value for name, value in record.items()}
+
+
+@functools.lru_cache(1024)
+def _normalize(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:

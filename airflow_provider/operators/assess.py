@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError
 from airflow_provider.ingest.output import common_root, report_link
 from airflow_provider.operators.base import REPORT_URL
@@ -49,6 +50,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
     trigger_class: ClassVar[type[ComplianceAssessTrigger]] = ComplianceAssessTrigger
     ui_color = "#e4dcf5"
+    _published: AssessmentNight | None = None
 
     def __init__(
         self,
@@ -133,12 +135,20 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self._defer(job_ids, deadline.name, ends_at, started_at)
         return self._publish(context, night, started_at)
 
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Report to OpenLineage which texts were assessed, with an assertion for each criterion."""
+        if self._published:
+            return self._published.openlineage()
+        return super().get_openlineage_facets_on_complete(task_instance)
+
     def _publish(self, context: Context, night: AssessmentNight, started_at: str) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
         result, report = self._run_in_loop(night.publish(started_at), threads=2)
         if link := report_link(report, str(self.destination), self.report_base_url):
             context["ti"].xcom_push(key=REPORT_URL, value=link)
+        self._published = night
+        lineage.report_assessment(self.hook, night.texts().values(), night.tables)
         self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
         self.log.info("Wrote %s and report %s.", night.checkpoint.manifest, report)
         check_failures(

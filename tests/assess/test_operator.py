@@ -304,31 +304,6 @@ def test_two_documents_with_the_same_text_are_both_assessed_tonight_and_both_car
     assert {each["source"] for each in night.findings} == set(texts)
 
 
-def test_a_killed_attempt_leaves_what_is_done_to_the_next_one(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from airflow_provider.assess import steps
-    from airflow_provider.storage.atomic import put
-
-    documents = nights.manifest({f"in/{number}.pdf": f"text {number}" for number in range(20)})
-    calls = []
-
-    async def failing(*arguments: Any) -> None:
-        calls.append(arguments)
-        if len(calls) > 8:
-            raise KeyboardInterrupt
-        await put(*arguments)
-
-    monkeypatch.setattr(steps, "put", failing)
-    attempts = attempts_of(1)
-    with pytest.raises(KeyboardInterrupt):
-        attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4, cancel_on_kill=False))
-    monkeypatch.setattr(steps, "put", put)
-    result = attempts.run(assess(nights, documents, frameworks="DORA", concurrency=4))
-    assert result["assessed"] == 20
-    assert service.count("submit_assessment") <= 24
-
-
 def test_attempts_of_other_runs_do_not_share_a_folder(service: Emulator, nights: Nights) -> None:
     documents = nights.manifest(TEXTS)
     one = Attempts(identity={"run_id": "load:1"}).run(assess(nights, documents, frameworks="DORA"))
