@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## bulk ingestion end to end, on a real Airflow: about a minute
+demo: $(READY) ## two nights of ingestion and assessment, on a real Airflow: about a minute
 	.venv/bin/python -m demo $(ARGS)
 
 ui: $(READY) ## every example DAG in the Airflow UI, against the emulator, until Ctrl-C
@@ -42,7 +42,7 @@ endif
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
 	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
 
-FAST_TESTS := bulk contract hooks reports review storage triggers frameworks/test_operators.py \
+FAST_TESTS := assess bulk contract hooks reports review storage triggers frameworks/test_operators.py \
   $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
   $(patsubst %,operators/test_%.py,airflow_layer base) \
   $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
@@ -108,7 +108,7 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 # Every version of Airflow, and with them every Python, runs what depends on Airflow; the oldest of Airflow 2 and 3 also run what
 # they bring along, such as fsspec; other Pythons with the newest Airflow run what is fast; the lowest versions run what our
 # dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := frameworks hooks operators review sensors transfers triggers ingest/test_operator.py \
+ON_AIRFLOW := assess frameworks hooks operators review sensors transfers triggers ingest/test_operator.py \
   $(patsubst %,test_%.py,imports params private_apis provider_info)
 ON_OLDEST := $(ON_AIRFLOW) storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
 ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
@@ -161,7 +161,7 @@ $(UV):
 
 $(READY): pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) pip install --quiet --python .venv/bin/python --constraint constraints/airflow-3.3-py$(PY).txt \
-	  --editable '.[amazon,emulator]' --group dev
+	  --editable '.[amazon,emulator,parquet]' --group dev
 	touch $@
 
 .venv-cells/%/.ready: pyproject.toml constraints/%.txt | $(UV)
@@ -186,7 +186,7 @@ AZURITE_VERSION := 3.37.0
 .venv-stores/.ready: pyproject.toml constraints/airflow-3.3-py$(PY).txt | $(UV)
 	$(UV) venv --quiet --allow-existing --python .venv/bin/python .venv-stores
 	$(UV) pip install --quiet --python .venv-stores/bin/python --constraint constraints/airflow-3.3-py$(PY).txt \
-	  --editable '.[amazon,azure,google,openlineage,emulator]' --group test --group stores
+	  --editable '.[amazon,azure,google,openlineage,emulator,parquet]' --group test --group stores
 	touch $@
 
 .venv-stores/azurite/.ready: | .venv-stores/.ready

@@ -14,6 +14,7 @@
     ├── ComplianceJobError          *    a job failed, was cancelled, or no longer exists
     ├── ComplianceJobTimeoutError   *    a job timed out
     ├── ComplianceIngestError       *    more documents failed than allowed; the others are written
+    ├── ComplianceAssessError       *    more assessments failed than allowed; the others are written
     ├── ComplianceInterruptedError  *    the task was stopped before it was done
     ├── ComplianceSupersededError        a newer attempt of the task has taken over
     ├── ComplianceStorageError      *    a store could not be written or read
@@ -95,6 +96,12 @@ class ComplianceJobTimeoutError(ComplianceError):
 
 class ComplianceIngestError(ComplianceError):
     """More documents failed than allowed; the texts of the others and the manifest are written."""
+
+    transient = True
+
+
+class ComplianceAssessError(ComplianceError):
+    """More assessments failed than allowed; the verdicts of the others are written."""
 
     transient = True
 

@@ -65,6 +65,12 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "https://console.example.com/assessments/{assessment_id}. Tasks link to it.",
         "string",
     ),
+    "assessment_payload": _field(
+        "Assessment payload",
+        "JSON that bulk assessments send for each document and framework, such as "
+        '{"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}"}.',
+        "string",
+    ),
     "allow_http": _field(
         "Allow HTTP",
         "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
@@ -112,9 +118,11 @@ def get_provider_info() -> dict[str, Any]:
             },
         ],
         "hooks": _modules("hooks", "compliance"),
-        "operators": _modules("operators", "assessment", "content", "feedback", "framework", "ingest"),
+        "operators": _modules(
+            "operators", "assess", "assessment", "content", "feedback", "framework", "ingest"
+        ),
         "sensors": _modules("sensors", "assessment", "content"),
-        "triggers": _modules("triggers", "assessment", "content", "framework", "ingest", "review"),
+        "triggers": _modules("triggers", "assess", "assessment", "content", "framework", "ingest", "review"),
         "transfers": [
             {
                 "source-integration-name": INTEGRATION,

@@ -5,7 +5,17 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = ("import_time", "memory", "transfer", "ingest", "stock", "emulator_load", "triggerer", "assessments")
+ALL = (
+    "import_time",
+    "memory",
+    "transfer",
+    "ingest",
+    "assess",
+    "stock",
+    "emulator_load",
+    "triggerer",
+    "assessments",
+)
 
 for name in sys.argv[1:] or ALL:
     print(f"\n== {name}")

@@ -11,20 +11,27 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
-import json
-import os
-import re
-import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.memory import _peak
+from benchmarks.comparison import (
+    Result,
+    TaskInstance,
+    Way,
+    import_airflow,
+    judge,
+    log_in,
+    measure,
+    resident,
+    run_process,
+    show,
+    task_environment,
+    write,
+    write_durably,
+)
 from benchmarks.service import Service, page, text_of
 
 PAGES = 1000
@@ -35,19 +42,6 @@ CONTENT = "/api/v1/content-processing"
 TIME = 1.3
 REQUESTS = 2.1
 GROWTH_MIB = 150.0
-
-
-@dataclass
-class Result:
-    """One round of one way."""
-
-    seconds: float
-    growth: float  # MiB above the imports that are not its own
-    cpu: float
-    requests: float = 0.0  # per document
-    logins: int = 0
-    service: float = 0.0  # CPU seconds of the emulator
-
 
 WAYS = {"operator": "operator", "bare": "bare script", "durable": "the same, hash and fsync"}
 
@@ -61,15 +55,9 @@ def main(arguments: Sequence[str] = ()) -> int:
     options = parser.parse_args(arguments)
     met = True
     with (
-        tempfile.TemporaryDirectory(prefix="airflow-home-") as home,
         Service(jobs=JOBS, latency=LATENCY, access_lifetime=3600) as service,
+        task_environment(service) as environment,
     ):
-        inherited = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        environment = inherited | {
-            "AIRFLOW_HOME": home,
-            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-            "AIRFLOW_CONN_COMPLIANCE_DEFAULT": service.connection_json,
-        }
         for concurrency in options.concurrency:
             best: dict[str, Result] = {}
             for _ in range(options.rounds):
@@ -82,39 +70,28 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 def _show(best: dict[str, Result], pages: int, concurrency: int) -> bool:
     print(f"{pages} pages, {concurrency} requests at a time")
-    print(f"{'':<27}{'time':>8}{'CPU':>8}{'service':>9}{'grows by':>13}{'requests each':>15}{'logins':>8}")
-    for way, each in best.items():
-        print(
-            f"{WAYS[way]:<27}{each.seconds:>6.2f} s{each.cpu:>6.2f} s{each.service:>7.2f} s"
-            f"{each.growth:>9.1f} MiB{each.requests:>15.3f}{each.logins:>8}"
-        )
+    show(WAYS, best, pages, "document")
     ours = best["operator"]
-    ratio = ours.seconds / best["bare"].seconds
+    ratio, requests = ours.seconds / best["bare"].seconds, ours.requests / pages
     print(f"{ours.seconds / best['durable'].seconds:.2f} times the time of the script with hash and fsync")
-    targets = {
-        f"{ratio:.2f} times the time of the bare script, at most {TIME}": ratio <= TIME,
-        f"{ours.requests:.3f} requests per document, at most {REQUESTS}": ours.requests <= REQUESTS,
-        f"{ours.logins} login": ours.logins == 1,
-        f"{ours.growth:.1f} MiB above Airflow's imports, below {GROWTH_MIB:.0f}": ours.growth < GROWTH_MIB,
-    }
-    for target, is_met in targets.items():
-        print(f"{target}: {'ok' if is_met else 'MISSED'}")
-    print(flush=True)
-    return all(targets.values())
+    return judge(
+        {
+            f"{ratio:.2f} times the time of the bare script, at most {TIME}": ratio <= TIME,
+            f"{requests:.3f} requests per document, at most {REQUESTS}": requests <= REQUESTS,
+            f"{ours.logins} login": ours.logins == 1,
+            f"{ours.growth:.1f} MiB above Airflow's imports, below {GROWTH_MIB:.0f}": ours.growth
+            < GROWTH_MIB,
+        }
+    )
 
 
 def _round(service: Service, environment: dict[str, str], way: str, pages: int, concurrency: int) -> Result:
     service.reset()
-    cpu = service.cpu()
     with tempfile.TemporaryDirectory(prefix="texts-") as folder:
-        command = [sys.executable, "-W", "ignore", "-m", "benchmarks.ingest"]
-        command += [f"_{way}", str(pages), str(concurrency), f"{folder}/"]
-        done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-        result = Result(**json.loads(done.stdout.splitlines()[-1]))
+        result = run_process(
+            service, environment, "benchmarks.ingest", f"_{way}", pages, concurrency, f"{folder}/"
+        )
         _check(Path(folder), pages)
-    counters = service.counters()
-    result.requests, result.logins = counters["total"] / pages, counters["logins"]
-    result.service = service.cpu() - cpu
     return result
 
 
@@ -127,82 +104,29 @@ def _check(folder: Path, pages: int) -> None:
 # -- in processes of their own
 
 
-def _run(way: str, pages: int, concurrency: int, folder: str) -> Result:
-    work = {"operator": _operator, "bare": _bare, "durable": _durable}[way]
-    act = work([page(number) for number in range(pages)], concurrency, folder)
-    before = act.imported
-    cpu, begin = time.process_time(), time.perf_counter()
-    act.run()
-    seconds, used = time.perf_counter() - begin, time.process_time() - cpu
-    return Result(seconds, _peak() - before, used)
+def _prepare(way: str, pages: int, concurrency: int, folder: str) -> Way:
+    urls = [page(number) for number in range(pages)]
+    if way == "operator":
+        return _operator(urls, concurrency, folder)
+    import aiohttp  # noqa: F401 - before the clock starts
+
+    writer = {"bare": write, "durable": write_durably}[way]
+    return Way(resident(), lambda: asyncio.run(_script(urls, concurrency, Path(folder), writer)))
 
 
-def _resident() -> float:
-    (kib,) = re.findall(r"VmRSS:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(kib) / 1024
-
-
-@dataclass
-class _Act:
-    imported: float  # MiB after what others would have imported anyway
-    run: Callable[[], Any]
-
-
-def _operator(urls: list[str], concurrency: int, folder: str) -> _Act:
-    import airflow.sdk  # noqa: F401 - what every task has imported
-    from airflow.sdk import ObjectStoragePath
-
-    _ = ObjectStoragePath(folder).fs
-    imported = _resident()
+def _operator(urls: list[str], concurrency: int, folder: str) -> Way:
+    imported = import_airflow(folder)
     from airflow_provider.operators.ingest import ComplianceIngestOperator
-
-    class TaskInstance:
-        dag_id, task_id, run_id, map_index, try_number = "d", "t", "r", -1, 1
-
-        def xcom_push(self, key: str, value: Any) -> None:
-            pass
 
     task = ComplianceIngestOperator(task_id="t", sources=urls, destination=folder, concurrency=concurrency)
     context: Any = {"ti": TaskInstance()}
-    return _Act(imported, lambda: task.execute(context))
+    return Way(imported, lambda: task.execute(context))
 
 
-def _bare(urls: list[str], concurrency: int, folder: str) -> _Act:
-    import aiohttp  # noqa: F401 - before the clock starts
-
-    return _Act(_resident(), lambda: asyncio.run(_script(urls, concurrency, Path(folder), _write)))
-
-
-def _durable(urls: list[str], concurrency: int, folder: str) -> _Act:
-    import aiohttp  # noqa: F401 - before the clock starts
-
-    return _Act(_resident(), lambda: asyncio.run(_script(urls, concurrency, Path(folder), _write_durably)))
-
-
-async def _write(file: Path, data: bytes) -> None:
-    file.write_bytes(data)  # noqa: ASYNC240 - a page is written faster than a thread is asked to
-
-
-async def _write_durably(file: Path, data: bytes) -> None:
-    hashlib.sha256(data).hexdigest()
-    await asyncio.to_thread(_replace, file, data)
-
-
-def _replace(file: Path, data: bytes) -> None:
-    part = file.with_suffix(".part")
-    with part.open("wb") as sink:
-        sink.write(data)
-        sink.flush()
-        os.fsync(sink.fileno())
-    part.replace(file)
-
-
-async def _script(urls: list[str], concurrency: int, folder: Path, write: Callable[..., Any]) -> None:
+async def _script(urls: list[str], concurrency: int, folder: Path, write_file: Callable[..., Any]) -> None:
     """What somebody writes who wants it fast: queues, batches, and nothing for a bad day."""
     import aiohttp
 
-    connection = json.loads(os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
-    host, extra = connection["host"], connection["extra"]
     to_submit, names = list(reversed(urls)), {url: url.rpartition("/")[2][:6] for url in urls}
     waiting: dict[str, str] = {}
     to_fetch: list[tuple[str, str]] = []
@@ -215,7 +139,7 @@ async def _script(urls: list[str], concurrency: int, folder: Path, write: Callab
             if to_fetch:
                 uuid, url = to_fetch.pop()
                 async with session.get(f"{host}{CONTENT}/{uuid}/content", headers=bearer) as response:
-                    await write(folder / f"{names[url]}.txt", await response.read())
+                    await write_file(folder / f"{names[url]}.txt", await response.read())
                 left -= 1
                 if not left:
                     async with news:
@@ -246,16 +170,12 @@ async def _script(urls: list[str], concurrency: int, folder: Path, write: Callab
                 news.notify_all()
 
     async with aiohttp.ClientSession() as session:
-        form = {"grant_type": "password", "username": connection["login"]}
-        form |= {"password": connection["password"], "client_id": extra["client_id"]}
-        form |= {"client_secret": extra["client_secret"]}
-        async with session.post(extra["token_url"], data=form) as response:
-            bearer = {"Authorization": f"Bearer {(await response.json())['access_token']}"}
+        host, bearer = await log_in(session)
         await asyncio.gather(poll(), *(worker() for _ in range(concurrency)))
 
 
 if __name__ == "__main__":
     if sys.argv[1:] and sys.argv[1].startswith("_"):
-        print(json.dumps(vars(_run(sys.argv[1][1:], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))))
+        measure(_prepare(sys.argv[1][1:], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
     else:
         sys.exit(main(sys.argv[1:]))

@@ -53,6 +53,7 @@ class Service:
         assert self.connection_json, "The emulator did not start."
         self.connection: dict[str, Any] = json.loads(self.connection_json)
         self.url: str = self.connection["host"]
+        self._session = requests.Session()
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +66,7 @@ class Service:
     def control(self, method: str, name: str, **fields: Any) -> Any:
         """Use one of the emulator's controls."""
         body = None if method == "GET" else fields
-        answer = requests.request(method, f"{self.url}/_emulator/{name}", json=body, timeout=60)
+        answer = self._session.request(method, f"{self.url}/_emulator/{name}", json=body, timeout=60)
         answer.raise_for_status()
         return answer.json()
 

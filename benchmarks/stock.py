@@ -53,34 +53,52 @@ def main(arguments: Sequence[str] = ()) -> int:
                 _measure(deployment, service, dag_id, urls[:2])  # the first tasks of a worker take longer
             ours = _measure(deployment, service, "ours", urls)
             theirs = _measure(deployment, service, "stock", urls)
-    where = f"{options.workers} Celery workers" if options.workers else "LocalExecutor on SQLite"
-    print(f"{options.documents} documents, {where}")
-    print(f"{'':<28}{'ours':>12}{'stock parts':>12}{'ratio':>10}")
-    for label, name in (
+    print(f"{options.documents} documents, {where(options.workers)}")
+    show(ours, theirs, "stock parts")
+    return 0
+
+
+def where(workers: int) -> str:
+    """Name the deployment."""
+    return f"{workers} Celery workers" if workers else "LocalExecutor on SQLite"
+
+
+def show(ours: Result, theirs: Result, name: str) -> None:
+    """Print both sides.
+
+    :param name: of the other side
+    """
+    print(f"{'':<28}{'ours':>12}{name:>18}{'ratio':>10}")
+    for label, field in (
         ("wall time, s", "seconds"),
         ("requests", "requests"),
         ("logins", "logins"),
         ("task instances", "instances"),
         ("CPU of Airflow, s", "cpu"),
     ):
-        one, other = getattr(ours, name), getattr(theirs, name)
-        print(f"{label:<28}{one:>12.6g}{other:>12.6g}{other / one:>9.1f}x")
-    return 0
+        one, other = getattr(ours, field), getattr(theirs, field)
+        print(f"{label:<28}{one:>12.6g}{other:>18.6g}{other / one:>9.1f}x")
 
 
 def _measure(deployment: Deployment, service: Service, dag_id: str, urls: list[str]) -> Result:
     service.reset()
     with tempfile.TemporaryDirectory(prefix="texts-") as folder:
-        cpu = sum(usage(deployment).values())
-        run = deployment.trigger(dag_id, urls=urls, folder=f"{folder}/")
-        ended = run.wait_for_end(PATIENCE)
-        used = sum(usage(deployment).values()) - cpu
-        assert ended["state"] == "success", f"{dag_id}: {ended['state']}{deployment.tails()}"
+        result = measure_run(deployment, service, dag_id, urls=urls, folder=f"{folder}/")
         written = sorted(each.read_text() for each in Path(folder).glob("*.txt"))
         assert written == sorted(map(text_of, urls)), f"{dag_id}: {len(written)} texts"
-    counters = service.counters()
+    return result
+
+
+def measure_run(deployment: Deployment, service: Service, dag_id: str, **conf: Any) -> Result:
+    """Run a DAG to its end."""
+    before, cpu = service.counters(), sum(usage(deployment).values())
+    run = deployment.trigger(dag_id, **conf)
+    ended = run.wait_for_end(PATIENCE)
+    used = sum(usage(deployment).values()) - cpu
+    assert ended["state"] == "success", f"{dag_id}: {ended['state']}{deployment.tails()}"
+    requests, logins = (service.counters()[name] - before[name] for name in ("total", "logins"))
     seconds = moment(ended["end_date"]) - moment(ended["start_date"])
-    return Result(seconds, counters["total"], counters["logins"], _instances(run), used)
+    return Result(seconds, requests, logins, _instances(run), used)
 
 
 def _instances(run: Run) -> int:

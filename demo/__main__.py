@@ -1,7 +1,7 @@
-"""Bulk ingestion end to end: `make demo`, or `python -m demo --pdfs 10` for less.
+"""Two nights of bulk ingestion and assessment: `make demo`, or `python -m demo --pdfs 10` for less.
 
-Runs example_dags/nightly_ingestion.py unchanged on an Airflow of its own, then compares all texts with their
-documents.
+Runs example_dags/nightly_compliance.py unchanged on an Airflow of its own. Between the nights some documents
+and a framework change. Compares all texts with their documents, and all verdicts with the emulator's rule.
 """
 
 from __future__ import annotations
@@ -14,12 +14,15 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
 from demo.outcome import Outcome, check_results
 from demo.screen import Step
 from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
+from demo.verdicts import Night, Verdicts, check_verdicts
 
 JOB_SECONDS = 1.5  # that the service takes for a document
 STEP_TIMEOUT_SECONDS = 300.0  # on a slow machine
@@ -27,8 +30,8 @@ LOG_TAIL_LINES = 25  # to show when something fails
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the demo; return 0 if every document has the expected result."""
-    parser = argparse.ArgumentParser(prog="python -m demo", description="Bulk ingestion end to end.")
+    """Run the demo; return 0 if every document and every verdict is as expected."""
+    parser = argparse.ArgumentParser(prog="python -m demo", description="Two nights, end to end.")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "demo", help="of all files")
     for name, default in vars(Amounts()).items():
         parser.add_argument(f"--{name}", type=int, default=default, help=f"how many (default: {default})")
@@ -43,29 +46,68 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
 
 
+@dataclass(frozen=True)
+class Checked:
+    """A night, with what it has left."""
+
+    night: Night
+    outcome: Outcome
+    verdicts: Verdicts
+    requests: int
+    is_success: bool
+
+    @property
+    def problems(self) -> list[str]:
+        """All that is wrong."""
+        failed = [] if self.is_success else [f"The run of {self.night.folder.name} failed."]
+        return [*failed, *self.outcome.problems, *self.verdicts.problems]
+
+
 def _run_demo(folder: Path, amounts: Amounts) -> int:
     started = time.monotonic()
     writing = Step(f"Writing {amounts.total} documents")
     with staged(folder, amounts, f"seconds:{JOB_SECONDS}") as stage:
         writing.end()
-        is_success = _run_dag(stage)
-        outcome = check_results(stage.texts, stage.expected)
-        _print_results(stage, outcome, time.monotonic() - started)
-    problems = outcome.problems if is_success else ["The run failed.", *outcome.problems]
-    return _conclude(stage, problems, len(outcome.rows) - len(outcome.failed))
+        nights: list[Checked] = []
+        if _prepare_airflow(stage):
+            today = datetime.now(UTC).date()
+            nights.append(_run_night(stage, str(today - timedelta(days=1)), None))
+            if nights[0].is_success:
+                nights.append(_run_night(stage.change(), str(today), nights[0].night))
+        problems = [problem for each in nights for problem in each.problems]
+        if len(nights) < 2:
+            problems.insert(0, "There are not two nights.")
+        _print_results(stage, nights, time.monotonic() - started)
+    return _conclude(stage, nights, problems)
 
 
-def _run_dag(stage: Stage) -> bool:
-    """Run the DAG without a scheduler; return whether it succeeded."""
-    good = sum(each.text is not None for each in stage.expected)
+def _prepare_airflow(stage: Stage) -> bool:
     if not _airflow(stage, Step("Creating the Airflow database"), "db", "migrate"):
         return False
     # Airflow 3.0 runs no task with an unknown asset; newer versions register assets by themselves.
-    if version("apache-airflow").startswith("3.0.") and not _airflow(
+    return not version("apache-airflow").startswith("3.0.") or _airflow(
         stage, Step("Registering the DAG"), "dags", "reserialize"
-    ):
-        return False
-    return _airflow(stage, Step(f"Running {NIGHTLY}", good), "dags", "test", NIGHTLY)
+    )
+
+
+def _run_night(stage: Stage, date: str, last: Night | None) -> Checked:
+    """Run the DAG without a scheduler, and check what it leaves."""
+    night = Night(stage.nights / f"dt={date}", stage.expected, stage.service.frameworks())
+    cells = [(source, each["codeName"]) for source in night.texts for each in night.frameworks]
+    changed = [cell for cell in cells if last is None or not night.is_same_cell(*cell, last)]
+    texts = [source for source, text in night.texts.items() if last is None or last.texts.get(source) != text]
+    requests = stage.service.counters()["total"]
+    # Nobody answers the forms of the review here: `make ui` shows them.
+    command = ("dags", "test", "--mark-success-pattern", "review.*", NIGHTLY, date)
+    step = Step(f"Running the {'first' if last is None else 'second'} night", len(texts) + len(changed))
+    is_success = _airflow(stage, step, *command)
+    return Checked(
+        night,
+        check_results(night.folder, night.expected),
+        check_verdicts(night, last),
+        stage.service.counters()["total"] - requests,
+        is_success,
+    )
 
 
 def _airflow(stage: Stage, running: Step, *command: str) -> bool:
@@ -74,6 +116,7 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
         for name, value in os.environ.items()
         if not name.startswith("AIRFLOW") and name != "PYTHONDONTWRITEBYTECODE"
     }
+    before = _count_done(stage)
     environment = {
         **inherited,
         "AIRFLOW_HOME": str(stage.folder / "airflow"),
@@ -95,7 +138,7 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
     ):
         try:
             while process.poll() is None and running.seconds < STEP_TIMEOUT_SECONDS:
-                running.draw(stage.service.count("get_content", 200))
+                running.draw(_count_done(stage) - before)
                 time.sleep(0.1)
         finally:
             with suppress(ProcessLookupError):
@@ -104,28 +147,54 @@ def _airflow(stage: Stage, running: Step, *command: str) -> bool:
     return process.returncode == 0
 
 
-def _print_results(stage: Stage, outcome: Outcome, seconds: float) -> None:
+def _count_done(stage: Stage) -> int:
+    return sum(stage.service.count(name, 200) for name in ("get_content", "get_assessment_results"))
+
+
+def _print_results(stage: Stage, nights: list[Checked], seconds: float) -> None:
     counters = stage.service.counters()
-    print(f"\n{outcome.table(stage.expected)}")
-    if outcome.failed:
+    for each in nights:
+        print(f"\n{each.night.folder.name}\n{each.outcome.table(each.night.expected)}")
+    if nights and nights[0].outcome.failed:
         print("\nWhy documents failed:")
-    for row in outcome.failed:
-        print(f"  {row['source'].rpartition('/')[2]:<28} {row['error']}")
-    print(
-        f"\n{len(stage.expected)} documents in {len(outcome.manifests)} shards, one after the other: "
-        f"{counters['total']} requests, logins: {counters['logins']}.\n"
-        f"{outcome.seconds:.1f} s from the first submit to the last job, {seconds:.1f} s in all; "
-        f"a job takes {JOB_SECONDS} s.\n"
-    )
-    print(f"Texts        {_relative(stage.texts)}")
-    for folder in sorted({path.parent.parent for path in outcome.manifests}):
-        print(f"Shards       {_relative(folder)}/ingest-*/: manifest.jsonl, report.html")
+        for row in nights[0].outcome.failed:
+            print(f"  {row['source'].rpartition('/')[2]:<28} {row['error']}")
+    if nights:
+        print(f"\n{_table_of_verdicts(nights)}\n")
+    print(f"{counters['total']} requests, logins: {counters['logins']}; {seconds:.1f} s in all.\n")
+    for each in nights:
+        print(f"Verdicts     {_relative(each.verdicts.report)}")
+    print(f"All files    {_relative(stage.nights)}")
     print(f"Airflow log  {_relative(stage.folder / 'airflow.log')}\n")
 
 
-def _conclude(stage: Stage, problems: list[str], texts: int) -> int:
+def _table_of_verdicts(nights: list[Checked]) -> str:
+    """Count what each night has assessed and found; a cell is one document and one framework."""
+    lines = {
+        "cells": [len(each.verdicts.rows) for each in nights],
+        **{
+            title: [each.verdicts.counts[name] for each in nights]
+            for title, name in (
+                ("  new document", "new document"),
+                ("  changed document", "new text"),
+                ("  changed framework", "new framework"),
+                ("  carried forward", "carried"),
+            )
+        },
+        "findings": [len(each.verdicts.findings) for each in nights],
+        "  changed since then": [each.verdicts.counts["changed"] for each in nights],
+        "requests": [each.requests for each in nights],
+    }
+    head = "".join(f"{each.night.folder.name:>16}" for each in nights)
+    rows = [f"{title:<22}" + "".join(f"{number:>16,}" for number in row) for title, row in lines.items()]
+    return "\n".join([f"{'':<22}{head}", *rows])
+
+
+def _conclude(stage: Stage, nights: list[Checked], problems: list[str]) -> int:
     if not problems:
-        print(f"Success: all {texts} texts match their documents.")
+        texts = sum(len(each.outcome.rows) - len(each.outcome.failed) for each in nights)
+        findings = sum(len(each.verdicts.findings) for each in nights)
+        print(f"Success: all {texts} texts match their documents, all {findings:,} verdicts the rule.")
         print("To see it in the Airflow UI: make ui")
         return 0
     log = (stage.folder / "airflow.log").read_text(errors="replace").splitlines()

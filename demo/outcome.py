@@ -1,4 +1,4 @@
-"""The result of a run, read from the destination instead of from Airflow."""
+"""The texts of a run, read from the destination instead of from Airflow."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class Outcome:
 
     def table(self, wanted: Iterable[Expected]) -> str:
         """Count the documents of each kind."""
-        lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'failed':>8}{'text':>11}"]
+        lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'unchanged':>11}{'failed':>8}{'text':>11}"]
         every = list(wanted)
         for kind, name in (*KINDS.items(), ("", "all")):
             rows = [self.rows.get(each.source, {}) for each in every if kind in ("", each.kind)]
             states = [row.get("status") for row in rows]
             size = sum(row.get("bytes") or 0 for row in rows)
             lines.append(
-                f"{name:<20}{len(rows):>10}{states.count('COMPLETED'):>11}{states.count('FAILED'):>8}"
-                f"{size / 1000:>8,.0f} kB"
+                f"{name:<20}{len(rows):>10}{states.count('COMPLETED'):>11}{states.count('SKIPPED'):>11}"
+                f"{states.count('FAILED'):>8}{size / 1000:>8,.0f} kB"
             )
         return "\n".join(lines)
 
 
 def check_results(texts: Path, wanted: Iterable[Expected]) -> Outcome:
     """Read the manifests, and compare every text with what is in its document."""
-    manifests = sorted(texts.glob("**/manifest.jsonl"))
+    manifests = sorted(texts.glob("**/_ingest/**/manifest.jsonl"))
     lines = [json.loads(line) for path in manifests for line in path.read_text("utf-8").splitlines()]
     rows = {row["source"]: row for row in lines}
     problems = [] if len(rows) == len(lines) else ["A document is in two manifests."]
@@ -64,7 +64,7 @@ def check_results(texts: Path, wanted: Iterable[Expected]) -> Outcome:
     strays = set(texts.glob("**/*.txt")) - {_path(row["path"]) for row in lines if row["path"]}
     problems += [f"{path}: it is in no manifest." for path in sorted(strays)]
     problems += [
-        f"{path}: its report is missing or incomplete." for path in manifests if not _has_report(path)
+        f"{path}: its report is missing or incomplete." for path in manifests if not has_report(path)
     ]
     return Outcome(rows, manifests, problems)
 
@@ -75,7 +75,7 @@ def _problem(wanted: Expected, row: dict[str, Any] | None) -> str:
     if wanted.text is None:
         is_right = row["status"] == "FAILED" and row["error"]
         return "" if is_right else f"it can't be read, but is {row['status']}, {row['error']}."
-    if row["status"] != "COMPLETED":
+    if row["status"] not in ("COMPLETED", "SKIPPED"):
         return f"it is {row['status']}: {row['error']}"
     path = _path(row["path"])
     data = path.read_bytes() if path.exists() else b""
@@ -90,6 +90,7 @@ def _path(uri: str) -> Path:
     return Path(uri.removeprefix("file://"))
 
 
-def _has_report(manifest: Path) -> bool:
+def has_report(manifest: Path) -> bool:
+    """Tell whether a complete report is beside a manifest."""
     report = manifest.with_name("report.html")
     return report.exists() and "</html>" in report.read_text("utf-8")

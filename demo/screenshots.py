@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from demo.stage import NIGHTLY, ROOT, Amounts, staged
+from demo.stage import INGESTION, NIGHTLY, ROOT, Amounts, staged
 from tests.deployment.system import Run, deployed
 from tests.emulator.browser import Page, open_page
 
@@ -35,18 +35,28 @@ def main() -> int:
         camera = Camera(Path(name))
         with deployed(home, stage.settings()) as airflow:
             review = airflow.trigger(REVIEW)
-            airflow.wait_for_dag(NIGHTLY)
-            (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the nightly run")
-            if night.wait_for_end()["state"] != "success":
-                print(f"{NIGHTLY} has failed, so no picture was taken.{airflow.tails()}", file=sys.stderr)
+            for dag_id in (INGESTION, NIGHTLY):
+                airflow.wait_for_dag(dag_id)
+            (ingestion,) = airflow.wait_for(lambda: airflow.runs(INGESTION), "the ingestion")
+            (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the first night")
+            if {each.wait_for_end()["state"] for each in (ingestion, night)} != {"success"}:
+                print(f"A run has failed, so no picture was taken.{airflow.tails()}", file=sys.stderr)
                 return 1
+            stage.change()
+            next_night = airflow.trigger(NIGHTLY)
+            next_night.wait_for("success", "assess")
             review.wait_for("awaiting_input", "review")
-            for run in (night, review):
+            for run in (ingestion, review):
                 camera.take_graph(run)
             camera.take_review(f"{airflow.url}/dags/{REVIEW}/runs/{review.run_id}/tasks/review/mapped/0")
             camera.take_connection_form(airflow.url, stage.service.connection())
             reports = stage.texts.glob("**/report.html")
-            camera.take_report(max(reports, key=lambda path: path.stat().st_size).as_uri())  # with failures
+            largest = max(reports, key=lambda path: path.stat().st_size)  # with failures
+            camera.take_report("ingestion_report", largest.as_uri())
+            verdicts = stage.nights.glob("**/_assess/**/report.html")
+            camera.take_report(
+                "verdict_report", max(verdicts, key=lambda path: path.stat().st_mtime).as_uri()
+            )
             camera.take_emulator(f"{stage.service.url}/")
     return 0
 
@@ -107,9 +117,9 @@ class Camera:
             _fill(page, "element_client_secret", connection["extra"]["client_secret"])
             page.evaluate("document.querySelector('[name=connection_id]').scrollIntoView({block: 'center'})")
 
-    def take_report(self, url: str) -> None:
-        """Save what the report of an ingestion looks like."""
-        with self._picture("ingestion_report", url, PAGE) as page:
+    def take_report(self, name: str, url: str) -> None:
+        """Save what a report looks like."""
+        with self._picture(name, url, PAGE) as page:
             page.wait_for("document.querySelectorAll('svg').length > 0")
 
     def take_emulator(self, url: str) -> None:

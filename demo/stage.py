@@ -5,23 +5,44 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import serve_pages, write_samples
 
 ROOT = Path(__file__).parents[1]
 DAGS = ROOT / "example_dags"
-NIGHTLY = "compliance_nightly_ingestion"
+NIGHTLY = "compliance_nightly_compliance"
+INGESTION = "compliance_nightly_ingestion"
 MARK = ".made-by-the-demo"
+CHANGED_SHARE = 20  # of so many documents, one has another text in the second night
+# What the sample documents say about each criterion, so that there are verdicts of all categories.
+KEYWORDS = {
+    "DORA-30-2-a": ("scope", "rated", "signed", "critical"),
+    "DORA-30-2-b": ("two sites", "country", "every place"),
+    "DORA-30-2-c": ("encrypted", "backups", "access is given", "available"),
+    "DORA-30-2-f": ("serious incident", "first report", "near misses", "assistance"),
+    "DORA-30-3-f": ("exit plan", "open format", "same price", "transition period"),
+    "DORA-30-3-e": ("auditors", "visit", "written questions", "inspection"),
+    "GDPR-28-3-a": ("documented instructions", "consent", "signed"),
+    "GDPR-28-3-b": ("confidentiality", "access is given", "rights is reviewed"),
+    "GDPR-32-1": ("encrypted", "intrusion", "weaknesses", "pseudonymisation"),
+    "GDPR-28-2": ("subcontractors", "object", "consent"),
+    "GDPR-28-3-g": ("deletes its copies", "open format", "confirms"),
+    "GDPR-33-2": ("breach", "serious incident", "cause follows"),
+}
+AMENDED = "GDPR-28-2"  # the criterion that is stricter in the second night
+AMENDMENT = " A register of all of them is kept and shown every year."
+AMENDED_KEYWORDS = ("register of subcontractors", "names the country", "every year", "in writing")
 
 
 @dataclass(frozen=True)
 class Amounts:
     """How many documents there are; the broken ones are files and one dead link."""
 
-    pdfs: int = 150
+    pdfs: int = 140
     docx: int = 100
     pages: int = 45
     broken: int = 5
@@ -55,13 +76,25 @@ class Stage:
 
     @property
     def texts(self) -> Path:
-        """Where the texts go."""
+        """Where the texts of bulk ingestion go."""
         return self.folder / "texts"
 
-    def settings(self, reports: str = "") -> dict[str, str]:
+    @property
+    def nights(self) -> Path:
+        """Where texts and verdicts of whole nights go."""
+        return self.folder / "nights"
+
+    def change(self) -> Stage:
+        """Change some documents, add some, and amend a framework; return the stage of the second night."""
+        changed = _change_documents(self.folder / "documents", self.expected)
+        self.service.set_frameworks(_amend(self.service.frameworks()))
+        return replace(self, expected=changed)
+
+    def settings(self, reports: str = "", night_reports: str = "") -> dict[str, str]:
         """Return the environment in which every example DAG uses this service and this folder.
 
         :param reports: where a browser finds the texts
+        :param night_reports: where a browser finds the nights
         """
         here = f"file://{self.folder}"
         files = [each.source for each in self.expected if each.kind == "pdf"]
@@ -76,6 +109,8 @@ class Stage:
             "COMPLIANCE_DOCUMENTS": f"{here}/documents/",
             "COMPLIANCE_FILE": "".join(files[:1]),
             "COMPLIANCE_JOBS": " ".join(self.jobs.values()),
+            "COMPLIANCE_NIGHTS": f"file://{self.nights}/",
+            "COMPLIANCE_NIGHT_REPORTS": night_reports,
             "COMPLIANCE_PAGES": f"{here}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{here}/pages/",
             "COMPLIANCE_REASSESSED": f"{here}/reassessed/",
@@ -100,10 +135,12 @@ def staged(folder: Path, amounts: Amounts, jobs: str) -> Iterator[Stage]:
         serve_pages(_make_folder(folder / "web")) as address,
         Emulator(jobs=jobs, latency=0.01) as service,
     ):
+        service.set_frameworks(_with_keywords(service.frameworks()))
         wanted = _write(folder, amounts, address)
         pages = [each.source for each in wanted if each.source.startswith(address)]
         (folder / "pages.txt").write_text("\n".join(("# One address per line.", *pages, "")))
-        _make_folder(folder / "texts")
+        for name in ("nights", "texts"):
+            _make_folder(folder / name)
         some = [each for each in wanted if each.kind == "page"][:3]
         done = {
             each.source: service.add_job(url=each.source, text=each.text or "", status="COMPLETED")
@@ -128,6 +165,38 @@ def _write(folder: Path, amounts: Amounts, address: str) -> list[Expected]:
     ]
     wanted += [Expected(f"{address}/{each.path.name}", each.kind, each.text) for each in pages]
     return wanted + [Expected(f"{address}/no-such-page.html", "broken", None)] * dead_links
+
+
+def _change_documents(folder: Path, expected: list[Expected]) -> list[Expected]:
+    """Give some PDF documents another text, and add others; return all that are expected now."""
+    pdfs = [each for each in expected if each.kind == "pdf"]
+    others = write_samples(folder / "new", pdfs=-(-len(pdfs) // CHANGED_SHARE) * 2, docx=0, pages=0, seed=1)
+    replaced: dict[str, Expected] = {}
+    for old, new in zip(pdfs[::CHANGED_SHARE], others, strict=False):
+        new.path.replace(old.source.removeprefix("file://"))
+        replaced[old.source] = replace(old, text=new.text)
+    added = [Expected(f"file://{each.path}", "pdf", each.text) for each in others[len(replaced) :]]
+    return [replaced.get(each.source, each) for each in expected] + added
+
+
+def _amend(frameworks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Make one criterion stricter, as the next version of a framework might."""
+    for criterion in _criteria(frameworks):
+        if criterion["codeName"] == AMENDED:
+            criterion["description"] += AMENDMENT
+            criterion["keywords"] += AMENDED_KEYWORDS
+    return frameworks
+
+
+def _with_keywords(frameworks: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    for criterion in _criteria(frameworks):
+        criterion["keywords"] = list(KEYWORDS[criterion["codeName"]])
+    return frameworks
+
+
+def _criteria(frameworks: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    for framework in frameworks:
+        yield from framework["criteria"]
 
 
 def _clear(folder: Path) -> None:

@@ -10,11 +10,12 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from airflow_provider.emulator.samples import serve_pages
 from demo.screen import Step
-from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
+from demo.stage import INGESTION, NIGHTLY, ROOT, Amounts, Stage, staged
 from tests.deployment.servers import is_open
 from tests.deployment.system import Deployment, deployed
 
@@ -39,50 +40,65 @@ def main(argv: Sequence[str] | None = None) -> int:
         with (
             staged(options.folder, Amounts(), "seconds:3") as stage,
             serve_pages(stage.texts) as reports,
+            serve_pages(stage.nights) as night_reports,
         ):
-            return _serve(stage, reports, options.port)
+            return _serve(stage, stage.settings(f"{reports}/", f"{night_reports}/"), options.port)
     except KeyboardInterrupt:
         print("\nStopped.")
         return 0
 
 
-def _serve(stage: Stage, reports: str, port: int) -> int:
+def _serve(stage: Stage, places: dict[str, str], port: int) -> int:
     starting = Step("Starting Airflow, about half a minute")
     starting.draw()
     home = stage.folder / "airflow"
     home.mkdir()
     settings = {
-        **stage.settings(f"{reports}/"),
+        **places,
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
     }
     with deployed(home, settings, port=port) as airflow:
-        for dag_id in (REVIEW, NIGHTLY, AFTERWARDS, REASSESS):  # the others wait for a person
+        for dag_id in (NIGHTLY, REVIEW, INGESTION, AFTERWARDS, REASSESS):  # the others wait for a person
             airflow.wait_for_dag(dag_id)
             airflow.call("PATCH", f"dags/{dag_id}", {"is_paused": False})
             if dag_id == REVIEW:
                 airflow.trigger(REVIEW)
         starting.end()
         _print_welcome(stage, airflow)
+        is_first_night = True
         while all(part.is_alive for part in airflow.parts.values()):
-            time.sleep(0.5)
+            time.sleep(1.0)
+            if is_first_night and _has_assessed(airflow):
+                is_first_night = False
+                stage.change()
+                airflow.trigger(NIGHTLY)
         print(f"A component of Airflow has exited.{airflow.tails()}", file=sys.stderr)
     return 1
+
+
+def _has_assessed(airflow: Deployment) -> bool:
+    """Tell whether the first night is over, so that the second one can be triggered."""
+    with suppress(OSError, AssertionError):  # Airflow is busy: ask again
+        runs = airflow.call("GET", f"dags/{NIGHTLY}/dagRuns")["dag_runs"]
+        return any(run["state"] == "success" for run in runs)
+    return False
 
 
 def _print_welcome(stage: Stage, airflow: Deployment) -> None:
     lines = (
         "",
+        f"Whole nights       {airflow.url}/dags/{NIGHTLY}",
         f"Assess and review  {airflow.url}/dags/{REVIEW}",
-        f"Bulk ingestion     {airflow.url}/dags/{NIGHTLY}",
+        f"Bulk ingestion     {airflow.url}/dags/{INGESTION}",
         f"All example DAGs   {airflow.url}/dags",
         f"The emulator       {stage.service.url}/",
         f"All files          {stage.folder}",
         "",
-        "No login needed. A run of assess-and-review has started: in about a minute, answer its forms under",
-        f"{airflow.url}/required_actions",
-        f"Last night's ingestion has started, too: {len(stage.expected)} documents in shards.",
-        "Open a shard of `ingest`, then Details, for the link to its report.",
+        f"No login needed. Last night has started: {len(stage.expected)} documents are assessed.",
+        "In about two minutes, some documents and a framework change, and the next night starts.",
+        "Open its task `assess`, then Details, for the link to the report of what changed.",
+        f"Answer the forms about it, and those of assess-and-review, under {airflow.url}/required_actions",
         "Trigger any other example as it is: all of them use the emulator and local folders.",
         "",
         "Ctrl-C ends everything.",

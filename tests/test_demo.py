@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow import __version__ as airflow_version
@@ -17,6 +18,7 @@ from packaging.version import Version
 
 from demo.outcome import Outcome, check_results
 from demo.stage import ROOT, Amounts, Expected, staged
+from demo.verdicts import Night, check_verdicts
 from tests.support.examples import EXAMPLES, NEEDED
 
 PATIENCE = 240
@@ -42,16 +44,28 @@ def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
     code, said = run_demo(tmp_path, FEW)
 
     assert code == 0, said
-    rows = {line[:20].strip(): line[20:].split()[:3] for line in said.splitlines() if " kB" in line}
-    assert rows["PDF"] == ["8", "8", "0"]
-    assert rows["DOCX"] == ["4", "4", "0"]
-    assert rows["web pages"] == ["4", "4", "0"]
-    assert rows["broken on purpose"] == ["1", "0", "1"]
-    assert rows["all"] == ["17", "16", "1"]
+    first, second = (table_in(part, 20) for part in re.split(r"^dt=.*$", said, flags=re.MULTILINE)[1:])
+    assert first["PDF"][:4] == ["8", "8", "0", "0"]
+    assert first["DOCX"][:4] == ["4", "4", "0", "0"]
+    assert first["web pages"][:4] == ["4", "4", "0", "0"]
+    assert first["broken on purpose"][:4] == ["1", "0", "0", "1"]
+    assert first["all"][:4] == ["17", "16", "0", "1"]
+    assert second["all"][:4] == ["18", "2", "15", "1"]
+    verdicts = table_in(said, 22)
+    assert verdicts["cells"] == ["32", "34"]
+    assert verdicts["new document"] == ["32", "2"]
+    assert verdicts["changed document"] == ["0", "2"]
+    assert verdicts["changed framework"] == ["0", "15"]
+    assert verdicts["carried forward"] == ["0", "15"]
+    assert verdicts["findings"] == ["192", "204"]
     assert "returned HTTP 404" in said
-    assert "logins: 1." in said
-    assert "Success: all 16 texts match their documents." in said
+    assert "Success: all 33 texts match their documents, all 396 verdicts the rule." in said
     assert said.rstrip().endswith("make ui")
+
+
+def table_in(said: str, width: int) -> dict[str, list[str]]:
+    """Return the numbers of a table by the names of its rows."""
+    return {line[:width].strip(): line[width:].split() for line in said.splitlines()}
 
 
 @pytest.mark.once
@@ -60,7 +74,9 @@ def test_a_run_that_fails_is_not_well(tmp_path: Path) -> None:
 
     assert code == 1, said
     assert "4 of 8 documents failed, more than max_failed=0.1 allows" in said
-    assert "Problems:\n  The run failed.\n" in said
+    assert re.search(
+        r"^Problems:\n  There are not two nights\.\n  The run of dt=\S+ failed\.$", said, re.MULTILINE
+    )
     assert "Success" not in said
 
 
@@ -131,6 +147,83 @@ def test_a_text_of_a_document_that_cannot_be_read_is_wrong(result: Result) -> No
     assert "it can't be read, but is COMPLETED" in "\n".join(result.look(text=None).problems)
 
 
+class TwoNights:
+    """Two nights of one document and one framework, as runs leave them; the framework has changed."""
+
+    def __init__(self, folder: Path) -> None:
+        texts = [Expected("a", "pdf", "An exit plan with a transition period.")]
+        criterion = {"codeName": "D-1", "name": "Exit", "keywords": ["exit", "transition"]}
+        stricter = {**criterion, "description": "Stricter.", "keywords": ["exit", "migration", "rehearsal"]}
+        first, second = (
+            [{"id": 1, "codeName": "DORA", "name": "DORA", "criteria": [each]}]
+            for each in (criterion, stricter)
+        )
+        self.last = Night(folder / "dt=1", texts, first)
+        self.night = Night(folder / "dt=2", texts, second)
+        self.folder = folder / "dt=2" / "_assess" / "dag" / "run" / "assess"
+        self.folder.mkdir(parents=True)
+        (category, rationale) = dict(self.night.decide())["a", "DORA", "D-1"]
+        self.row = {"source": "a", "framework": "DORA", "status": "COMPLETED", "error": None}
+        self.finding = {"source": "a", "framework": "DORA", "criterion": "D-1", "category": category}
+        self.finding |= {"rationale": rationale, "changed_from": "SUFFICIENTLY_REGULATED"}
+        self.write()
+        (self.folder / "report.html").write_text("<html></html>")
+
+    def write(self, row: Any = (), finding: Any = ()) -> None:
+        """Write the tables, with changes."""
+        rows = {"assessments": {"carried_from": None, **self.row, **dict(row)}}
+        rows["findings"] = {**self.finding, **dict(finding)}
+        for name, each in rows.items():
+            (self.folder / f"{name}.jsonl").write_text(json.dumps(each) + "\n")
+
+    def problems(self) -> str:
+        return "\n".join(check_verdicts(self.night, self.last).problems)
+
+
+@pytest.fixture
+def two_nights(tmp_path: Path) -> TwoNights:
+    return TwoNights(tmp_path)
+
+
+def test_verdicts_as_the_rule_wants_them_are_no_problem(two_nights: TwoNights) -> None:
+    checked = check_verdicts(two_nights.night, two_nights.last)
+
+    assert checked.problems == []
+    assert (checked.counts["new framework"], checked.counts["changed"]) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        (lambda it: it.write(finding={"category": "MISSING"}), "it is MISSING, but the rule says NOT_"),
+        (lambda it: it.write(finding={"rationale": "?"}), "but the rule says"),
+        (
+            lambda it: it.write(finding={"changed_from": None}),
+            "changed from SUFFICIENTLY_REGULATED, not",
+        ),
+        (lambda it: it.write(finding={"criterion": "D-2"}), "nobody asked for it"),
+        (lambda it: it.write(row={"carried_from": {"run": "r"}}), "it had to be assessed again"),
+        (lambda it: it.write(row={"status": "FAILED", "error": "why"}), "it is FAILED: why"),
+        (lambda it: it.write(row={"source": "b"}), "its verdict on DORA is missing"),
+        (lambda it: it.folder.joinpath("assessments.jsonl").unlink(), "0 tables of assessments"),
+        (lambda it: it.folder.joinpath("report.html").write_text("<html>"), "report is missing"),
+    ],
+)
+def test_a_wrong_verdict_is_found(
+    two_nights: TwoNights, damage: Callable[[TwoNights], object], problem: str
+) -> None:
+    damage(two_nights)
+
+    assert problem in two_nights.problems()
+
+
+def test_an_unchanged_cell_must_be_carried_forward(two_nights: TwoNights) -> None:
+    two_nights.last = two_nights.night
+    two_nights.write(finding={"changed_from": None})
+
+    assert "it had to be carried forward" in two_nights.problems()
+
+
 def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine").touch()
 
@@ -154,7 +247,7 @@ def test_every_example_uses_the_emulator_and_local_folders_in_the_user_interface
     example: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with staged(tmp_path / "stage", Amounts(2, 1, 2, 0), "instant") as stage:
-        for name, value in stage.settings("http://127.0.0.1:9/").items():
+        for name, value in stage.settings("http://127.0.0.1:9/", "http://127.0.0.1:9/").items():
             if name.startswith("COMPLIANCE"):
                 monkeypatch.setenv(name, value)
         places = places_of(example)

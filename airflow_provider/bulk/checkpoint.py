@@ -57,6 +57,12 @@ class Checkpoint:
         self._waiting: list[asyncio.Future[None]] = []
         self._has_records = asyncio.Event()
 
+    @classmethod
+    def for_task(cls, folder: Location, manifest: str, ti: Any) -> Checkpoint:
+        """Return the checkpoint of an attempt of a task instance."""
+        started = getattr(ti, "start_date", None)
+        return cls(folder, manifest, getattr(ti, "try_number", 0), started.timestamp() if started else 0.0)
+
     def acquire(self) -> None:
         """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`."""
         with storage_errors(self._lease, "read"):

@@ -113,28 +113,36 @@ class Item:
 
         An item whose job is known is polled again by the next attempt, however far this one has come.
         """
-        values = {each.name: getattr(self, each.name) for each in fields(self) if each.compare}
-        defaults = {each.name: each.default for each in fields(self)}
-        if not self.state.is_final:
-            values["state"] = defaults["state"]
         return {
-            self.column_names.get(name, name): value
-            for name, value in values.items()
-            if value != defaults[name]
+            column: value
+            for name, column, default in _columns(type(self))
+            if (value := getattr(self, name)) != default and (name != "state" or self.state.is_final)
         }
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
         """Read a record of the journal or a row of the manifest; unknown fields are ignored."""
-        columns = {
-            each.name: cls.column_names.get(each.name, each.name) for each in fields(cls) if each.compare
-        }
-        values = {name: record[column] for name, column in columns.items() if record.get(column) is not None}
+        values = {name: record[column] for name, column, _ in _columns(cls) if record.get(column) is not None}
         if "state" in values:
             values["state"] = ItemState(values["state"])
         elif values.get("job_id"):
             values["state"] = SUBMITTED
         return cls(**values)
+
+
+_known_columns: dict[type[Item], tuple[tuple[str, str, Any], ...]] = {}
+
+
+def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
+    """Return the fields that the journal keeps: name, column and default of each."""
+    if item_type not in _known_columns:
+        names = item_type.column_names
+        _known_columns[item_type] = tuple(
+            (each.name, names.get(each.name, each.name), each.default)
+            for each in fields(item_type)
+            if each.compare
+        )
+    return _known_columns[item_type]
 
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's

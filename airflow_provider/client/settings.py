@@ -80,6 +80,7 @@ class Settings:
     :param endpoints: paths that the contract leaves open
     :param console_url: web page of a job, with the placeholder `{uuid}`; nothing is sent there
     :param assessment_console_url: likewise of an assessment, with `{assessment_id}`
+    :param assessment_payload: JSON template of the payload of bulk assessments
     :param allow_http: allow http:// to hosts other than localhost
     :param name: where these settings come from, for error messages
     """
@@ -100,6 +101,7 @@ class Settings:
     endpoints: Endpoints = field(default_factory=Endpoints)
     console_url: str | None = None
     assessment_console_url: str | None = None
+    assessment_payload: str | None = None
     allow_http: bool = False
     name: str = field(default="the client's settings", compare=False)
 

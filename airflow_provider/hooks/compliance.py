@@ -19,6 +19,7 @@ from airflow_provider.hooks.interop import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.findings import Finding
     from airflow_provider.client.http.uploads import FileSource
     from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
     from airflow_provider.client.settings import Settings
@@ -267,6 +268,23 @@ class ComplianceHook(BaseHook):
         :return: the same with these fields
         """
         return record
+
+    def findings_of(self, results: Any) -> list[Finding]:
+        """Return the findings in the results of an assessment; override it where they look different.
+
+        :param results: the JSON that the service gave
+        """
+        from airflow_provider.client.findings import parse_findings
+
+        return parse_findings(results)
+
+    @property
+    def assessment_payload(self) -> Any:
+        """The payload template of bulk assessments, if the connection has one."""
+        import json
+
+        template = self._settings.assessment_payload
+        return json.loads(template) if template else None
 
     @_operation
     def submit_assessment(self, payload: Any) -> Assessment:

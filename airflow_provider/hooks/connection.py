@@ -64,6 +64,7 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
         endpoints=extra("endpoints", _parse_endpoints, Endpoints()),
         console_url=extra("console_url", str, None),
         assessment_console_url=extra("assessment_console_url", str, None),
+        assessment_payload=extra("assessment_payload", _parse_payload, None),
         allow_http=extra("allow_http", _parse_bool, False),
         name=name,
     )
@@ -99,6 +100,11 @@ def _port_of(host: str) -> int | None:
 
 def _parse_endpoints(value: Any) -> Endpoints:
     return Endpoints.parse(json.loads(value) if isinstance(value, str) else value)
+
+
+def _parse_payload(value: Any) -> str | None:
+    payload = json.loads(value) if isinstance(value, str) else value
+    return json.dumps(payload)
 
 
 def _parse_bool(value: Any) -> bool:

@@ -27,7 +27,7 @@ NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
 DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
-def task_folder(ti: Any) -> str:
+def task_folder(ti: Any, work_folder: str = WORK_FOLDER) -> str:
     """Name a folder that no other task instance has; all attempts of this one share it.
 
     The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
@@ -35,7 +35,7 @@ def task_folder(ti: Any) -> str:
     shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
     digest = names.digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
     task = f"{names.safe(ti.task_id)}{shard}-{digest}"
-    return "/".join((WORK_FOLDER, names.safe(ti.dag_id), names.safe(ti.run_id), task))
+    return "/".join((work_folder, names.safe(ti.dag_id), names.safe(ti.run_id), task))
 
 
 def check_template(template: str) -> None:

@@ -7,24 +7,29 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.client.findings import parse_id
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
-from airflow_provider.review.findings import parse_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.assess.forms import group_findings
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
 
-__all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator"]
+__all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
 STATE_KEY = "compliance_feedback"
 
 
 def __getattr__(name: str) -> Any:
-    """Import the review operator on first use: it imports Airflow's human-in-the-loop operators."""
+    """Import what reviews need on first use: Airflow's human-in-the-loop operators, and storage."""
+    if name == "group_findings":
+        from airflow_provider.assess.forms import group_findings
+
+        return group_findings
     if name != "ComplianceReviewAssessmentOperator":
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator

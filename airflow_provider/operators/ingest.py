@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider import lineage
-from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceIngestError
-from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.ingest.sources import chunk
-from airflow_provider.operators.base import (
-    REPORT_URL,
-    ComplianceBaseOperator,
-    ComplianceReportLink,
-    StoringMixin,
-    WaitMixin,
-    entry_point,
-)
+from airflow_provider.operators.bulk import ComplianceBulkOperator, check_whole_number
 from airflow_provider.params import as_list, as_seconds
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.waiting.deadlines import Deadline
-from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.ingest.documents import Document
+    from airflow_provider.waiting.deadlines import Deadline
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
 MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
-RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
 
 
-class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
+class ComplianceIngestOperator(ComplianceBulkOperator):
     """Have many documents processed and write their texts to object storage, in one task.
 
     Submits, polls and fetches at the same time. A checkpoint beside the texts lets a retry, a clear or
@@ -80,45 +65,24 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     trigger_class: ClassVar[type[ComplianceIngestTrigger]] = ComplianceIngestTrigger
     ui_color = "#f4ecd8"
-    operator_extra_links = (ComplianceReportLink(),)
 
     def __init__(
         self,
         *,
         sources: Any,
-        destination: str,
         file_name_template: str = "{source_stem}-{source_hash}.txt",
-        concurrency: int = 16,
-        max_failed: MaxFailed = 0,
         retry_failed: int = 1,
         skip_unchanged: bool = False,
         max_age: timedelta | float | None = None,
-        root: str | None = None,
-        report_base_url: str | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: timedelta | float = 30.0,
-        timeout: timedelta | float = 24 * 3600.0,
-        cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        _check_whole_number("concurrency", concurrency, at_least=1)
-        _check_whole_number("retry_failed", retry_failed, at_least=0)
-        count_allowed(max_failed, total=0)
+        check_whole_number("retry_failed", retry_failed, at_least=0)
         self.sources = sources
-        self.destination = destination
         self.file_name_template = file_name_template
-        self.concurrency = concurrency
-        self.max_failed = max_failed
         self.retry_failed = retry_failed
         self.skip_unchanged = skip_unchanged
         self.max_age = None if max_age is None else as_seconds(max_age, "max_age")
-        self.root = root
-        self.report_base_url = report_base_url
-        self.deferrable = deferrable
-        self.poll_interval = as_seconds(poll_interval, "poll_interval")
-        self.timeout = as_seconds(timeout, "timeout")
-        self.cancel_on_kill = cancel_on_kill
 
     @property
     def topic(self) -> object:
@@ -126,53 +90,9 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         first, *others = as_list(self.sources, "source") or ["nothing"]
         return f"{str(first)[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
-    @entry_point
-    def execute(self, context: Context) -> dict[str, Any]:
-        """Start, or resume from an earlier attempt."""
-        if self.deferrable:
-            check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
-        return self._process(context, self._deadline(context), _now(), is_new_attempt=True)
-
-    def _finish(
-        self,
-        context: Context,
-        result: WaitResult,
-        deadline: Deadline,
-        *,
-        deadline_at: float = 0.0,
-        seconds_left: float = 0.0,
-        started_at: str = "",
-        **_: Any,
-    ) -> dict[str, Any]:
-        """Process what the jobs have completed; `deadline` has its name only.
-
-        :param seconds_left: until the deadline, when the task deferred
-        """
-        if result.status == "error":
-            error = polling_error(result)
-            raise error if result.transient else as_non_retryable(error)
-        # `dag.test()` passes on the event alone.
-        deadline = Deadline(deadline.name, deadline_at) if deadline_at else self._deadline(context)
-        if result.status == "success" and deadline.at < time.time():
-            # The trigger has not reached the deadline: this clock may be wrong, so count what it has waited.
-            deadline = Deadline(deadline.name, time.time() + max(0.0, seconds_left - result.seconds))
-        return self._process(context, deadline, started_at or _now(), is_new_attempt=False)
-
-    @staticmethod
-    def clock() -> float:
-        """Return the time on a monotonic clock: the wall clock may jump."""
-        return time.monotonic()
-
-    def _deadline(self, context: Context) -> Deadline:
-        return Deadline.for_task(context, self.timeout, self.execution_timeout)
-
     def _process(
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
-        """Process what can be processed now, then finish or defer.
-
-        :param is_new_attempt: failed documents are processed again; not so after a deferral
-        """
         from airflow_provider.bulk.checkpoint import Checkpoint
         from airflow_provider.ingest.documents import Document
         from airflow_provider.ingest.output import MANIFEST, check_rows, check_template, task_folder
@@ -183,13 +103,7 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         check_template(self.file_name_template)
         ti, destination = context["ti"], Location.to_write(self.destination)
         sources = resolve(self.sources)
-        started = getattr(ti, "start_date", None)
-        checkpoint = Checkpoint(
-            destination / task_folder(ti),
-            MANIFEST,
-            getattr(ti, "try_number", 0),
-            started.timestamp() if started else 0.0,
-        )
+        checkpoint = Checkpoint.for_task(destination / task_folder(ti), MANIFEST, ti)
         checkpoint.acquire()
         earlier = checkpoint.read(Document)
         documents = resume_documents(sources, earlier, is_new_attempt=is_new_attempt, log=self.log)
@@ -215,7 +129,6 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
 
         :param ends_at: the deadline, on our clock
         """
-        from airflow_provider.bulk.engine import BulkEngine, BulkOptions
         from airflow_provider.ingest.documents import IngestSteps
         from airflow_provider.ingest.output import WORK_FOLDER, common_root, text_name
         from airflow_provider.ingest.resuming import reset_outdated
@@ -232,54 +145,24 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         if self.skip_unchanged:
             root = Location(str(self.root or common_root(destination.uri)))
             unchanged = UnchangedIndex(root / WORK_FOLDER / "known", self.max_age)
-        options = BulkOptions(
-            concurrency=self.concurrency,
-            retry_failed=self.retry_failed,
-            poll_interval=self.poll_interval,
-            deadline=ends_at,
-            cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable,
-        )
         async with await self.hook.get_async_conn() as client:
             steps = IngestSteps(client, target, unchanged, checkpoint.confirm_owner)
-            engine = BulkEngine(
-                self.hook, client, documents, steps, checkpoint, options, self.log,
-                outdated=outdated, clock=self.clock,
-            )  # fmt: skip
-            return await engine.run()
-
-    def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:
-        self.log.info("Waiting for %s jobs in the triggerer.", len(job_ids))
-        seconds_left = ends_at - self.clock()
-        deadline = Deadline(limit, time.time() + seconds_left)
-        enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
-        self.defer(
-            trigger=self._make_trigger(job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough),
-            method_name="execute_complete",
-            kwargs={
-                "limit": limit,
-                "deadline_at": deadline.at,
-                "seconds_left": seconds_left,
-                "started_at": started_at,
-            },
-            timeout=deadline.trigger_timeout,
-        )
+            options = self._options(ends_at, self.retry_failed)
+            return await self._run_engine(client, documents, steps, checkpoint, options, outdated)
 
     def _publish(
         self, context: Context, documents: list[Document], checkpoint: Checkpoint, started_at: str
     ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
         from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.output import build_result, publish, report_link
+        from airflow_provider.ingest.output import build_result, publish
 
         destination, manifest = str(self.destination), checkpoint.manifest
         report = self._run_in_loop(
             publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
         )
         result = build_result(documents, manifest)
-        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        link = report_link(report, destination, self.report_base_url) or ""
-        context["ti"].xcom_push(key=REPORT_URL, value=link)
+        self._push_report_link(context, report)
         transfers = (
             lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents
@@ -289,13 +172,3 @@ class ComplianceIngestOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         self.log.info("Wrote manifest %s and report %s.", manifest, report)
         check_failures(documents, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
         return result
-
-
-def _check_whole_number(name: str, value: Any, at_least: int) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or value % 1 != 0 or value < at_least:
-        raise ValueError(f"{name} must be a whole number of at least {at_least}, not {value!r}.")
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat()

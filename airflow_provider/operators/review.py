@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from inspect import unwrap
@@ -20,21 +19,15 @@ from airflow_provider.compat import (
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_json_or_file, optional
-from airflow_provider.review.findings import (
-    Finding,
-    Selection,
-    add_context,
-    parse_findings,
-    parse_number,
-    select,
-)
-from airflow_provider.storage.names import digest, name_in, safe
+from airflow_provider.operators.reviewed import ReviewedFindingsMixin
+from airflow_provider.params import optional
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.standard.operators.hitl import HITLOperator
 
+    from airflow_provider.client.findings import Finding
+    from airflow_provider.review.findings import Selection
     from airflow_provider.review.state import ReviewState
 else:
     HITLOperator = human_in_the_loop()
@@ -42,12 +35,11 @@ else:
 SEND = "Send feedback"
 NOTHING = "No feedback"
 MAX_SUBJECT_CHARS = 160
-MAX_TEXT_BYTES = 10 << 20  # of a text, to find passages in
 NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
-class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
-    """Have an expert review the findings of an assessment, and send the answers as feedback.
+class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOperator, HITLOperator):
+    """Have an expert review the findings of an assessment or of a night, and send the answers as feedback.
 
     Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with three fields for each:
     the category, as the service gave it, a switch to agree, and a rationale. Where an expert writes a
@@ -59,10 +51,18 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     `sent`, `recorded` if there was nothing to send, or `uncertain` if the service may have accepted it
     although the submit failed.
 
+    Decisions on `findings` also have their `source`, `night`, `cell` and `findings`. They are written below
+    the root of the night, too: the next night carries them forward with the verdicts.
+
     A retry or clear neither asks nor sends again what was answered or sent before (Airflow 3.3 and newer).
 
     :param assessment_id: the assessment whose results are reviewed
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
+    :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
+        `findings.jsonl`, one or many; or one of the groups of `group_findings`, which is asked as it is
+    :param only: of `findings`: `changed` since the night before, `insufficient`, both without what an expert
+        has decided before, or `all`
+    :param limit: at most that many of `findings`; what has become worse first, then what is missing
     :param document: name of the document; by default that of `source_uri`, or what the results say
     :param framework: name of the framework; by default what the results say
     :param text_uri: where the text is: linked from the form if it is an http or https URL, else read, so that
@@ -86,6 +86,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         "conn_id",
         "assessment_id",
         "results",
+        "findings",
+        "only",
+        "limit",
         "document",
         "framework",
         "text_uri",
@@ -96,7 +99,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         "subject",
         "body",
     )
-    template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json", "findings": "json"}
     ui_color = "#e3f0e0"
 
     def __init__(
@@ -104,6 +107,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         *,
         assessment_id: str | int | None = None,
         results: Any = None,
+        findings: Any = None,
+        only: str = "changed",
+        limit: int | str | None = None,
         document: str | None = None,
         framework: str | None = None,
         text_uri: str | None = None,
@@ -118,12 +124,17 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     ) -> None:
         kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
         super().__init__(subject=subject, options=[SEND, NOTHING], **kwargs)
-        if (assessment_id is None) == (results is None):
-            raise ComplianceInputError(f"Task '{self.task_id}': give either assessment_id or results.")
+        if sum(each is not None for each in (assessment_id, results, findings)) != 1:
+            raise ComplianceInputError(
+                f"Task '{self.task_id}': give either assessment_id or results or findings."
+            )
         if max_findings < 1:
             raise ComplianceInputError(f"Task '{self.task_id}': max_findings must be at least 1.")
         self.assessment_id = assessment_id
         self.results = results
+        self.findings = findings
+        self.only = only
+        self.limit = limit
         self.document = document
         self.framework = framework
         self.text_uri = text_uri
@@ -133,30 +144,14 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self.threshold = threshold
         self.max_findings = max_findings
 
-    @property
-    def topic(self) -> object:
-        """The document and the framework."""
-        return ", ".join(filter(None, [self._reviewed, optional(self.framework)]))
-
-    @property
-    def _reviewed(self) -> str:
-        """The name of the document, or what is known instead."""
-        source = str(optional(self.source_uri) or optional(self.text_uri) or "")
-        if name := optional(self.document) or name_in(source):
-            return str(name)
-        if self.results is None:
-            return f"assessment {self.assessment_id}"
-        is_uri = isinstance(self.results, str) and not self.results.lstrip().startswith(("{", "["))
-        return name_in(self.results) if is_uri else "results"
-
     # -- to be overridden
 
     def findings_of(self, results: Any) -> list[Finding]:
-        """Return the findings in the results; override it where the service's results look different.
+        """Return the findings in the results, as the hook reads them; override that one for all operators.
 
         :param results: the JSON that the service gave
         """
-        return parse_findings(results)
+        return self.hook.findings_of(results)
 
     def expert_of(self, user: dict[str, str]) -> str:
         """Return the service's ID of an expert; override it where it is not the ID of the Airflow user.
@@ -192,8 +187,10 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return self._review(context, _state(context))
 
     def _review(self, context: Context, state: ReviewState) -> Any:
-        selection = select(self._load_findings(), self._threshold(), self.max_findings)
-        self._adopt_names([(each.document, each.framework) for each in selection.asked])
+        from airflow_provider.review.form import keep_asked
+
+        selection = self._select()
+        self._adopt_names(keep_asked(selection.asked))
         if state.asked_digest not in ("", selection.digest):
             raise ComplianceInputError(
                 "There are other findings to ask for than when this task asked for the first time, and "
@@ -243,57 +240,6 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
 
-    def _load_findings(self) -> list[Finding]:
-        """Return the findings, with the document and the framework of the parameters."""
-        given, framework = optional(self.document) or optional(self.source_uri), optional(self.framework)
-        return [
-            replace(
-                each,
-                document=self._reviewed if given else each.document or self._reviewed,
-                framework=framework or each.framework,
-            )
-            for each in self.findings_of(self._load_results())
-        ]
-
-    def _adopt_names(self, names: Collection[tuple[str, str]]) -> None:
-        """Take the document and the framework of all findings on the form, where no parameter gives them."""
-        self.document = optional(self.document) or _only(document for document, _ in names)
-        self.framework = optional(self.framework) or _only(framework for _, framework in names)
-
-    def _add_contexts(self, selection: Selection) -> Selection:
-        """Show passages in the context of the text, where it can be read."""
-        uri = optional(self.text_uri)
-        if not uri or uri.startswith(("http://", "https://")):
-            return selection
-        from airflow_provider.storage.locations import Location, storage_errors
-
-        try:
-            location = Location(uri)
-            with (
-                storage_errors(location, "read"),
-                location.fs.open(location.path, "rb", compression="infer") as file,
-            ):
-                text = file.read(MAX_TEXT_BYTES).decode(errors="replace")
-        except ComplianceError as error:
-            self.log.warning("Showing passages without their context: %s", error)
-            return selection
-        return replace(selection, asked=tuple(add_context(each, text) for each in selection.asked))
-
-    def _load_results(self) -> Any:
-        if self.results is not None:
-            return as_json_or_file(self.results, "results of an assessment")
-        if (assessment_id := optional(self.assessment_id)) is None:
-            raise ComplianceInputError(
-                "There is no assessment_id: the task that should give it has returned nothing."
-            )
-        return self.hook.get_assessment_results(assessment_id)
-
-    def _threshold(self) -> float | None:
-        given = optional(self.threshold)
-        if given is not None and (number := parse_number(given)) is None:
-            raise ComplianceInputError(f"threshold must be a number, not {given!r}.")
-        return None if given is None else number
-
     # -- the answer
 
     def validate_params_input(self, params_input: Any) -> None:
@@ -305,7 +251,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         from airflow_provider.review.form import parse_answers
 
         asked = asked or {}
-        self._adopt_names([(each["document"], each["framework"]) for each in asked.values()])
+        self._adopt_names(asked)
         state = _state(context)
         user = event.get("responded_by_user")
         if user is None:
@@ -375,26 +321,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             raise as_non_retryable(ComplianceError(message)) from error
         return decisions
 
-    def _write(self, context: Context, decisions: Iterable[dict[str, Any]]) -> None:
-        """Write decisions as JSON Lines, replacing those of an earlier attempt."""
-        if not (destination := optional(self.destination)):
-            return
-        from airflow_provider.storage.atomic import put_sync
-        from airflow_provider.storage.locations import Location
+    def _write(self, context: Context, decisions: list[dict[str, Any]]) -> None:
+        from airflow_provider.assess.decisions import write_decisions
 
-        location = Location.to_write(destination)
-        if location.is_prefix:
-            ti = context["ti"]
-            task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
-            location = location / f"{safe(self._reviewed)}-{task}.jsonl"
-        put_sync(location, b"".join(json.dumps(each).encode() + b"\n" for each in decisions))
-        self.log.info("Wrote the decisions to %s.", location)
-
-
-def _only(values: Iterable[str]) -> str:
-    """Return the value that all have in common; empty if there is none."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else ""
+        for location in write_decisions(decisions, optional(self.destination), context["ti"], self._reviewed):
+            self.log.info("Wrote the decisions to %s.", location)
 
 
 def _state(context: Context) -> ReviewState:

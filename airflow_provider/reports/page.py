@@ -157,9 +157,10 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    css, _, _ = loader.get_source(environment, "report.css")
-    digest = b64encode(sha256(css.encode()).digest()).decode()
-    environment.globals.update(css=css, css_digest=f"sha256-{digest}")
+    for name, file in (("css", "report.css"), ("matrix_js", "matrix.js")):
+        text, _, _ = loader.get_source(environment, file)
+        digest = b64encode(sha256(text.encode()).digest()).decode()
+        environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
     shown = (documents, duration, moment, percent, rate, sanitize, size, split_source)
     environment.filters.update({each.__name__: each for each in shown}, count="{:,}".format)
     return environment

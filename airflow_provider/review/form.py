@@ -11,13 +11,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
-from airflow_provider.review.findings import CONTEXT_CHARS, Finding, Selection, parse_id
+from airflow_provider.review.findings import CONTEXT_CHARS, Selection
+from airflow_provider.review.night import ORIGIN, NightFinding
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
+DECIDED = ("document", "framework", "criterion", *ORIGIN)  # what a decision is about
 MAX_LABEL_CHARS = 60
 MAX_HINT_CHARS = 240
 MAX_RATIONALE_CHARS = 1200
@@ -59,6 +62,7 @@ def keep_asked(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
             "framework": each.framework,
             "criterion": each.code or each.title,
             "category": each.category,
+            **(each.origin if isinstance(each, NightFinding) else {}),
         }
         for each in findings
     }
@@ -133,7 +137,7 @@ def parse_answers(
         elif rationale or is_agreed:
             answers.decisions.append(
                 {
-                    **{name: finding[name] for name in ("document", "framework", "criterion")},
+                    **{name: finding[name] for name in DECIDED if name in finding},
                     "decision": "changed" if is_changed else "agreed" if is_agreed else "commented",
                     "category_before": finding["category"],
                     "category_after": category if is_changed else finding["category"],
@@ -214,10 +218,23 @@ def _block(number: int, finding: Finding, differing: Iterable[str]) -> str:
     if finding.score is not None:
         facts.append(f"score {finding.score:g}")
     facts += [escape(value, MAX_LABEL_CHARS) for name in differing if (value := getattr(finding, name))]
+    if isinstance(finding, NightFinding):
+        facts += _night_facts(finding, differing)
     facts.append(f"response {finding.id}")
     quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
     title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"
     return "\n\n".join([title, " · ".join(facts), f"> {quoted}", *_passage(finding)])
+
+
+def _night_facts(finding: NightFinding, differing: Iterable[str]) -> list[str]:
+    """Return the last verdict, if it was another one, and links on a form about many documents."""
+    facts = []
+    if finding.changed_from:
+        facts.append(f"before: {escape(format_category(finding.changed_from), 80).lower()}")
+    if "document" in differing:
+        links = {"Text": finding.text_path, "Source": finding.source}
+        facts += [_link(label, uri) for label, uri in links.items() if uri]
+    return facts
 
 
 def _passage(finding: Finding) -> list[str]:

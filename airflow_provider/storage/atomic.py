@@ -10,7 +10,8 @@ import asyncio
 import logging
 import os
 import secrets
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -73,6 +74,25 @@ def put_sync(location: Location, data: bytes) -> None:
         except BaseException:
             file.discard()
             raise
+
+
+@contextmanager
+def writing(location: Location) -> Iterator[Callable[[bytes], Any]]:
+    """Write a large file atomically, piece by piece: it appears when the block ends without an error."""
+    with storage_errors(location):
+        file = create(location)
+
+    def write(data: bytes) -> None:
+        with storage_errors(location):
+            file.write(data)
+
+    try:
+        yield write
+        with storage_errors(location):
+            file.commit()
+    except BaseException:
+        file.discard()
+        raise
 
 
 class _LocalFile:

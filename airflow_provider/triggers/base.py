@@ -93,6 +93,24 @@ class ComplianceWaitTrigger(BaseTrigger):
         return await wait(self.kind, hook, self.ids, self.poll_interval, self.deadline, self.log, **options)
 
 
+class WaitForEnough(ComplianceWaitTrigger):
+    """Ends when the task has enough to do again; for bulk operators, which find their jobs in a journal.
+
+    Its event has no records: there may be thousands, and the task polls the jobs anyway.
+    """
+
+    next_attempt_reattaches: ClassVar[bool] = True  # by its journal, on every Airflow
+
+    enough: int
+
+    async def _wait(self, **options: Any) -> WaitResult:
+        # The task finds out what is wrong with a single item.
+        result = await super()._wait(enough=self.enough, tolerate_single_errors=True, **options)
+        result.records.clear()
+        result.pending.clear()
+        return result
+
+
 _shielded_tasks: set[asyncio.Task[None]] = set()  # an event loop alone does not keep its tasks alive
 
 

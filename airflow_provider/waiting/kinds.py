@@ -148,7 +148,7 @@ class Assessments(JobKind):
 
         async def poll_one(each: str) -> None:
             try:
-                on_result(each, _record(await client.get_assessment(each)))
+                on_result(each, to_record(await client.get_assessment(each)))
             except ComplianceNotFoundError as error:
                 # The path is our assumption, so the reason is worth keeping.
                 on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)})
@@ -168,11 +168,11 @@ ASSESSMENTS = Assessments()
 
 def job_record(uuid: str, job: ContentJob | None) -> Record:
     """Return the record of a job; None is one that the service does not know."""
-    return {"uuid": uuid, "status": UNKNOWN} if job is None else _record(job)
+    return {"uuid": uuid, "status": UNKNOWN} if job is None else to_record(job)
 
 
-def _record(model: ContentJob | Assessment) -> Record:
-    # Without `raw`, the fields that the contract does not name.
+def to_record(model: ContentJob | Assessment) -> Record:
+    """Return the record of a job or assessment, without the fields that the contract does not name."""
     record: Record = model.model_dump(mode="json", exclude_none=True, exclude={"raw"})
     if "error" in record:
         record["error"] = record["error"][:MAX_REASON_CHARS]

@@ -110,7 +110,7 @@ class Poller:
     def join(self, subscription: Subscription, ids: Collection[str]) -> None:
         """Poll these for a subscription, too."""
         now = _now()
-        min_interval = self._kind.min_interval(len(self._watched) + len(ids))
+        min_interval = self._kind.min_interval(1)  # later polls depend on how many there are
         for each in ids:
             one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import requests
 
-from demo.stage import NIGHTLY, ROOT
+from demo.stage import INGESTION, NIGHTLY, ROOT
 from demo.ui import REVIEW
 from tests.deployment.processes import processes_in
 from tests.deployment.servers import free_port
@@ -33,7 +33,8 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
             assert ui.stdout is not None
             lines = list(takewhile(lambda line: line != "Ctrl-C ends everything.\n", ui.stdout))
             shown = [line.split()[-1] for line in lines if "/dags/" in line]
-            assert shown == [f"http://127.0.0.1:{port}/dags/{dag_id}" for dag_id in (REVIEW, NIGHTLY)]
+            wanted = (NIGHTLY, REVIEW, INGESTION)
+            assert shown == [f"http://127.0.0.1:{port}/dags/{dag_id}" for dag_id in wanted]
             parts = [ui.pid, *processes_in(folder)]
             assert len(parts) > 4
             assert listening(parts) == {"127.0.0.1"}

@@ -74,6 +74,7 @@ class Stage:
             "COMPLIANCE_DESTINATION": f"{texts}/nightly/",
             "COMPLIANCE_DOCUMENTS": f"{documents}/inbox/",
             "COMPLIANCE_FILE": f"{documents}/contract.pdf",
+            "COMPLIANCE_NIGHTS": f"{texts}/nights/",
             "COMPLIANCE_PAGES": f"{documents}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{texts}/pages/",
             "COMPLIANCE_REASSESSED": f"{texts}/reassessed/",

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.emulator.service.assessments import assess
 from tests.deployment.system import Deployment, Run
 from tests.e2e import audit
 from tests.e2e.stage import EXAMPLES, Stage, as_str_list
@@ -16,6 +17,7 @@ from tests.e2e.stage import EXAMPLES, Stage, as_str_list
 pytestmark = pytest.mark.distributed
 
 NIGHTLY = "compliance_nightly_ingestion"
+WHOLE_NIGHT = "compliance_nightly_compliance"
 REVIEW = "compliance_assess_and_review"
 REASSESS = "compliance_reassess_on_framework_change"
 
@@ -69,7 +71,7 @@ def test_airflow_knows_every_example(deployment: Deployment, runs: dict[str, Run
         deployment.wait_for_dag(dag_id)
     assert not deployment.call("GET", "importErrors")["import_errors"]
     # Those that no other test of this file has a name for would be forgotten.
-    by_themselves = {NIGHTLY, "compliance_new_texts", "compliance_refresh_stale", REASSESS}
+    by_themselves = {NIGHTLY, WHOLE_NIGHT, "compliance_new_texts", "compliance_refresh_stale", REASSESS}
     assert shipped == runs.keys() | by_themselves
 
 
@@ -133,6 +135,31 @@ def test_the_schedule_runs_the_nightly_job(deployment: Deployment, stage: Stage)
     deployment.wait_for(counted, "the DAG that counts new texts")
 
 
+def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -> None:
+    run = succeeded(first_run(deployment, WHOLE_NIGHT))
+    good, result = as_str_list(stage.nightly), run.returned("assess")
+    criteria = [
+        (framework["codeName"], criterion)
+        for framework in stage.service.frameworks()
+        for criterion in framework["criteria"]
+    ]
+    names = {framework for framework, _ in criteria}
+    assert (result["assessed"], result["carried"], result["failed"]) == (len(good) * len(names), 0, 0)
+    cells = {(row["source"], row["framework"], row["status"]) for row in stage.rows(result["assessments"])}
+    assert cells == {(source, name, "COMPLETED") for source in good for name in names}
+    found = {
+        (each["source"], each["framework"], each["criterion"]): (each["category"], each["rationale"])
+        for each in stage.rows(result["findings"])
+    }
+    assert found == {
+        (source, framework, criterion["codeName"]): assess(text, criterion)
+        for source, text in good.items()
+        for framework, criterion in criteria
+    }
+    assert b"</html>" in stage.read(result["report"])
+    assert run.returned("group_findings") == []  # nothing has changed in a first night: nobody is asked
+
+
 def test_an_expert_s_review_arrives_once(runs: dict[str, Run], stage: Stage) -> None:
     run = runs[REVIEW]
     run.wait_for("awaiting_input", "review", count=len(stage.contracts))
@@ -161,6 +188,7 @@ def test_a_change_of_the_frameworks_has_documents_assessed_again_once(
 ) -> None:
     service = stage.service
     runs[REVIEW].wait_for("success", "review", count=len(stage.contracts))
+    succeeded(first_run(deployment, WHOLE_NIGHT))  # else its assessments were among the new ones
 
     def look(times: int) -> None:
         before = service.count("list_frameworks", 200)

@@ -15,6 +15,7 @@ from airflow_provider.bulk import backoff, engine
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
+from airflow_provider.operators import bulk
 from airflow_provider.operators import ingest as operator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
@@ -79,7 +80,7 @@ class WallClock:
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     """The wall clock of the worker."""
     clock = WallClock()
-    for module in (operator, engine):
+    for module in (operator, bulk, engine):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

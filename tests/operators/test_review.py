@@ -16,9 +16,9 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.sdk import Param
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
-from airflow_provider.review.findings import Finding
 from tests.operators.desk import RESULTS, Desk, Made, sent
 
 # -- asking

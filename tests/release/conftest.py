@@ -61,7 +61,7 @@ def elsewhere(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Elsewher
     said_by([uv, "pip", "check", "--python", it.bin / "python"], it.folder)
     shutil.copytree(ROOT / "demo", it.folder / "demo", ignore=shutil.ignore_patterns("__pycache__"))
     (it.folder / "example_dags").mkdir()
-    shutil.copy(ROOT / "example_dags" / "nightly_ingestion.py", it.folder / "example_dags")
+    shutil.copy(ROOT / "example_dags" / "nightly_compliance.py", it.folder / "example_dags")
     return it
 
 

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airflow_provider.client.findings import Finding, parse_findings
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.review.findings import CONTEXT_CHARS, Finding, add_context, parse_findings, select
+from airflow_provider.review.findings import CONTEXT_CHARS, add_context, select
 
 ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
 READ = Finding(7, "Exit", "MISSING", "Nothing.")

@@ -52,6 +52,7 @@ class Attempts:
     while_deferred: Callable[[int], None] = lambda number: None
     ti: TaskInstance = field(default_factory=TaskInstance)
     identity: dict[str, Any] = field(default_factory=dict)  # such as another `run_id`
+    context: dict[str, Any] = field(default_factory=dict)  # of every attempt
     retries: int = 1
     try_number: int = 0
     max_tries: int = 1
@@ -65,7 +66,7 @@ class Attempts:
         self.try_number += 1
         tries = {"try_number": self.try_number, "max_tries": self.max_tries}
         self.ti = TaskInstance(**{**tries, **self.identity})
-        context: Any = {"ti": self.ti, **more}
+        context: Any = {"ti": self.ti, **self.context, **more}
         if self.store is not None:
             context["task_state_store"] = self.store
         step: Callable[[], Any] = partial(task.execute, context)

@@ -1,0 +1,1 @@
+"""Bulk assessment: every document against every framework, with verdicts carried forward."""

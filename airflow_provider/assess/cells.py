@@ -1,0 +1,169 @@
+"""The cells of an assessment night: one for each document and framework."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.payloads import PayloadTemplate
+from airflow_provider.bulk.items import FAILED, SKIPPED, Item
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.frameworks.catalog import Catalog
+
+if TYPE_CHECKING:
+    from airflow_provider.client.models import Framework
+
+COLUMNS = (
+    "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
+    "assessment_id", "status", "error", "results_path", "results_sha256", "submitted_at", "completed_at",
+    "attempts", "carried_from", "resubmitted",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class AssessedFramework:
+    """A framework of the service.
+
+    :param fingerprint: of what the service listed when the task started, criteria included
+    :param fields: what a payload can refer to: the record of the service, without criteria
+    :param criteria: code name and name of each criterion
+    """
+
+    id: str
+    code_name: str
+    fingerprint: str
+    fields: Mapping[str, Any]
+    criteria: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(slots=True)
+class Cell(Item):
+    """One document and one framework.
+
+    :param uuid: the document's job at the service
+    :param framework: its code name
+    :param payload_digest: of the payload template, and of the document's own fields in it
+    :param results_path: where the results are, as the service sent them
+    :param carried_from: the run, time and assessment of an earlier verdict that is still valid
+    :param resubmitted: the service did not know the document any more, so its source was submitted again
+    """
+
+    column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
+
+    source: str = ""
+    uuid: str = ""
+    text_sha256: str = ""
+    framework_id: str = ""
+    framework: str = ""
+    framework_fingerprint: str = ""
+    payload_digest: str = ""
+    results_path: str = ""
+    results_sha256: str = ""
+    carried_from: dict[str, Any] | None = None
+    resubmitted: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its document and framework, as logs and errors show them."""
+        return f"{super(Cell, self).label.partition(chr(10))[0]} ({self.framework})"
+
+    @property
+    def digest(self) -> str:
+        """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
+        if not self.text_sha256:
+            return ""
+        identity = [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
+        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+    def is_same_input(self, other: Cell) -> bool:
+        """Tell whether an earlier attempt has assessed the same."""
+        return self.uuid == other.uuid and self.digest == other.digest
+
+    def reset(self) -> Self:
+        """Return the same cell with everything still to do; only its attempts are kept."""
+        return type(self)(
+            self.key,
+            attempts=self.attempts,
+            source=self.source,
+            uuid=self.uuid,
+            text_sha256=self.text_sha256,
+            framework_id=self.framework_id,
+            framework=self.framework,
+            framework_fingerprint=self.framework_fingerprint,
+            payload_digest=self.payload_digest,
+            resubmitted=self.resubmitted,
+        )
+
+    def row(self) -> dict[str, Any]:
+        """Return its row of `assessments.jsonl`; a carried verdict is as completed as a new one."""
+        record = self.record()
+        record["status"] = "COMPLETED" if self.state is SKIPPED else str(self.state)
+        defaults = {"attempts": 0, "resubmitted": False}
+        return {name: record.get(name, defaults.get(name)) for name in COLUMNS}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Self:
+        """Read a record of the journal or a row of `assessments.jsonl`."""
+        cell = super(Cell, cls).from_record({"key": cell_key(record), **record})
+        if cell.carried_from and cell.state is not FAILED:
+            cell = replace(cell, state=SKIPPED)
+        return cell
+
+
+def cell_key(record: Mapping[str, Any]) -> str:
+    """Identify a cell among those of the task: by source and framework, whatever their versions are."""
+    return f"{record.get('source', '')}\n{record.get('framework_id', '')}"
+
+
+def make_cells(
+    documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework], payload: PayloadTemplate
+) -> list[Cell]:
+    """Return all cells, document by document."""
+    with_digests = ((each, payload.digest(each.fields)) for each in documents)
+    return [
+        Cell(
+            f"{document.source}\n{framework.id}",
+            source=document.source,
+            uuid=document.uuid,
+            text_sha256=document.text_sha256,
+            framework_id=framework.id,
+            framework=framework.code_name,
+            framework_fingerprint=framework.fingerprint,
+            payload_digest=digest,
+            resubmitted=document.is_resubmitted,
+        )
+        for document, digest in with_digests
+        for framework in frameworks
+    ]
+
+
+def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> list[AssessedFramework]:
+    """Return the frameworks with these ids or code names; all that the service lists if none is wanted."""
+    if not listed:
+        raise ComplianceInputError("The service lists no frameworks, so there is nothing to assess against.")
+    by_name: dict[str, AssessedFramework] = {}
+    for record in listed:
+        entry = next(iter(Catalog.parse([record]).frameworks.values()))
+        framework = AssessedFramework(
+            record.id or entry.key,
+            record.code_name or record.name or record.id or entry.key,
+            entry.fingerprint,
+            {
+                name: value
+                for name, value in record.model_dump(by_alias=True, exclude={"criteria"}).items()
+                if value is not None
+            },
+            tuple((each.code_name or each.name or "", each.name or "") for each in record.criteria),
+        )
+        by_name.setdefault(framework.id, framework)
+        by_name.setdefault(framework.code_name, framework)
+    if unknown := [each for each in wanted if each not in by_name]:
+        known = ", ".join(f"{each.code_name} (id {each.id})" for each in dict.fromkeys(by_name.values()))
+        raise ComplianceInputError(
+            f"There is no framework {', '.join(map(repr, unknown))}. The service has: {known}."
+        )
+    return list(dict.fromkeys(by_name[each] for each in wanted or by_name))

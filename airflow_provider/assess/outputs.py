@@ -1,0 +1,201 @@
+"""The tables of a night: JSON Lines, one CSV file per framework, and Parquet where pyarrow is installed."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from typing import Any, cast
+
+from airflow_provider.assess.findings import COLUMNS
+from airflow_provider.storage import names
+from airflow_provider.storage.atomic import writing
+from airflow_provider.storage.locations import Location
+
+FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
+ROWS_PER_GROUP = 10_000
+ROWS_PER_BATCH = 1_000  # as Python objects, which take several times the memory
+CSV_COLUMNS = tuple(name for name in COLUMNS if name not in ("text_path", "text_sha256", "cell"))
+
+Row = Mapping[str, Any]
+Write = Callable[[bytes], Any]
+
+
+def has_pyarrow() -> bool:
+    """Tell whether the `parquet` extra is installed."""
+    try:
+        import pyarrow.parquet  # noqa: F401 - only whether it can be imported
+    except ImportError:
+        return False
+    return True
+
+
+def write_jsonl(location: Location, rows: Iterable[Row]) -> None:
+    """Write rows as JSON Lines, atomically, in constant memory."""
+    with writing(location) as write:
+        for row in rows:
+            # In ASCII: a file name that is not UTF-8 has no other form that reads back to the same name.
+            write(json.dumps(row).encode() + b"\n")
+
+
+def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
+    """Write one CSV file per framework, for spreadsheets; return them by framework."""
+    return _write_by_framework(rows, lambda framework: folder / f"{_file_name(framework)}.csv", _CsvFile)
+
+
+def write_parquet(folder: Location, night: str, name: str, rows: Iterable[Row]) -> dict[str, Location]:
+    """Write Parquet files, Hive-partitioned by night and framework; return them by framework.
+
+    :param folder: of the whole data set, the same for all nights
+    :param night: a date
+    :param name: of the files, which no other task instance has
+    """
+
+    def target(framework: str) -> Location:
+        return folder / f"night={night}" / f"framework={_file_name(framework)}" / f"{name}.parquet"
+
+    return _write_by_framework(rows, target, _ParquetFile)
+
+
+def _write_by_framework(
+    rows: Iterable[Row], target: Callable[[str], Location], table: type[_Table]
+) -> dict[str, Location]:
+    targets: dict[str, Location] = {}
+    tables: dict[str, _Table] = {}
+    with ExitStack() as stack:
+        for row in rows:
+            framework = str(row["framework"])
+            if framework not in tables:
+                targets[framework] = target(framework)
+                tables[framework] = table(stack.enter_context(writing(targets[framework])))
+            tables[framework].add(row)
+        for each in tables.values():
+            each.close()
+    return targets
+
+
+class _Table:
+    """A table that is written row by row."""
+
+    def __init__(self, write: Write) -> None:
+        self._write = write
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Write the rest."""
+
+
+class _CsvFile(_Table):
+    """CSV as spreadsheets read it: with a byte order mark, and without formulas."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__(write)
+        self._buffer = io.StringIO(newline="")
+        self._writer = csv.writer(self._buffer)
+        self._write("\ufeff".encode())
+        self._writer.writerow(CSV_COLUMNS)
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self._writer.writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
+        if self._buffer.tell() > 1 << 16:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._flush()
+
+    def _flush(self) -> None:
+        self._write(self._buffer.getvalue().encode("utf-8", "backslashreplace"))
+        self._buffer.seek(0)
+        self._buffer.truncate()
+
+
+class _ParquetFile(_Table):
+    """Parquet, some rows at a time; the partition columns are in the path."""
+
+    def __init__(self, write: Write) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        super().__init__(write)
+        kinds = {"score": pa.float64(), "response_id": pa.int64(), "carried": pa.bool_()}
+        columns = [name for name in COLUMNS if name not in ("night", "framework")]
+        self._schema = pa.schema([(name, kinds.get(name, pa.string())) for name in columns])
+        self._rows: list[dict[str, Any]] = []
+        self._batches: list[Any] = []
+        self._pa = pa
+        self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", _Sink(write)), mode="w"), self._schema)
+
+    def add(self, row: Row) -> None:
+        """Add a row."""
+        self._rows.append({name: _clean(row.get(name)) for name in self._schema.names})
+        if len(self._rows) >= ROWS_PER_BATCH:
+            self._convert()
+            if len(self._batches) * ROWS_PER_BATCH >= ROWS_PER_GROUP:
+                self._flush()
+
+    def close(self) -> None:
+        """Write the rest."""
+        self._convert()
+        self._flush()
+        self._writer.close()
+
+    def _convert(self) -> None:
+        if self._rows:
+            self._batches.append(self._pa.RecordBatch.from_pylist(self._rows, self._schema))
+            self._rows = []
+
+    def _flush(self) -> None:
+        if self._batches:
+            self._writer.write_table(self._pa.Table.from_batches(self._batches, self._schema))
+            self._batches = []
+
+
+class _Sink(io.RawIOBase):
+    """An atomic file as pyarrow wants it; closing does not publish it."""
+
+    def __init__(self, write: Write) -> None:
+        super().__init__()
+        self._target = write
+        self._position = 0
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Add bytes."""
+        data = bytes(data)
+        self._target(data)
+        self._position += len(data)
+        return len(data)
+
+    def tell(self) -> int:
+        """Return how much was written."""
+        return self._position
+
+
+def _cell_text(value: Any) -> str:
+    """Return a value as a spreadsheet shows it: as text, even if it looks like a formula."""
+    text = "" if value is None else str(value)
+    if isinstance(value, str) and text.startswith(FORMULA_STARTS):
+        return f"'{text}"
+    return text
+
+
+def _clean(value: Any) -> Any:
+    if not isinstance(value, str) or value.isascii():
+        return value  # most are, and shared with other rows
+    return value.encode("utf-8", "backslashreplace").decode()
+
+
+def _file_name(framework: str) -> str:
+    """Name a file after a framework; different frameworks never share one."""
+    name = names.safe(framework, "framework")
+    return name if name == framework else f"{name}~{names.digest(framework)}"

@@ -1,0 +1,148 @@
+"""What is left to assess: what earlier attempts have not finished, and what no earlier night has decided."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.steps import read_findings
+from airflow_provider.assess.verdicts import Earlier
+from airflow_provider.bulk.items import COMPLETED, PENDING, SKIPPED, SUBMITTED
+from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError, ComplianceStorageError
+from airflow_provider.storage.locations import Location, storage_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from airflow_provider.assess.spool import Spool
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.findings import Finding
+
+ASK_AGAIN_SECONDS = 5.0
+
+
+def resume_cells(
+    cells: Sequence[Cell], earlier: Mapping[str, Cell], *, is_new_attempt: bool
+) -> tuple[list[Cell], list[str]]:
+    """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
+
+    :param is_new_attempt: failed cells are assessed again; not so after a deferral
+    """
+    resumed: list[Cell] = []
+    outdated: list[str] = []
+    for cell in cells:
+        known = earlier.get(cell.key)
+        if known is None or known.state is SKIPPED:
+            resumed.append(cell)  # what was carried forward is so again
+        elif not is_new_attempt:
+            resumed.append(known)  # with the framework as it was when the assessment was submitted
+        elif known.is_same_input(cell):
+            resumed.append(known.for_retry())
+        else:
+            if known.job_id and not known.state.is_final:
+                outdated.append(known.job_id)
+            resumed.append(replace(cell, attempts=known.attempts))
+    for each in resumed:
+        each.is_resumed = bool(each.job_id)
+    return resumed, outdated
+
+
+def carry_forward(cells: Iterable[Cell], earlier: Earlier, found: Spool) -> None:
+    """Let cells that an earlier night has decided point to that verdict."""
+    for cell in cells:
+        if cell.state is not PENDING or not cell.digest:
+            continue
+        if (verdict := earlier.verdicts.get(cell.digest)) is None:
+            continue
+        cell.job_id = str(verdict["assessment_id"])
+        cell.completed_at = verdict.get("completed_at")
+        cell.results_path = str(verdict.get("results_path") or "")
+        cell.results_sha256 = str(verdict.get("results_sha256") or "")
+        origin = verdict.get("carried_from") or {
+            "run": verdict["run"],
+            "night": verdict["night"],
+            "assessment_id": verdict["assessment_id"],
+        }
+        cell.carried_from = dict(origin)
+        cell.advance(SKIPPED)
+        found[cell.key] = verdict["findings"]
+
+
+async def read_known_findings(
+    cells: Sequence[Cell], findings_of: Callable[[Any], list[Finding]], found: Spool, concurrency: int
+) -> None:
+    """Read the findings of cells that an earlier attempt has completed; fetch again what is gone."""
+
+    async def read(number: int) -> None:
+        cell = cells[number]
+        location = Location(cell.results_path)
+        try:
+            results = json.loads(await in_thread(_read, location))
+            found[cell.key] = read_findings(results, findings_of, location)
+        except (ComplianceStorageError, FileNotFoundError, ValueError):
+            cell.state = SUBMITTED  # it is polled and fetched again
+
+    completed = [
+        number
+        for number, each in enumerate(cells)
+        if each.state is COMPLETED and each.key not in found and each.results_path
+    ]
+    await for_each(read, completed, concurrency)
+
+
+def _read(location: Location) -> bytes:
+    with storage_errors(location, "read"):
+        data: bytes = location.fs.cat_file(location.path)
+    return data
+
+
+async def hash_texts(
+    client: AsyncComplianceClient, documents: Sequence[AssessedDocument], concurrency: int, log: Any
+) -> list[AssessedDocument]:
+    """Return the documents with the hashes of their texts, read from the service where nobody knows them."""
+    from hashlib import sha256
+
+    hashed = list(documents)
+
+    async def hash_text(number: int) -> None:
+        document, digest = hashed[number], sha256()
+        try:
+            async with client.stream_content(document.uuid) as pieces:
+                async for piece in pieces:
+                    digest.update(piece)
+        except ComplianceError as error:
+            log.warning("Could not read the text of '%s': %s", document.source, error)
+        else:
+            hashed[number] = replace(document, text_sha256=digest.hexdigest())
+
+    unknown = [number for number, each in enumerate(hashed) if not each.text_sha256]
+    await for_each(hash_text, unknown, concurrency)
+    return hashed
+
+
+async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
+    """Return the jobs that the service does not know any more: it says so twice, some time apart."""
+    missing = await _find_unknown(client, uuids)
+    if missing:
+        await asyncio.sleep(ASK_AGAIN_SECONDS)
+        missing = await _find_unknown(client, missing)
+    return missing
+
+
+async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
+    unknown: list[str] = []
+    size = client.settings.batch_size
+    for start in range(0, len(uuids), size):
+        group = uuids[start : start + size]
+        try:
+            found = await client.get_statuses(group)
+        except ComplianceNotFoundError:
+            found = {}
+        unknown += [each for each in group if each not in found]
+    return unknown

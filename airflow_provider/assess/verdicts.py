@@ -1,0 +1,182 @@
+"""Verdicts of earlier nights below the same root, so that only what has changed is assessed again.
+
+Each task keeps one object with the verdicts of its cells, and reads those of all tasks: documents may move
+from shard to shard. A verdict that is lost costs an assessment, nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.findings import as_before
+from airflow_provider.assess.spool import Spool
+from airflow_provider.storage.atomic import writing
+from airflow_provider.storage.locations import Location, storage_errors
+
+log = logging.getLogger(__name__)
+
+KEPT_DAYS = 400  # for verdicts of documents that no longer come
+READ_AHEAD_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Night:
+    """The run that verdicts belong to.
+
+    :param at: its logical date, or when it was due, in ISO 8601; nights are ordered by it
+    :param run: identifies the DAG run
+    """
+
+    at: str
+    run: str
+
+    @classmethod
+    def of(cls, context: Any) -> Night:
+        """Return the night of a task's context."""
+        dag_run = context.get("dag_run")
+        at = next(
+            (
+                at
+                for name in ("logical_date", "run_after", "queued_at")
+                if (at := getattr(dag_run, name, None))
+            ),
+            datetime.now(UTC),
+        )
+        ti = context["ti"]
+        return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
+
+    @property
+    def date(self) -> str:
+        """The day, for people and partitions."""
+        return self.at[:10]
+
+
+@dataclass
+class Earlier:
+    """What earlier nights have found about tonight's cells.
+
+    :param verdicts: by the digest of a cell
+    :param before: category and `first_seen` of each criterion in the last night, by the key of a cell
+    :param last_night: the latest night that tonight's verdicts are compared with
+    :param rates: cells per second of earlier nights
+    """
+
+    verdicts: Spool = field(default_factory=Spool)
+    before: Spool = field(default_factory=Spool)
+    last_night: str = ""
+    rates: list[float] = field(default_factory=list)
+    _verdict_nights: dict[str, str] = field(default_factory=dict)
+    _before_nights: dict[str, str] = field(default_factory=dict)
+
+    def add(self, verdict: Mapping[str, Any], cells: set[str], keys: set[str], night: Night) -> None:
+        """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
+        digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
+        is_this_run = verdict["run"] == night.run
+        categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
+        if digest in cells and at >= self._verdict_nights.get(digest, ""):
+            self._verdict_nights[digest] = at
+            self.verdicts[digest] = verdict
+        if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
+            # A run that is cleared still compares with the night before, not with itself.
+            self._before_nights[key] = at
+            self.before[key] = verdict["before"] if is_this_run else categories
+            compared_with = verdict.get("last_night") or "" if is_this_run else at
+            self.last_night = max(self.last_night, compared_with)
+
+    def close(self) -> None:
+        """Remove the temporary files."""
+        self.verdicts.close()
+        self.before.close()
+
+
+class VerdictIndex:
+    """The verdicts below a root.
+
+    :param folder: where it is
+    :param name: of the object of this task, the same every night
+    """
+
+    def __init__(self, folder: Location, name: str) -> None:
+        self._folder = folder
+        self._own = folder / f"{name}.jsonl"
+
+    def read(self, cells: Iterable[Cell], night: Night) -> Earlier:
+        """Read what earlier nights have found about these cells."""
+        digests = {each.digest for each in cells} - {""}
+        keys = {each.key for each in cells}
+        earlier = Earlier()
+        for location in self._objects():
+            for record in _records(location):
+                try:
+                    if "cells_per_second" in record:
+                        earlier.rates.append(float(record["cells_per_second"]))
+                    else:
+                        earlier.add(record, digests, keys, night)
+                except (KeyError, TypeError, ValueError) as error:
+                    log.warning("An invalid verdict in '%s' is ignored: %r", location, error)
+        return earlier
+
+    def write(self, verdicts: Iterable[Mapping[str, Any]], night: Night, cells_per_second: float) -> None:
+        """Write tonight's verdicts, and those of documents that did not come tonight.
+
+        A run of an earlier night, such as one that is cleared or a backfill, replaces no later verdict.
+        """
+        oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
+        later = {_identity(each) for each in _records(self._own) if _night_of(each) > night.at}
+        written: set[tuple[str, str]] = set()
+        with writing(self._own) as write:
+            if cells_per_second:
+                write(_line({"cells_per_second": cells_per_second}))
+            for verdict in verdicts:
+                if (identity := _identity(verdict)) not in later:
+                    written.add(identity)
+                    write(_line(verdict))
+            for record in _records(self._own):
+                if "cell" in record and _identity(record) not in written and _night_of(record) > oldest:
+                    write(_line(record))
+
+    def _objects(self) -> list[Location]:
+        fs = self._folder.fs
+        with storage_errors(self._folder, "read"):
+            fs.invalidate_cache()
+            found = fs.find(self._folder.path) if fs.exists(self._folder.path.rstrip("/")) else []
+        root = self._folder.path.rstrip("/")
+        names = (path[path.rindex(root) + len(root) + 1 :] for path in found if root in path)
+        return [self._folder / name for name in sorted(names) if name.endswith(".jsonl")]
+
+
+def _records(location: Location) -> Iterator[dict[str, Any]]:
+    """Read the records of an object, line by line; one that is gone has none."""
+    with storage_errors(location, "read"):
+        try:
+            file = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
+        except FileNotFoundError:
+            return
+        with file:
+            for line in file:
+                try:
+                    record = json.loads(line)
+                except ValueError:
+                    log.warning("An invalid line of '%s' is ignored.", location)
+                    continue
+                if isinstance(record, dict):
+                    yield record
+
+
+def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
+    """Identify what a verdict is about; equal documents from two sources have one each."""
+    return str(record.get("cell")), str(record.get("key"))
+
+
+def _night_of(record: Mapping[str, Any]) -> str:
+    return str(record.get("night") or "")
+
+
+def _line(record: Mapping[str, Any]) -> bytes:
+    return json.dumps(record).encode() + b"\n"

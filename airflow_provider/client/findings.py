@@ -1,0 +1,158 @@
+"""The findings in the results of an assessment.
+
+The contract does not specify the results, so this parses every plausible shape. For another one, override
+`findings_of` in a subclass of the hook and return `Finding`s.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceProtocolError
+
+# Possible names of the list of findings and of its fields; case and underscores are ignored.
+LISTS = ("results", "findings", "assessmentresponses", "responses", "items", "criteria", "data", "assessment")
+IDS = ("assessmentresponseid", "responseid", "id")
+TITLES = ("criterionname", "title", "name", "criterion", "criterioncodename", "codename")
+CODES = ("criterioncodename", "codename", "criterioncode", "code", "criterion")
+CATEGORIES = ("category", "assessmentcategory", "rating", "verdict", "classification")
+RATIONALES = ("rationale", "reasoning", "explanation", "justification", "reason", "text")
+SCORES = ("score", "confidence", "confidencescore", "probability", "certainty")
+DOCUMENTS = ("documentname", "filename", "document", "sourceurl", "source")
+FRAMEWORKS = ("frameworkcodename", "frameworkname", "framework", "frameworkid", "frameworkids")
+PASSAGES = ("passage", "quote", "excerpt", "snippet", "citation")
+CONTEXTS = ("context", "surroundingtext", "paragraph")
+MAX_DEPTH = 3
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One finding of an assessment, as shown to an expert.
+
+    :param id: the assessment response that feedback refers to; without it the finding is not on the form
+    :param title: what was assessed, such as the name of the criterion
+    :param category: the category by the service
+    :param rationale: the rationale by the service
+    :param score: the confidence of the service, on its own scale; compared with `threshold`
+    :param code: short name of the criterion
+    :param document: name of the document
+    :param framework: name of the framework that the criterion belongs to
+    :param passage: the passage of the text that the finding is about
+    :param context: the text around the passage, with the passage in it
+    """
+
+    id: int | None
+    title: str = ""
+    category: str | None = None
+    rationale: str = ""
+    score: float | None = None
+    code: str = ""
+    document: str = ""
+    framework: str = ""
+    passage: str = ""
+    context: str = ""
+
+
+def parse_findings(results: Any) -> list[Finding]:
+    """Return the findings in the results of an assessment; anything else is ignored."""
+    records = _find_records(results, MAX_DEPTH)
+    if records is None:
+        error = ComplianceProtocolError(
+            "The results of the assessment have no list of findings: expected is a list, or an object with "
+            "one under 'results' or 'findings'. Override findings_of in a subclass of the hook."
+        )
+        error.transient = False
+        raise error
+    top = _normalize_keys(results) if isinstance(results, Mapping) else {}
+    inherited = {name: top[name] for name in (*DOCUMENTS, *FRAMEWORKS) if name in top}
+    return [_parse_finding({**inherited, **record}) for record in records]
+
+
+def parse_number(value: Any) -> float | None:
+    """Return a number, also from a text; None if it is not one."""
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def parse_id(value: Any) -> int | None:
+    """Return a 64-bit integer, also from a text; None if it is not one."""
+    if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,19}\s*", value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not -(2**63) <= value < 2**63:
+        return None
+    return value
+
+
+def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
+    if isinstance(results, list | tuple):
+        records = [_normalize_keys(each) for each in results if isinstance(each, Mapping)]
+        return records if records or not results else None
+    if not isinstance(results, Mapping) or not depth:
+        return None
+    fields = _normalize_keys(results)
+    for name in LISTS:
+        if name in fields and (found := _find_records(fields[name], depth - 1)) is not None:
+            return found
+    is_finding = _first(fields, IDS) is not None and _first(fields, CATEGORIES) is not None
+    return [fields] if is_finding else None
+
+
+def _normalize_keys(record: Mapping[Any, Any]) -> dict[str, Any]:
+    return {_normalize(str(name)): value for name, value in record.items()}
+
+
+@functools.lru_cache(1024)
+def _normalize(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((fields[name] for name in names if fields.get(name) not in (None, "")), None)
+
+
+def _parse_finding(fields: Mapping[str, Any]) -> Finding:
+    criterion = fields.get("criterion")
+    if isinstance(criterion, Mapping):
+        inner = _normalize_keys(criterion)
+        own = {name: value for name, value in fields.items() if name != "criterion"}
+        fields = {"criterionname": inner.get("name"), "criterioncodename": inner.get("codename"), **own}
+    code = _text(_first(fields, CODES))
+    title = _text(_first(fields, TITLES)) or code
+    framework = _name(_first(fields, FRAMEWORKS))
+    ids = (parse_id(fields.get(name)) for name in IDS)
+    scores = (parse_number(fields.get(name)) for name in SCORES)
+    return Finding(
+        id=next((each for each in ids if each is not None), None),
+        title=title,
+        category=_text(_first(fields, CATEGORIES)) or None,
+        rationale=_text(_first(fields, RATIONALES)),
+        score=next((each for each in scores if each is not None), None),
+        code=code if code != title else "",
+        document=_name(_first(fields, DOCUMENTS)),
+        framework=f"framework {framework}" if framework.isdigit() else framework,
+        passage=_text(_first(fields, PASSAGES)),
+        context=_text(_first(fields, CONTEXTS)),
+    )
+
+
+def _name(value: Any) -> str:
+    """Return the name in a value: a text, an object with a name, or a list of one of them."""
+    if isinstance(value, list | tuple):
+        value = value[0] if len(value) == 1 else None
+    if isinstance(value, Mapping):
+        value = _first(_normalize_keys(value), ("codename", "name", "filename", "id"))
+    return _text(value)
+
+
+def _text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else str(value) if isinstance(value, int | float) else ""

@@ -1,0 +1,160 @@
+"""The operator for bulk assessment: every document of a night against compliance frameworks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow_provider import lineage
+from airflow_provider.exceptions import ComplianceAssessError
+from airflow_provider.ingest.output import common_root
+from airflow_provider.operators.bulk import ComplianceBulkOperator
+from airflow_provider.params import as_ids, as_json, optional
+from airflow_provider.storage.locations import Location
+from airflow_provider.triggers.assess import ComplianceAssessTrigger
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.assess.night import AssessmentNight
+    from airflow_provider.assess.payloads import PayloadTemplate
+    from airflow_provider.waiting.deadlines import Deadline
+
+
+class ComplianceAssessOperator(ComplianceBulkOperator):
+    """Have many documents assessed against compliance frameworks, in one task.
+
+    A cell is one document and one framework. Cells that an earlier night below the same root has decided are
+    carried forward: same text, same framework with all its criteria, same payload template. A checkpoint
+    lets a retry, a clear or another worker resume.
+
+    Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried` and
+    `failed`, how many verdicts `changed`, and `categories`: how many criteria of each framework are in each.
+
+    :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
+        uuid, a dict with the fields of a row of the manifest
+    :param frameworks: ids or code names, one or many; empty means all that the service lists
+    :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
+        `{framework[codeName]}`, or a callable that gets the fields of both; by default what the connection's
+        `assessment_payload` says, else the document's uuid and the framework's code name
+    :param changed_only: assess only cells that no earlier night has decided
+    :param resubmit_missing: submit the source of a document again, once, if the service has forgotten its job
+    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would cost
+    """
+
+    template_fields: Sequence[str] = (
+        "conn_id", "documents", "frameworks", "payload", "destination", "root", "report_base_url"
+    )  # fmt: skip
+    template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
+    trigger_class: ClassVar[type[ComplianceAssessTrigger]] = ComplianceAssessTrigger
+    ui_color = "#e4dcf5"
+    _published: AssessmentNight | None = None
+
+    def __init__(
+        self,
+        *,
+        documents: Any,
+        frameworks: Any = (),
+        payload: Any = None,
+        changed_only: bool = True,
+        resubmit_missing: bool = True,
+        dry_run: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.documents = documents
+        self.frameworks = frameworks
+        # Airflow would call a callable in a template field, with its context.
+        self._payload_callable: Callable[..., Any] | None = payload if callable(payload) else None
+        self.payload = None if callable(payload) else payload
+        self.changed_only = changed_only
+        self.resubmit_missing = resubmit_missing
+        self.is_dry_run = dry_run
+
+    @property
+    def topic(self) -> object:
+        """What the task is about: its frameworks."""
+        wanted = self._wanted_frameworks()
+        return f"{', '.join(wanted)}" if wanted else "all frameworks"
+
+    def _wanted_frameworks(self) -> list[str]:
+        return as_ids(self.frameworks, "framework") if optional(self.frameworks) else []
+
+    def _template(self) -> PayloadTemplate:
+        from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
+
+        if self._payload_callable:
+            return PayloadTemplate(self._payload_callable)
+        given = optional(self.payload)
+        if given is not None:
+            return PayloadTemplate(as_json(given, "payload"))
+        return PayloadTemplate(self.hook.assessment_payload or DEFAULT_PAYLOAD)
+
+    def _process(
+        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
+    ) -> dict[str, Any]:
+        from airflow_provider.assess.cells import select_frameworks
+        from airflow_provider.assess.documents import read_documents
+        from airflow_provider.assess.night import AssessmentNight
+        from airflow_provider.assess.verdicts import Night
+
+        ends_at = self.clock() + deadline.at - time.time()
+        destination = Location.to_write(self.destination)
+        documents = read_documents(self.documents)
+        if not documents.with_text:
+            self.log.warning("Found no documents with a text: nothing to assess.")
+        frameworks = select_frameworks(self.hook.list_frameworks(), self._wanted_frameworks())
+        template = self._template()
+        template.check([each.fields for each in documents.with_text], [each.fields for each in frameworks])
+        night = AssessmentNight(
+            self.hook,
+            context["ti"],
+            Night.of(context),
+            documents,
+            frameworks,
+            template,
+            destination,
+            Location(str(self.root or common_root(destination.uri))),
+            self.concurrency,
+            self.log,
+        )
+        threads = 2 * self.concurrency + 2
+        if self.is_dry_run:
+            return self._run_in_loop(night.plan(changed_only=self.changed_only), threads)
+        night.checkpoint.acquire()
+        assessing = night.assess(
+            self._run_engine,
+            self._options(ends_at),
+            is_new_attempt=is_new_attempt,
+            changed_only=self.changed_only,
+            resubmit_missing=self.resubmit_missing,
+        )
+        if job_ids := self._run_in_loop(assessing, threads):
+            self._defer(job_ids, deadline.name, ends_at, started_at)
+        return self._publish(context, night, started_at)
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
+        """Report to OpenLineage which texts were assessed, with an assertion for each criterion."""
+        if self._published:
+            return self._published.openlineage()
+        return super().get_openlineage_facets_on_complete(task_instance)
+
+    def _publish(self, context: Context, night: AssessmentNight, started_at: str) -> dict[str, Any]:
+        from airflow_provider.bulk.counts import check_failures
+
+        result, report = self._run_in_loop(night.publish(started_at), threads=2)
+        self._push_report_link(context, report)
+        self._published = night
+        lineage.report_assessment(self.hook, night.texts().values(), night.tables)
+        self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
+        self.log.info("Wrote %s and report %s.", night.checkpoint.manifest, report)
+        check_failures(
+            night.cells,
+            self.max_failed,
+            night.checkpoint.manifest,
+            "assessments",
+            ComplianceAssessError,
+            self.log,
+        )
+        return result

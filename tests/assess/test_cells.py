@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
+from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, READY, SKIPPED, SUBMITTED
+from airflow_provider.client.models import Criterion, Framework
+from airflow_provider.exceptions import ComplianceInputError
+
+DORA = Framework.model_validate(
+    {"id": 1, "codeName": "DORA", "name": "Resilience", "criteria": [{"codeName": "D-1", "name": "Exit"}]}
+)
+GDPR = Framework.model_validate({"id": 2, "codeName": "GDPR", "criteria": [{"codeName": "G-1"}]})
+
+PAYLOAD = PayloadTemplate(DEFAULT_PAYLOAD)
+
+
+def document(name: str = "a", sha256: str = "ab" * 32) -> AssessedDocument:
+    return AssessedDocument(f"in/{name}", f"uuid-{name}", sha256, {"uuid": f"uuid-{name}"})
+
+
+def cell(**changes: str) -> Cell:
+    made = make_cells([document()], select_frameworks([DORA], []), PAYLOAD)[0]
+    for name, value in changes.items():
+        setattr(made, name, value)
+    return made
+
+
+def test_there_is_a_cell_for_each_document_and_framework() -> None:
+    cells = make_cells([document("a"), document("b")], select_frameworks([DORA, GDPR], []), PAYLOAD)
+    assert [(each.source, each.framework) for each in cells] == [
+        ("in/a", "DORA"),
+        ("in/a", "GDPR"),
+        ("in/b", "DORA"),
+        ("in/b", "GDPR"),
+    ]
+    assert len({each.key for each in cells}) == 4
+    assert cells[0].label == "in/a (DORA)"
+
+
+@pytest.mark.parametrize("wanted", [["DORA"], ["1"], ["DORA", "1"]])
+def test_a_framework_is_found_by_id_or_code_name_once(wanted: list[str]) -> None:
+    found = select_frameworks([DORA, GDPR], wanted)
+    assert [each.id for each in found] == ["1"]
+    assert found[0].fields == {"id": "1", "codeName": "DORA", "name": "Resilience"}
+    assert found[0].criteria == (("D-1", "Exit"),)
+
+
+def test_an_unknown_framework_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ComplianceInputError, match=r"no framework 'SOX'.*DORA \(id 1\), GDPR \(id 2\)"):
+        select_frameworks([DORA, GDPR], ["SOX", "DORA"])
+
+
+def test_a_service_without_frameworks_is_an_error() -> None:
+    with pytest.raises(ComplianceInputError, match="lists no frameworks"):
+        select_frameworks([], [])
+
+
+def test_the_fingerprint_changes_with_any_criterion_only() -> None:
+    changed = DORA.model_copy(update={"criteria": [Criterion(code_name="D-1", name="Exit strategy")]})
+    fingerprints = [select_frameworks([each], [])[0].fingerprint for each in (DORA, changed, DORA)]
+    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+    # Other frameworks make no difference.
+    assert select_frameworks([GDPR, DORA], ["DORA"])[0].fingerprint == fingerprints[0]
+
+
+@pytest.mark.parametrize(
+    "changed", ["text_sha256", "framework_id", "framework_fingerprint", "payload_digest"]
+)
+def test_the_digest_of_a_cell_is_that_of_its_input(changed: str) -> None:
+    assert cell().digest == cell(uuid="other", source="moved").digest != cell(**{changed: "x"}).digest
+
+
+def test_without_a_text_hash_there_is_no_digest() -> None:
+    assert cell(text_sha256="").digest == ""
+
+
+def test_a_cell_reads_back_from_journal_and_row() -> None:
+    one = cell(job_id="a-1")
+    one.advance(SUBMITTED)
+    assert Cell.from_record(one.record()) == one
+    one.advance(READY)
+    one.results_path, one.results_sha256 = "s3://b/r.json", "cd" * 32
+    one.advance(COMPLETED)
+    assert Cell.from_record(one.row()) == Cell.from_record(one.record()) == one
+
+
+def test_a_carried_cell_is_completed_in_its_row_and_carried_when_it_is_read_back() -> None:
+    one = cell(job_id="a-1")
+    one.carried_from = {"run": "last", "assessment_id": "a-1"}
+    one.advance(SKIPPED)
+    assert (one.row()["status"], one.row()["carried_from"]) == ("COMPLETED", one.carried_from)
+    assert Cell.from_record(one.row()).state is SKIPPED
+
+
+def test_a_reset_cell_keeps_what_it_is() -> None:
+    one = cell(job_id="a-1")
+    one.attempts = 2
+    one.fail("broken")
+    again = one.for_retry()
+    assert (again.state, again.job_id, again.error, again.attempts) == (PENDING, "", "", 2)
+    assert again.is_same_input(one)
+    assert one.state is FAILED

@@ -1,0 +1,182 @@
+"""`kill -9` of the process that assesses, at random moments: no cell is lost, few are submitted twice."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.support.attempts import Attempts, allow_tasks_in_thread
+
+DOCUMENTS, CONCURRENCY, KILLS = 60, 6, 5
+FRAMEWORKS = ["DORA", "GDPR"]
+CELLS = DOCUMENTS * len(FRAMEWORKS)
+WORDS = ("exit", "transition period", "audit", "incident", "personal data", "controller", "confidentiality")
+WORKER = """
+import json, sys
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from tests.assess.conftest import attempts_of
+print(json.dumps(attempts_of(int(sys.argv[1])).run(ComplianceAssessOperator(
+    task_id="t", poll_interval=0.1, documents=sys.argv[2], destination=sys.argv[3],
+    concurrency=int(sys.argv[4]), frameworks=["DORA", "GDPR"],
+))))
+"""
+SAME = ("source", "framework", "criterion", "title", "category", "rationale", "first_seen", "changed_from")
+
+
+def texts() -> dict[str, str]:
+    """Return texts with verdicts of all kinds."""
+    chosen = random.Random(1)
+    return {
+        f"in/{number:03}.pdf": f"Text {number}. " + ". ".join(chosen.sample(WORDS, chosen.randrange(6)))
+        for number in range(DOCUMENTS)
+    }
+
+
+def start(nights: Nights, documents: str) -> subprocess.Popen[str]:
+    arguments = [str(nights.number), documents, nights.destination, str(CONCURRENCY)]
+    command = [sys.executable, "-W", "ignore", "-c", WORKER, *arguments]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+
+def assess(nights: Nights, documents: Any, **kwargs: Any) -> ComplianceAssessOperator:
+    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": FRAMEWORKS, "concurrency": CONCURRENCY}
+    return ComplianceAssessOperator(
+        **{**values, "documents": documents, "destination": nights.destination, **kwargs}
+    )
+
+
+def check_ledger(service: Emulator, night: NightOutcome) -> Counter[tuple[str, str]]:
+    """Compare each row with what the emulator has found for that cell; return the submits of each cell."""
+    known = {each["uuid"]: each for each in service.assessments()}
+    rows = night.rows
+    assert len({(row["source"], row["framework"]) for row in rows}) == len(rows) == CELLS
+    found: dict[str, dict[str, str]] = {}
+    for each in night.findings:
+        found.setdefault(each["assessment_id"], {})[each["criterion"]] = each["category"]
+    for row in rows:
+        assessment = known[row["assessment_id"]]
+        assert assessment["payload"] == {"contentUuid": row["uuid"], "framework": row["framework"]}
+        expected = {each["criterion"]: each["category"] for each in assessment["results"]}
+        assert found[row["assessment_id"]] == expected
+    return Counter((each["payload"]["contentUuid"], each["payload"]["framework"]) for each in known.values())
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("seed", [7])
+def test_five_kills_and_every_cell_has_one_row_and_its_own_verdict(
+    service: Emulator, nights: Nights, seed: int
+) -> None:
+    jitter = random.Random(seed)
+    documents = nights.manifest(texts())
+    service.configure(jobs="seconds:0.3", latency=0.02)
+    for _ in range(KILLS):
+        goal = service.count() + jitter.randrange(1, 2 * CELLS // KILLS)
+        with start(nights, documents) as worker:
+            deadline = time.monotonic() + 120
+            while service.count() < goal and worker.poll() is None:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            worker.kill()
+        assert worker.returncode == -signal.SIGKILL
+        assert not list(nights.folder.glob("out/*/_assess/*/*/*/assessments.jsonl"))
+    with start(nights, documents) as worker:
+        result, _ = worker.communicate(timeout=180)
+    killed = NightOutcome(json.loads(result.splitlines()[-1]))
+    assert (killed.result["assessed"], killed.result["failed"]) == (CELLS, 0)
+    submits = check_ledger(service, killed)
+    assert len(submits) == CELLS
+    assert CELLS <= service.count("submit_assessment") <= CELLS + KILLS * CONCURRENCY
+
+    # The same documents below another root, undisturbed.
+    nights.folder /= "undisturbed"
+    result = attempts_of(nights.number).run(assess(nights, documents))
+    assert [{name: row[name] for name in SAME} for row in NightOutcome(result).findings] == [
+        {name: row[name] for name in SAME} for row in killed.findings
+    ]
+    assert result["categories"] == killed.result["categories"]
+
+
+def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator, nights: Nights) -> None:
+    """Airflow may take a running attempt for dead and start the next one beside it."""
+    documents = nights.manifest(texts())
+    service.configure(jobs="seconds:0.2", latency=0.02)
+    ended: list[BaseException | dict[str, Any]] = []
+
+    def run(attempts: Attempts) -> None:
+        allow_tasks_in_thread()
+        try:
+            ended.append(attempts.run(assess(nights, documents)))
+        except BaseException as error:
+            ended.append(error)
+
+    zombie = threading.Thread(target=run, args=(attempts_of(1),))
+    zombie.start()
+    while service.count("submit_assessment") < CELLS // 3:
+        time.sleep(0.01)
+    retry = attempts_of(1)
+    retry.try_number = 1
+    night = NightOutcome(retry.run(assess(nights, documents)))
+    zombie.join(60)
+    (error,) = ended
+    assert isinstance(error, exc.ComplianceSupersededError)
+    assert (night.result["assessed"], night.result["failed"]) == (CELLS, 0)
+    check_ledger(service, night)
+    assert service.count("submit_assessment") <= CELLS + 2 * CONCURRENCY
+    assert service.count("cancel_assessment") == 0
+
+
+def test_a_deferred_task_resumes_with_what_is_left(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(texts())
+    service.configure(jobs="manual")
+    attempts = attempts_of(1)
+
+    def finish(number: int) -> None:
+        """Let half of what is in flight end, then all."""
+        in_flight = [each for each in service.assessments() if each["status"] in ("PENDING", "RUNNING")]
+        for each in in_flight[: CELLS // 2] if number == 1 else in_flight:
+            service.set_assessment(each["uuid"], status="COMPLETED")
+
+    attempts.while_deferred = finish
+    night = NightOutcome(attempts.run(assess(nights, documents, deferrable=True)))
+    assert (night.result["assessed"], night.result["failed"]) == (CELLS, 0)
+    waited = [len(each["assessment_ids"]) for each in attempts.deferrals]
+    assert waited[0] == CELLS
+    assert waited == sorted(waited, reverse=True)
+    assert waited[1] <= CELLS // 2
+    assert service.count("submit_assessment") == service.count("get_assessment_results") == CELLS
+    check_ledger(service, night)
+
+
+def test_a_kill_while_deferred_leaves_all_jobs_to_the_next_attempt(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(texts())
+    service.configure(jobs="manual")
+    attempts = attempts_of(1)
+
+    class KilledError(Exception):
+        pass
+
+    def kill(number: int) -> None:
+        raise KilledError
+
+    attempts.while_deferred = kill
+    with pytest.raises(KilledError):
+        attempts.run(assess(nights, documents, deferrable=True))
+    service.configure(jobs="instant")
+    attempts.while_deferred = lambda number: None
+    night = NightOutcome(attempts.run(assess(nights, documents, deferrable=True)))
+    assert night.result["assessed"] == CELLS
+    assert service.count("submit_assessment") == CELLS
+    assert not list(nights.folder.glob("**/journal-*"))

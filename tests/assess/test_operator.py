@@ -1,0 +1,311 @@
+"""The assess operator: what comes out, night after night, whatever goes wrong."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.support.attempts import Attempts
+
+GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
+TEXTS = {
+    "in/exit.pdf": "An exit plan with a transition period and a migration. Audit and inspection are allowed.",
+    "in/empty.pdf": "Nothing of interest.",
+    "in/data.pdf": "Personal data only on documented instructions of the controller. Confidentiality.",
+}
+
+
+def assess(nights: Nights, documents: Any, **kwargs: Any) -> ComplianceAssessOperator:
+    values = {"task_id": "t", "poll_interval": 0.1, "documents": documents, "destination": nights.destination}
+    return ComplianceAssessOperator(**{**values, **kwargs})
+
+
+def run_night(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutcome:
+    documents = nights.manifest(texts)
+    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **kwargs)))
+
+
+def expected(service: Emulator, texts: dict[str, str], code_name: str) -> dict[tuple[str, str], str]:
+    """Apply the emulator's documented rule: half of the keywords is sufficient, none is missing."""
+    (framework,) = [each for each in service.frameworks() if each["codeName"] == code_name]
+    verdicts = {}
+    for source, text in texts.items():
+        for criterion in framework["criteria"]:
+            found = [word for word in criterion["keywords"] if word.lower() in text.lower()]
+            share = len(found) / len(criterion["keywords"])
+            verdicts[source, criterion["codeName"]] = GOOD if share >= 0.5 else BAD if found else MISSING
+    return verdicts
+
+
+def test_every_document_is_assessed_against_every_framework(
+    service: Emulator, nights: Nights, deferrable: bool
+) -> None:
+    service.configure(jobs="seconds:1")
+    night = run_night(nights, TEXTS, deferrable=deferrable)
+    frameworks = [each["codeName"] for each in service.frameworks()]
+    assert {(row["source"], row["framework"]) for row in night.rows} == {
+        (source, name) for source in TEXTS for name in frameworks
+    }
+    assert (night.result["assessed"], night.result["carried"], night.result["failed"]) == (
+        len(night.rows),
+        0,
+        0,
+    )
+    for name in frameworks:
+        found = {
+            (each["source"], each["criterion"]): each["category"]
+            for each in night.findings
+            if each["framework"] == name
+        }
+        assert found == expected(service, TEXTS, name)
+        counted = night.result["categories"][name]
+        assert counted == {category: list(found.values()).count(category) for category in counted}
+    for row in night.rows:
+        content = Path(row["results_path"].removeprefix("file://")).read_bytes()
+        assert row["results_sha256"] == hashlib.sha256(content).hexdigest()
+        assert row["text_sha256"] == hashlib.sha256(TEXTS[row["source"]].encode()).hexdigest()
+    assert service.counters()["logins"] == 1
+    assert "The first night" in Path(night.result["report"].removeprefix("file://")).read_text()
+
+
+def test_a_second_night_sends_nothing_and_keeps_every_verdict(service: Emulator, nights: Nights) -> None:
+    first = run_night(nights, TEXTS)
+    before = service.count("submit_assessment")
+    second = run_night(nights, TEXTS)
+    assert service.count("submit_assessment") == before
+    assert second.result["carried"] == len(first.rows)
+    assert second.result["changed"] == 0
+    for old, new in zip(first.findings, second.findings, strict=True):
+        same = ("source", "criterion", "category", "rationale", "response_id", "first_seen", "assessment_id")
+        assert {name: old[name] for name in same} == {name: new[name] for name in same}
+        assert (new["carried"], new["changed_from"]) == (True, None)
+    origin = second.rows[0]["carried_from"]
+    assert (origin["run"], origin["assessment_id"]) == ("d/run-1", first.rows[0]["assessment_id"])
+    # A third night names the origin, not the night between.
+    assert run_night(nights, TEXTS).rows[0]["carried_from"] == origin
+
+
+def test_a_changed_document_is_assessed_again_and_only_that(service: Emulator, nights: Nights) -> None:
+    run_night(nights, TEXTS, frameworks="DORA")
+    before = service.count("submit_assessment")
+    changed = TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"] + " Now with more."}
+    night = run_night(nights, changed, frameworks="DORA")
+    assert service.count("submit_assessment") - before == 1
+    assert (night.result["assessed"], night.result["carried"]) == (1, 2)
+    better = {each["criterion"]: each["changed_from"] for each in night.findings if each["changed_from"]}
+    assert better == {"DORA-30-3-f": MISSING, "DORA-30-3-e": MISSING}
+    assert night.result["changed"] == 2
+
+
+def test_a_changed_framework_is_assessed_again_and_only_that(service: Emulator, nights: Nights) -> None:
+    run_night(nights, TEXTS)
+    frameworks = copy.deepcopy(service.frameworks())
+    frameworks[0]["criteria"][0]["keywords"] = ["nothing"]
+    frameworks[0]["criteria"][0]["description"] += " As amended."
+    service.set_frameworks(frameworks)
+    before = service.count("submit_assessment")
+    night = run_night(nights, TEXTS)
+    assert service.count("submit_assessment") - before == len(TEXTS)
+    assert {row["framework"] for row in night.rows if not row["carried_from"]} == {frameworks[0]["codeName"]}
+
+
+def test_all_of_it_is_assessed_again_on_request(service: Emulator, nights: Nights) -> None:
+    first = run_night(nights, TEXTS, frameworks=["GDPR"])
+    second = run_night(nights, TEXTS, frameworks=["GDPR"], changed_only=False)
+    assert (second.result["assessed"], second.result["changed"]) == (len(first.rows), 0)
+    assert {each["first_seen"] for each in second.findings} == {first.findings[0]["first_seen"]}
+
+
+def test_a_dry_run_says_what_it_would_do_and_sends_nothing(service: Emulator, nights: Nights) -> None:
+    run_night(nights, TEXTS, frameworks="DORA")
+    before = service.counters()["total"]
+    documents = nights.manifest(TEXTS | {"in/empty.pdf": "Changed.", "in/new.pdf": "New."})
+    plan = attempts_of(2).run(assess(nights, documents, frameworks="DORA", dry_run=True))
+    assert (plan["new"], plan["changed"], plan["carried"], plan["requests"]) == (1, 1, 2, 6)
+    assert plan["seconds"] >= 0
+    assert service.count("submit_assessment") == 3
+    assert service.counters()["total"] - before <= 2  # the frameworks, and perhaps a login
+
+
+def test_a_clear_of_a_finished_night_sends_nothing_and_changes_nothing(
+    service: Emulator, nights: Nights
+) -> None:
+    run_night(nights, TEXTS, frameworks="DORA")
+    documents = nights.manifest(TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"]})
+    attempts = attempts_of(2)
+    first = NightOutcome(attempts.run(assess(nights, documents, frameworks="DORA")))
+    rows, findings, before = first.rows, first.findings, service.count("submit_assessment")
+    attempts.clear()
+    again = NightOutcome(attempts.run(assess(nights, documents, frameworks="DORA")))
+    assert service.count("submit_assessment") == before
+    assert (again.rows, again.findings, again.result) == (rows, findings, first.result)
+
+
+def test_failed_assessments_are_rows_and_the_others_are_written(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXTS)
+    service.fail("get_assessment_results", status=422, times=1)
+    task = assess(nights, documents, frameworks="DORA", concurrency=1)
+    with pytest.raises(exc.ComplianceAssessError, match="1 of 3 assessments failed"):
+        attempts_of(1).run(task)
+    (path,) = Path(nights.folder).glob("out/*/_assess/*/*/*/assessments.jsonl")
+    states = [json.loads(line)["status"] for line in path.read_text().splitlines()]
+    assert sorted(states) == ["COMPLETED", "COMPLETED", "FAILED"]
+
+
+def test_a_failed_cell_is_tried_again_by_the_next_attempt_alone(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXTS)
+    service.fail("submit_assessment", status=422, times=1)
+    attempts = attempts_of(1)
+    task = assess(nights, documents, frameworks="DORA")
+    with pytest.raises(exc.ComplianceAssessError):
+        attempts.run(task)
+    before = service.count("submit_assessment")
+    result = attempts.run(assess(nights, documents, frameworks="DORA"))
+    assert service.count("submit_assessment") - before == 1
+    assert (result["assessed"], result["failed"]) == (3, 0)
+
+
+def test_results_that_nobody_can_read_are_kept_and_the_row_says_so(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+    def unreadable(self: Any, results: Any) -> Any:
+        raise ValueError("There is nothing to read.")
+
+    monkeypatch.setattr(ComplianceHook, "findings_of", unreadable)
+    documents = nights.manifest({"in/exit.pdf": "x"})
+    result = attempts_of(1).run(assess(nights, documents, frameworks="DORA", max_failed=1.0))
+    (row,) = NightOutcome(result).rows
+    assert row["status"] == "FAILED"
+    assert "can't be read: There is nothing to read." in row["error"]
+    assert json.loads(Path(row["results_path"].removeprefix("file://")).read_text())["results"]
+
+
+def test_a_document_that_the_service_has_forgotten_is_submitted_again_once(
+    service: Emulator, nights: Nights, tmp_path: Path
+) -> None:
+    from airflow_provider.emulator.samples import write_samples
+
+    (sample,) = write_samples(tmp_path / "in", pdfs=1, docx=0, pages=0)
+    row = {"source": str(sample.path), "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
+    task = assess(nights, [row], frameworks=["DORA", "GDPR"])
+    attempts = attempts_of(1)
+    night = NightOutcome(attempts.run(task))
+    assert service.count("submit_file") == 1
+    assert [each["resubmitted"] for each in night.rows] == [True, True]
+    assert {each["uuid"] for each in night.rows} == {service.jobs()[0]["uuid"]}
+    assert night.rows[0]["text_sha256"] == hashlib.sha256(sample.text.encode()).hexdigest()
+    attempts.clear()
+    again = NightOutcome(attempts.run(assess(nights, [row], frameworks=["DORA", "GDPR"])))
+    assert (service.count("submit_file"), again.rows) == (1, night.rows)
+
+
+@pytest.mark.parametrize("status", ["COMPLETED", "SKIPPED"])
+def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
+    service: Emulator, nights: Nights, status: str
+) -> None:
+    documents = nights.manifest({"in/a.pdf": "An exit plan."}, status=status)
+    service.fail("get_statuses", status=404, times=1)
+    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)]
+    assert service.count("submit_file") == 0
+
+
+def test_a_forgotten_document_whose_source_is_gone_is_a_failed_row(service: Emulator, nights: Nights) -> None:
+    row = {"source": "gone.pdf", "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
+    result = attempts_of(1).run(assess(nights, [row], frameworks="DORA", max_failed=1.0))
+    (found,) = NightOutcome(result).rows
+    assert (found["status"], service.count("submit_assessment")) == ("FAILED", 0)
+    assert "no longer knows job forgotten, and submitting the document again failed" in found["error"]
+
+
+def test_uuids_alone_are_enough(service: Emulator, nights: Nights) -> None:
+    uuid = service.add_job(text="An exit plan.", status="COMPLETED")
+    nights.number = 1
+    first = NightOutcome(attempts_of(1).run(assess(nights, [uuid], frameworks="DORA")))
+    assert first.rows[0]["text_sha256"] == hashlib.sha256(b"An exit plan.").hexdigest()
+    nights.number = 2
+    second = NightOutcome(attempts_of(2).run(assess(nights, uuid, frameworks="DORA")))
+    assert second.result["carried"] == 1
+
+
+def test_documents_without_a_text_are_counted_and_named(service: Emulator, nights: Nights) -> None:
+    documents = [nights.manifest({"in/exit.pdf": "x"}), nights.manifest({"in/b.pdf": "y"}, status="FAILED")]
+    result = attempts_of(1).run(assess(nights, documents, frameworks="DORA"))
+    assert (result["assessed"], result["without_text"]) == (1, 1)
+    assert "b.pdf" in Path(result["report"].removeprefix("file://")).read_text()
+
+
+def test_nothing_to_assess_is_a_success(service: Emulator, nights: Nights) -> None:
+    nights.number = 1
+    result = attempts_of(1).run(assess(nights, []))
+    assert (result["assessed"], result["carried"], result["failed"]) == (0, 0, 0)
+
+
+def test_an_unknown_framework_is_refused_before_anything_is_sent(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXTS)
+    with pytest.raises(AirflowFailException, match=r"no framework 'SOX'.*DORA \(id 1\)"):
+        attempts_of(1).run(assess(nights, documents, frameworks=["DORA", "SOX"]))
+    assert service.count("submit_assessment") == 0
+
+
+def test_a_payload_with_an_unknown_field_is_refused_before_anything_is_sent(
+    service: Emulator, nights: Nights
+) -> None:
+    documents = nights.manifest(TEXTS)
+    with pytest.raises(AirflowFailException, match=r"document\[uid\]"):
+        attempts_of(1).run(assess(nights, documents, payload={"contentUuid": "{document[uid]}"}))
+    assert service.count("submit_assessment") == 0
+
+
+def test_a_payload_of_its_own_is_sent_and_tells_its_verdicts_apart(service: Emulator, nights: Nights) -> None:
+    run_night(nights, {"in/exit.pdf": "x"}, frameworks="DORA")
+    payload = {"contentUuids": ["{document[uuid]}"], "frameworkId": "{framework[id]}", "note": "second"}
+    night = run_night(nights, {"in/exit.pdf": "x"}, frameworks="DORA", payload=payload)
+    assert night.result["assessed"] == 1
+    assert service.assessments()[0]["payload"]["note"] == "second"
+
+
+def test_a_callable_makes_the_payload(service: Emulator, nights: Nights) -> None:
+    def payload(document: Any, framework: Any) -> Any:
+        return {"uuid": document["uuid"], "framework": framework["id"], "own": True}
+
+    assert run_night(nights, {"a": "x"}, frameworks="DORA", payload=payload).result["assessed"] == 1
+    assert service.assessments()[0]["payload"]["own"] is True
+
+
+def test_a_framework_without_criteria_gives_no_findings_and_no_error(
+    service: Emulator, nights: Nights
+) -> None:
+    service.set_frameworks([{"id": 9, "codeName": "NEW", "name": "New", "criteria": []}])
+    night = run_night(nights, {"a": "x"})
+    assert (night.result["assessed"], night.findings) == (1, [])
+    assert night.result["categories"] == {"NEW": {}}
+
+
+def test_two_documents_with_the_same_text_are_both_assessed_tonight_and_both_carried_tomorrow(
+    service: Emulator, nights: Nights
+) -> None:
+    texts = {"in/a.pdf": "same", "in/b.pdf": "same"}
+    assert run_night(nights, texts, frameworks="DORA").result["assessed"] == 2
+    night = run_night(nights, texts, frameworks="DORA")
+    assert night.result["carried"] == 2
+    assert {each["source"] for each in night.findings} == set(texts)
+
+
+def test_attempts_of_other_runs_do_not_share_a_folder(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXTS)
+    one = Attempts(identity={"run_id": "load:1"}).run(assess(nights, documents, frameworks="DORA"))
+    other = Attempts(identity={"run_id": "load_1"}).run(assess(nights, documents, frameworks="DORA"))
+    assert one["assessments"] != other["assessments"]

@@ -1,0 +1,291 @@
+"""Nights with a review in between: decisions are found by the next night, and carried with the verdicts."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
+
+from airflow_provider.assess.forms import group_findings
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
+from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
+from tests.operators.desk import Desk, sent
+from tests.support.attempts import StateStore
+
+GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
+TEXTS = {
+    "in/exit.pdf": "An exit plan with a transition period and a migration. Audit and inspection are allowed.",
+    "in/empty.pdf": "Nothing of interest.",
+}
+
+
+@pytest.fixture
+def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
+    made = Desk()
+    monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
+    monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
+    return made
+
+
+def run_night(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutcome:
+    options = {"frameworks": "DORA", "poll_interval": 0.1, **kwargs}
+    task = ComplianceAssessOperator(
+        task_id="t", documents=nights.manifest(texts), destination=nights.destination, **options
+    )
+    return NightOutcome(attempts_of(nights.number).run(task))
+
+
+def rerun(nights: Nights, number: int, **kwargs: Any) -> NightOutcome:
+    """Run a night again, as a clear does."""
+    task = ComplianceAssessOperator(
+        task_id="t",
+        documents=f"file://{nights.folder}/manifest-{number}.jsonl",
+        destination=f"file://{nights.folder}/out/dt=2026-03-{number:02}/",
+        frameworks="DORA",
+        **kwargs,
+    )
+    attempts = attempts_of(number)
+    attempts.try_number = 1
+    return NightOutcome(attempts.run(task))
+
+
+def review(desk: Desk, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+    """Review in a task of its own, with a form of its own."""
+    desk.store, desk.form, desk.response, desk.tries = StateStore(), None, None, 0
+    return review_again(desk, findings, answer, **kwargs)
+
+
+def review_again(desk: Desk, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+    given = {"findings": findings, "expert_id": "e-1", **kwargs}
+    decisions: list[dict[str, Any]] = desk.run(
+        lambda: ComplianceReviewAssessmentOperator(task_id="review", **copy.deepcopy(given)), answer
+    )
+    return decisions
+
+
+def decided(night: NightOutcome) -> dict[tuple[str, str], tuple[str, str, str]]:
+    return {
+        (each["source"], each["criterion"]): (
+            each["expert"],
+            each["expert_category"],
+            each["expert_rationale"],
+        )
+        for each in night.findings
+        if each["expert"]
+    }
+
+
+def finding(night: NightOutcome, source: str = "in/empty.pdf") -> dict[str, Any]:
+    return next(each for each in night.findings if each["source"] == source and each["category"] == MISSING)
+
+
+def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
+    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+) -> None:
+    first = run_night(nights, TEXTS)
+    assert not decided(first)
+    wrong = finding(first)
+    (decision,) = review(
+        desk,
+        first.result,
+        {wrong["response_id"]: (GOOD, "It is in annex 4.")},
+        only="insufficient",
+        destination=f"file://{tmp_path}/mine/",
+    )
+    assert sent(service) == [("e-1", wrong["response_id"], GOOD, "It is in annex 4.")]
+    assert (decision["category_before"], decision["category_after"]) == (MISSING, GOOD)
+    assert (decision["source"], decision["document"]) == ("in/empty.pdf", "empty.pdf")
+    (own,) = (tmp_path / "mine").iterdir()
+    (found,) = (tmp_path / "out/_assess/decisions/2026-03-01").iterdir()
+    assert read(str(own)) == read(str(found)) == [decision]
+
+    key = "in/empty.pdf", wrong["criterion"]
+    second = run_night(nights, TEXTS)
+    assert second.result["assessed"] == 0
+    assert decided(second) == {key: ("e-1", GOOD, "It is in annex 4.")}
+    (row,) = [each for each in second.findings if each["expert"]]
+    assert (row["category"], row["decided_at"]) == (MISSING, decision["decided_at"])
+    before, after = (each.result["categories"]["DORA"] for each in (first, second))
+    assert (after[MISSING], after[GOOD]) == (before[MISSING] - 1, before[GOOD] + 1)
+    page = Path(second.result["report"].removeprefix("file://")).read_text()
+    assert "Decided by experts" in page
+    assert "It is in annex 4." in page
+    assert "counts and matrix use the expert's category (1 verdict)" in page.replace("&#39;", "'")
+
+    # The third night reads it from the index as well as from the file, and it stays one decision.
+    assert decided(run_night(nights, TEXTS)) == decided(second)
+
+
+def test_a_decision_outlives_its_file_with_the_verdict(
+    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+) -> None:
+    first = run_night(nights, TEXTS)
+    review(desk, first.result, {finding(first)["response_id"]: "agreed"}, only="insufficient")
+    second = run_night(nights, TEXTS)
+    for path in (tmp_path / "out/_assess/decisions/2026-03-01").iterdir():
+        path.unlink()
+    assert decided(run_night(nights, TEXTS)) == decided(second) != {}
+
+
+@pytest.mark.parametrize("change", ["text", "framework", "payload"])
+def test_another_text_framework_or_payload_does_not_inherit_a_decision(
+    service: Emulator, nights: Nights, desk: Desk, change: str
+) -> None:
+    first = run_night(nights, TEXTS)
+    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    texts, options = dict(TEXTS), {}
+    if change == "text":
+        texts["in/empty.pdf"] += " And more of it."
+    elif change == "payload":
+        options["payload"] = {"uuid": "{document[uuid]}", "framework": "{framework[id]}", "more": 1}
+    else:
+        frameworks = copy.deepcopy(service.frameworks())
+        frameworks[0]["criteria"][0]["description"] += " As amended."
+        service.set_frameworks(frameworks)
+    second = run_night(nights, texts, **options)
+    assert second.result["assessed"] > 0
+    assert not decided(second)
+    # The old text returns, and with it the verdict and the decision.
+    if change == "text":
+        assert len(decided(run_night(nights, TEXTS))) == 1
+
+
+def test_the_same_text_that_is_assessed_again_keeps_a_decision_on_the_same_category(
+    service: Emulator, nights: Nights, desk: Desk
+) -> None:
+    first = run_night(nights, TEXTS)
+    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    again = run_night(nights, TEXTS, changed_only=False)
+    assert again.result["assessed"] == 2
+    assert len(decided(again)) == 1
+
+
+def test_what_was_decided_is_not_asked_again_in_the_next_night(
+    service: Emulator, nights: Nights, desk: Desk
+) -> None:
+    first = run_night(nights, TEXTS)
+    open_ones = {each["response_id"] for each in first.findings if each["category"] != GOOD}
+    answered = finding(first)["response_id"]
+    review(desk, first.result, {answered: "agreed"}, only="insufficient")
+    second = run_night(nights, TEXTS)
+    review(desk, second.result, "No feedback", only="insufficient")
+    assert desk.form is not None
+    shown = {int(name.partition("_")[2]) for name in desk.form["params"]}
+    assert shown == open_ones - {answered}
+
+
+def test_a_night_where_nothing_changed_asks_nobody(service: Emulator, nights: Nights, desk: Desk) -> None:
+    first = run_night(nights, TEXTS)
+    assert review(desk, first.result) == []
+    assert group_findings(first.result) == []
+    assert desk.asked == 0
+    second = run_night(nights, TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"] + " More."})
+    review(desk, second.result["findings"], "No feedback")
+    assert desk.form is not None
+    changed = {each["response_id"] for each in second.findings if each["changed_from"]}
+    assert {int(name.partition("_")[2]) for name in desk.form["params"]} == changed
+    assert desk.form["subject"] == "Review of empty.pdf against DORA"
+    assert "before: missing" in desk.form["body"]
+
+
+def test_a_clear_of_night_and_review_changes_nothing_and_asks_nobody(
+    service: Emulator, nights: Nights, desk: Desk
+) -> None:
+    first = run_night(nights, TEXTS)
+    rows, forms = first.findings, group_findings(first.result, only="insufficient")
+    answer = {finding(first)["response_id"]: (GOOD, "Annex 4.")}
+    (form,) = [each for each in forms if finding(first)["response_id"] in [row[2] for row in each[0]["rows"]]]
+    decisions = review(desk, form, answer)
+    for _ in range(2):
+        again = rerun(nights, 1)
+        assert again.findings == rows
+        assert group_findings(again.result, only="insufficient") == forms
+        assert review_again(desk, form) == decisions
+        assert (desk.asked, len(sent(service))) == (1, 1)
+        run_night(nights, TEXTS)  # the second time, a later night has carried the decision
+
+
+def test_a_late_answer_counts_from_the_night_after(service: Emulator, nights: Nights, desk: Desk) -> None:
+    first = run_night(nights, TEXTS)
+    run_night(nights, TEXTS)
+    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Late.")}, only="insufficient")
+    assert len(decided(run_night(nights, TEXTS))) == 1
+
+
+def test_the_last_of_two_decisions_counts(service: Emulator, nights: Nights, desk: Desk) -> None:
+    first = run_night(nights, TEXTS)
+    number = finding(first)["response_id"]
+    review(desk, first.result, {number: (GOOD, "One.")}, only="insufficient")
+    second = run_night(nights, TEXTS)
+    review(desk, second.result, {number: (BAD, "Two.")}, only="all")
+    assert [each[1:] for each in decided(run_night(nights, TEXTS)).values()] == [(BAD, "Two.")]
+
+
+def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_feedback(
+    service: Emulator, nights: Nights, desk: Desk
+) -> None:
+    shards = [run_night(nights, {source: text}).result for source, text in TEXTS.items()]
+    forms = group_findings(shards, only="all", by="criterion")
+    subjects, everything = [], []
+    for desk.map_index, form in enumerate(forms):
+        numbers = [row[2] for reference in form for row in reference["rows"]]
+        everything += review(desk, form, {numbers[0]: ("MISSING", "Look again.")}, max_findings=10)
+        assert desk.form is not None
+        subjects.append(desk.form["subject"])
+    assert len(subjects) == len(service.frameworks()[0]["criteria"])
+    assert all(" in 2 documents against DORA" in each for each in subjects)
+    assert len({each[1] for each in sent(service)}) == len(forms)
+    files = list(Path(nights.folder).glob("out/_assess/decisions/*/*.jsonl"))
+    assert sum(len(read(str(path))) for path in files) == len(everything) == len(forms)
+
+
+def test_the_form_shows_passages_in_the_text_of_the_ingestion(
+    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+) -> None:
+    (tmp_path / "exit.txt").write_text(TEXTS["in/exit.pdf"])
+    manifest = nights.manifest({"in/exit.pdf": TEXTS["in/exit.pdf"]}, path=f"file://{tmp_path}/exit.txt")
+    task = ComplianceAssessOperator(
+        task_id="t", documents=manifest, destination=nights.destination, frameworks="DORA"
+    )
+    night = NightOutcome(attempts_of(1).run(task))
+    assert {each["text_path"] for each in night.findings} == {f"file://{tmp_path}/exit.txt"}
+    review(desk, night.result, "No feedback", only="all")
+    assert desk.form is not None
+    body = desk.form["body"].replace("\\", "")
+    assert f"**exit.pdf · DORA** · Text: file://{tmp_path}/exit.txt · Source: in/exit.pdf" in body
+
+
+def test_findings_without_a_summary_are_reviewed_with_a_warning(
+    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run_night(nights, TEXTS)
+    path = Path(first.result["findings"].removeprefix("file://"))
+    (path.parent / "summary.json").unlink()
+    decisions = review(
+        desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient"
+    )
+    assert decisions[0]["outcome"] == "sent"
+    assert "The next night will not find these decisions" in caplog.text
+    assert not (tmp_path / "out/_assess/decisions").exists()
+
+
+def test_damaged_decisions_cost_nobody_a_night(
+    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = run_night(nights, TEXTS)
+    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    (path,) = (tmp_path / "out/_assess/decisions/2026-03-01").iterdir()
+    good = path.read_text()
+    cell = {"cell": finding(first)["cell"], "criterion": "x", "night": "2026-03-01"}
+    path.write_text("\n".join(["{", "[]", json.dumps(cell), json.dumps({**cell, "night": 7}), good]))
+    (path.parent / "notes.txt").write_text("not a decision")
+    second = run_night(nights, TEXTS)
+    assert len(decided(second)) == 1
+    assert caplog.text.count("is ignored") == 3

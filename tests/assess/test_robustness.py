@@ -1,0 +1,261 @@
+"""A bulk assessment on a bad day: stores, indexes, limits, deadlines and kills."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import Asset
+
+from airflow_provider import exceptions as exc
+from airflow_provider.assess import night as night_module
+from airflow_provider.assess.findings import finding_rows
+from airflow_provider.client.findings import Finding
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.waiting import rules
+from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.support.outlets import outlet_events
+from tests.support.signals import signalled_when
+
+TEXTS = {f"in/{number}.pdf": f"Text {number} with an exit plan." for number in range(10)}
+
+
+class OwnHook(ComplianceHook):
+    """The hook of a deployment whose results look like no other's."""
+
+    def findings_of(self, results: Any) -> list[Finding]:
+        """Return one finding for all results."""
+        found = super().findings_of(results)
+        return [Finding(1, "All of it", "MISSING", f"{len(found)} criteria", code="ALL")]
+
+
+class OwnOperator(ComplianceAssessOperator):
+    """An operator with a hook of its own."""
+
+    hook_class = OwnHook
+
+
+def assess(
+    nights: Nights,
+    documents: Any,
+    operator: type[ComplianceAssessOperator] = ComplianceAssessOperator,
+    **kwargs: Any,
+) -> ComplianceAssessOperator:
+    values = {"task_id": "t", "poll_interval": 0.1, "frameworks": "DORA", "destination": nights.destination}
+    return operator(**{**values, "documents": documents, **kwargs})
+
+
+def run_night(nights: Nights, **kwargs: Any) -> NightOutcome:
+    documents = nights.manifest(TEXTS)
+    return NightOutcome(attempts_of(nights.number).run(assess(nights, documents, **kwargs)))
+
+
+def find(nights: Nights, pattern: str) -> list[Path]:
+    return sorted(nights.folder.glob(f"out/**/{pattern}"))
+
+
+@pytest.mark.parametrize("name", ["write_jsonl", "write_csv", "write_parquet", "put_sync"])
+def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def failing(*arguments: Any) -> Any:
+        raise exc.ComplianceStorageError("The store is not available.")
+
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    monkeypatch.setattr(night_module, "has_pyarrow", lambda: True)
+    with monkeypatch.context() as broken:
+        broken.setattr(night_module, name, failing)
+        with pytest.raises(exc.ComplianceStorageError):
+            attempts.run(assess(nights, documents))
+    assert not find(nights, "assessments.jsonl")
+    sent = service.counters()["operations"]["submit_assessment"]
+    if name == "write_parquet":
+        pytest.importorskip("pyarrow")
+    monkeypatch.undo()
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
+    result = attempts.run(assess(nights, documents))
+    assert service.counters()["operations"]["submit_assessment"] == sent
+    assert (result["assessed"], len(NightOutcome(result).findings)) == (len(TEXTS), 6 * len(TEXTS))
+    for written in ("findings.jsonl", "report.html", "summary.json", "DORA.csv"):
+        assert len(find(nights, written)) == 1
+    assert not find(nights, "*.part")
+
+
+def test_a_table_that_is_half_written_never_appears(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(cell: Any, *arguments: Any) -> Iterator[dict[str, Any]]:
+        if cell.source == "in/5.pdf":
+            raise OSError("No space left on device")
+        return finding_rows(cell, *arguments)
+
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    with monkeypatch.context() as broken:
+        broken.setattr(night_module, "finding_rows", failing)
+        with pytest.raises(OSError, match="No space"):
+            attempts.run(assess(nights, documents))
+    assert not find(nights, "findings.jsonl")
+    assert not find(nights, ".*.part")
+    assert attempts.run(assess(nights, documents))["assessed"] == len(TEXTS)
+
+
+@pytest.mark.parametrize(
+    ("damage", "assessed"),
+    [
+        (lambda path: path.unlink(), 10),
+        (lambda path: path.write_bytes(b"\x00\xff not JSON"), 10),
+        (lambda path: path.write_text('{"cell": 7}\n[1]\n{"cells_per_second": "many"}\n'), 10),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"findings"', b'"found"')), 10),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"category"', b'"kind"', 1)), 1),
+        # A line of a verdict: the first one is the rate.
+        (lambda path: path.write_bytes(path.read_bytes().replace(b'"cell"', b'cell"', 1)), 1),
+    ],
+    ids=["gone", "no JSON", "other JSON", "no findings", "one finding", "one line"],
+)
+def test_a_verdict_that_is_lost_costs_an_assessment(
+    service: Emulator, nights: Nights, damage: Callable[[Path], None], assessed: int
+) -> None:
+    first = run_night(nights)
+    (index,) = nights.folder.glob("out/_assess/verdicts/*/*.jsonl")
+    damage(index)
+    second = run_night(nights)
+    assert (second.result["assessed"], second.result["carried"]) == (assessed, len(TEXTS) - assessed)
+    names = ("source", "criterion", "category", "rationale")
+    assert [[row[name] for name in names] for row in first.findings] == [
+        [row[name] for name in names] for row in second.findings
+    ]
+    assert run_night(nights).result["carried"] == len(TEXTS)  # the index is whole again
+
+
+def test_throttling_slows_a_night_down_and_fails_nothing(service: Emulator, nights: Nights) -> None:
+    for operation in ("submit_assessment", "get_assessment", "get_assessment_results"):
+        service.fail(operation, status=429, retry_after=0.1, times=4)
+    night = run_night(nights, concurrency=8)
+    assert (night.result["assessed"], night.result["failed"]) == (len(TEXTS), 0)
+    assert len(service.assessments()) == len(TEXTS)
+
+
+def in_flight(service: Emulator) -> list[str]:
+    return [each["uuid"] for each in service.assessments() if each["status"] in ("PENDING", "RUNNING")]
+
+
+def completes(service: Emulator, count: int) -> Callable[[], bool]:
+    """Complete some once all are submitted; then the condition holds."""
+
+    def condition() -> bool:
+        if service.count("submit_assessment") < len(TEXTS):
+            return False
+        for each in in_flight(service)[:count]:
+            service.set_assessment(each, status="COMPLETED")
+        return True
+
+    return condition
+
+
+@pytest.fixture
+def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a long poll_interval: only the last poll finds anything."""
+    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_: now + 3600)
+
+
+@pytest.mark.usefixtures("_never_polled")
+def test_what_is_completed_at_the_deadline_is_fetched_and_the_rest_cancelled(
+    service: Emulator, nights: Nights
+) -> None:
+    service.configure(jobs="manual")
+    documents = nights.manifest(TEXTS)
+    complete = completes(service, 4)
+    with signalled_when(complete, lambda: None):
+        result = attempts_of(1).run(assess(nights, documents, timeout=8, max_failed=6, concurrency=10))
+    assert (result["assessed"], result["failed"]) == (4, 6)
+    rows = NightOutcome(result).rows
+    assert {row["error"] for row in rows if row["status"] == "FAILED"} <= {
+        f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING", "CANCELLED")
+    }
+    assert (service.count("cancel_assessment"), len(service.assessments())) == (6, 4)
+
+
+@pytest.mark.usefixtures("_never_polled")
+@pytest.mark.parametrize("cancel_on_kill", [True, False])
+def test_a_kill_cancels_what_is_in_flight_and_never_what_is_completed(
+    service: Emulator, nights: Nights, cancel_on_kill: bool
+) -> None:
+    service.configure(jobs="manual")
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    task = assess(nights, documents, cancel_on_kill=cancel_on_kill)
+    with (
+        signalled_when(completes(service, 4), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    states = Counter(each["status"] for each in service.assessments())
+    assert states["COMPLETED"] == 4
+    assert states.total() == (4 if cancel_on_kill else 10)
+
+
+@pytest.mark.usefixtures("_never_polled")
+def test_the_next_attempt_submits_only_what_the_kill_has_cancelled(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.configure(jobs="manual")
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    task = assess(nights, documents)
+    with (
+        signalled_when(completes(service, 4), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    monkeypatch.undo()
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
+    service.configure(jobs="instant")
+    assert attempts.run(assess(nights, documents))["assessed"] == len(TEXTS)
+    assert service.count("submit_assessment") == len(TEXTS) + 6
+
+
+def test_findings_are_what_the_hook_of_a_deployment_reads(
+    service: Emulator, nights: Nights, deferrable: bool
+) -> None:
+    night = run_night(nights, operator=OwnOperator, deferrable=deferrable)
+    assert {(each["criterion"], each["rationale"]) for each in night.findings} == {("ALL", "6 criteria")}
+    assert night.result["categories"] == {"DORA": {"MISSING": len(TEXTS)}}
+    again = run_night(nights, operator=OwnOperator)
+    assert (again.result["carried"], again.result["changed"]) == (len(TEXTS), 0)
+
+
+def test_assets_get_the_result(service: Emulator, nights: Nights) -> None:
+    asset, events = Asset("s3://bucket/verdicts"), outlet_events()
+    documents = nights.manifest(TEXTS)
+    result = attempts_of(1).run(assess(nights, documents, outlets=[asset]), outlet_events=events)
+    assert events[asset].extra == {**result, "destination": nights.destination}
+    assert {"assessments", "findings", "report", "assessed", "carried", "failed", "changed"} <= result.keys()
+    assert sum(result["categories"]["DORA"].values()) == 6 * len(TEXTS)
+    assert json.loads(json.dumps(result)) == result
+
+
+def test_hook_lineage_has_the_texts_and_the_tables(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from airflow.providers.common.compat.lineage import hook as compat
+
+    added: dict[str, list[str]] = {"input": [], "output": []}
+
+    class Collector:
+        def add_input_asset(self, context: Any, uri: str) -> None:
+            added["input"].append(uri)
+
+        def add_output_asset(self, context: Any, uri: str) -> None:
+            added["output"].append(uri)
+
+    monkeypatch.setattr(compat, "get_hook_lineage_collector", Collector)
+    documents = [
+        nights.manifest({"in/a.pdf": "x"}, path="s3://c@texts/a.txt"),
+        nights.manifest({"in/b.pdf": "y"}),
+    ]
+    result = attempts_of(1).run(assess(nights, documents))
+    assert added == {"input": ["s3://texts/a.txt"], "output": [result["assessments"], result["findings"]]}

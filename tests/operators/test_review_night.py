@@ -1,0 +1,189 @@
+"""The review of a night's findings: parameters, names, mapping, and the code of its guide."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
+
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.assess.forms import group_findings
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators import feedback
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
+from airflow_provider.operators.framework import ComplianceListFrameworksOperator
+from tests.operators.desk import RESULTS, Desk, Made, sent
+from tests.support.parameters import described_parameters, own_parameters
+
+ROWS = [
+    {
+        "night": "2026-03-01T00:00:00+00:00",
+        "source": "s3://in/cloud.pdf",
+        "framework": "DORA",
+        "criterion": f"D-{each['id']}",
+        "title": each["name"],
+        "response_id": each["id"],
+        "changed_from": None,
+        "cell": "c1",
+        **each,
+    }
+    for each in RESULTS
+]
+
+
+def table(path: Path, rows: Any = ROWS) -> str:
+    (path / "findings.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"file://{path}/findings.jsonl"
+
+
+def made(findings: Any, **kwargs: Any) -> Made:
+    return Made(results=None, findings=findings, **{"only": "insufficient", **kwargs})
+
+
+def form(desk: Desk) -> dict[str, Any]:
+    assert desk.form is not None
+    return desk.form
+
+
+@pytest.mark.parametrize("given", [{"results": []}, {"assessment_id": "a"}])
+def test_findings_stand_alone(given: dict[str, Any]) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results or findings"):
+        ComplianceReviewAssessmentOperator(task_id="t", findings="u", **given)
+
+
+def test_every_parameter_is_described() -> None:
+    own = own_parameters(ComplianceReviewAssessmentOperator)
+    assert own <= described_parameters(ComplianceReviewAssessmentOperator)
+
+
+def test_findings_only_and_limit_are_templates(tmp_path: Path) -> None:
+    task = ComplianceReviewAssessmentOperator(
+        task_id="t",
+        findings=[{"findings": "{{ uri }}", "rows": [[0, 1, 2]]}],
+        only="{{ only }}",
+        limit="{{ 2 }}",
+    )
+    task.render_template_fields({"uri": "u", "only": "all"})  # type: ignore[typeddict-unknown-key] # what a DAG may have
+    assert (task.findings, task.only, task.limit) == (
+        [{"findings": "u", "rows": [[0, 1, 2]]}],
+        "all",
+        "2",
+    )
+
+
+def test_the_document_and_the_framework_are_those_of_the_rows(
+    service: Emulator, desk: Desk, tmp_path: Path
+) -> None:
+    (decision,) = desk.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
+    assert form(desk)["subject"] == "Review of cloud.pdf against DORA"
+    assert "Source: s3" in form(desk)["body"]
+    assert [name for name in form(desk)["params"] if name[0] == "c"] == ["category_1", "category_3"]
+    assert sent(service) == [("e-1", 1, "SUFFICIENTLY_REGULATED", "Clause 9.")]
+    about = {name: decision[name] for name in ("document", "framework", "criterion", "source", "cell")}
+    assert about == {
+        "document": "cloud.pdf",
+        "framework": "DORA",
+        "criterion": "D-1",
+        "source": "s3://in/cloud.pdf",
+        "cell": "c1",
+    }
+
+
+def test_parameters_win_over_rows(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+    given = {"document": "Cloud", "framework": "NIS2", "source_uri": "https://example.com/c.pdf"}
+    desk.run(made(table(tmp_path), **given), "No feedback")
+    assert form(desk)["subject"] == "Review of Cloud against NIS2"
+    assert "[Source](<https://example.com/c.pdf>)" in form(desk)["body"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "subject"),
+    [
+        ([{}, {"source": "s3://in/b.pdf"}], "Review of 2 documents against DORA"),
+        (
+            [{"criterion": "D"}, {"criterion": "D", "source": "b.pdf"}],
+            "Review of D in 2 documents against DORA",
+        ),
+        ([{}, {"framework": "GDPR"}], "Review of cloud.pdf"),
+    ],
+)
+def test_a_form_about_many_documents_is_named_after_its_criterion(
+    service: Emulator, desk: Desk, tmp_path: Path, changes: list[dict[str, Any]], subject: str
+) -> None:
+    rows = [row | change for row, change in zip(ROWS, changes, strict=False)]
+    desk.run(made(table(tmp_path, rows), only="all"), "No feedback")
+    assert form(desk)["subject"] == subject
+
+
+def test_a_mapped_review_is_named_before_and_after_it_is_answered(
+    service: Emulator, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    comms = pytest.importorskip("airflow.sdk.execution_time.comms")
+    if not hasattr(comms, "SetRenderedMapIndex"):
+        pytest.skip("Airflow before 3.2 names a task when it ends")
+    shown: list[str] = []
+    supervisor = SimpleNamespace(send=lambda msg: shown.append(msg.rendered_map_index))
+    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
+    desk.map_index = 0
+    (group,) = group_findings(table(tmp_path), only="all")
+    desk.run(made(group), {1: "agreed"})
+    assert shown == ["cloud.pdf, DORA"]
+    assert desk.context["task"].title == "cloud.pdf, DORA"
+
+
+@pytest.mark.parametrize("findings", [[], {"dry_run": True}])
+def test_without_findings_nobody_is_asked(service: Emulator, desk: Desk, findings: Any) -> None:
+    assert desk.run(made(findings)) == []
+    assert desk.form is None
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"findings": "None"}, "upstream task returned nothing"),
+        ({"findings": "/nowhere/findings.jsonl"}, "do not exist"),
+        ({"findings": [], "only": "new"}, "only must be"),
+        ({"findings": [], "limit": "few"}, "limit must be"),
+    ],
+)
+def test_what_can_t_be_asked_for_ends_the_task(
+    service: Emulator, desk: Desk, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(exc.ComplianceError, match=message) as caught:
+        desk.run(made(**given))
+    assert isinstance(caught.value, AirflowFailException)
+    assert desk.form is None
+
+
+def test_a_cleared_review_returns_its_decisions_and_sends_nothing_again(
+    service: Emulator, desk: Desk, tmp_path: Path
+) -> None:
+    review = made(table(tmp_path))
+    returned = desk.run(review, {1: ("MISSING", "Indeed."), 3: "agreed"})
+    assert desk.run(review) == returned
+    assert (desk.asked, len(sent(service))) == (1, 1)
+
+
+def test_the_code_of_the_guide_makes_a_mapped_review() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "feedback.md").read_text()
+    section = page[page.index("### Review a whole night") :]
+    (code, *_) = re.findall(r"^```python\n(.*?)^```", section, re.DOTALL | re.MULTILINE)
+    with DAG("example", schedule=None) as dag:
+        names = {"assess": ComplianceListFrameworksOperator(task_id="assess")}
+        exec(compile(code, "feedback.md", "exec"), names)
+    assert dag.task_ids == ["assess", "group", "review"]
+    assert dag.get_task("review").is_mapped
+
+
+def test_the_guide_s_import_is_the_function() -> None:
+    assert feedback.group_findings is group_findings
+    with pytest.raises(AttributeError, match="nothing_else"):
+        _ = feedback.nothing_else

@@ -1,0 +1,84 @@
+"""What OpenLineage's own provider makes of a bulk assessment."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import lineage
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from tests.assess.conftest import Nights, attempts_of
+
+pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
+
+pytestmark = pytest.mark.stores
+
+TEXTS = {"in/a.pdf": "An exit plan with a transition period and a migration.", "in/b.pdf": "Nothing."}
+
+
+@pytest.fixture
+def assessed(
+    compliance_service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ComplianceAssessOperator:
+    """An operator that has assessed two texts whose places are known, and one document by its uuid."""
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
+    nights = Nights(compliance_service, tmp_path)
+    known = [nights.manifest({name: text}, path=f"s3://c@texts/{name}.txt") for name, text in TEXTS.items()]
+    uuid = compliance_service.add_job(text="x", status="COMPLETED")
+    task = ComplianceAssessOperator(
+        task_id="t", documents=[*known, uuid], frameworks="DORA", destination=nights.destination
+    )
+    attempts_of(1).run(task)
+    return task
+
+
+def assertions(found: Any) -> dict[str, dict[str, bool]]:
+    """Return the assertions on each input, by its name."""
+    return {
+        each.name: {
+            one.assertion: one.success for one in each.inputFacets["dataQualityAssertions"].assertions
+        }
+        if each.inputFacets
+        else {}
+        for each in found.inputs
+    }
+
+
+def test_each_criterion_is_an_assertion_on_its_text(assessed: ComplianceAssessOperator) -> None:
+    found = assessed.get_openlineage_facets_on_complete(None)
+    assert {(each.namespace, each.name) for each in found.inputs} == {
+        ("s3://texts", f"{name}.txt") for name in TEXTS
+    }
+    by_text = assertions(found)
+    assert by_text["in/a.pdf.txt"]["DORA: DORA-30-3-f is sufficiently regulated"] is True
+    assert len(by_text["in/a.pdf.txt"]) == 6
+    assert set(by_text["in/b.pdf.txt"].values()) == {False}
+    rows = {Path(each.name).name: each.outputFacets["outputStatistics"].rowCount for each in found.outputs}
+    assert rows == {"assessments.jsonl": 3, "findings.jsonl": 18}
+
+
+def test_of_too_many_assertions_those_that_fail_are_kept(
+    assessed: ComplianceAssessOperator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lineage, "MAX_ASSERTIONS", 8)
+    by_text = assertions(assessed.get_openlineage_facets_on_complete(None))
+    kept = [success for each in by_text.values() for success in each.values()]
+    assert len(kept) == 8
+    assert not any(kept)
+
+
+def test_openlineage_accepts_it(assessed: ComplianceAssessOperator) -> None:
+    from types import SimpleNamespace
+
+    from airflow.providers.common.compat.sdk import TaskInstanceState
+    from airflow.providers.openlineage.extractors import ExtractorManager
+
+    nothing: Any = SimpleNamespace(run_id="r", get_template_context=dict)
+    found = ExtractorManager().extract_metadata(
+        dagrun=nothing, task=assessed, task_instance_state=TaskInstanceState.SUCCESS, task_instance=nothing
+    )
+    assert len(found.inputs) == len(TEXTS)
+    assert len(found.outputs) == 2
