@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_provider.assess.documents import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.frameworks.catalog import Catalog
+from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
@@ -69,7 +71,7 @@ class Cell(Item):
     @property
     def label(self) -> str:
         """Its document and framework, as logs and errors show them."""
-        return f"{super(Cell, self).label.partition(chr(10))[0]} ({self.framework})"
+        return f"{one_line(printable(self.source))} ({one_line(self.framework)})"
 
     @property
     def digest(self) -> str:

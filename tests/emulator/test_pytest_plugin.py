@@ -97,5 +97,6 @@ def test_it(compliance_service):
 """,
     )
 
-    assert "pip install 'airflow-provider-compliance[emulator]'" in done.stdout
+    assert "pip install --constraint" in done.stdout
+    assert "'airflow-provider-compliance[emulator]'" in done.stdout
     assert "1 error" in done.stdout

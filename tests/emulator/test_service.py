@@ -234,7 +234,8 @@ sys.exit(main(["--port", "0"]))
     )
 
     assert done.returncode == 1
-    assert "pip install 'airflow-provider-compliance[emulator]'" in done.stderr
+    assert "pip install --constraint" in done.stderr
+    assert "'airflow-provider-compliance[emulator]'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -344,13 +344,16 @@ def test_a_killed_task_leaves_nothing(
     assert remaining == [{}]
 
 
-def test_a_kill_before_the_beginning_does_not_stop_a_later_attempt(
+def test_a_kill_before_the_beginning_stops_this_attempt_and_no_later_one(
     service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:
-    task = transfer(completed(service, text="12"), tmp_path / "x")
+    uuid = completed(service, text="12")
+    task = transfer(uuid, tmp_path / "x")
     task.on_kill()
-    assert service.count() == 0
-    attempts.run(task)
+    with pytest.raises(exc.ComplianceInterruptedError):
+        attempts.run(task)
+    assert files(tmp_path) == {}
+    attempts.run(transfer(uuid, tmp_path / "x"))
     assert files(tmp_path) == {"x": b"12"}
 
 
