@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -405,14 +406,14 @@ def test_a_pause_that_ends_with_the_time_for_retries_is_waited_for() -> None:
 @pytest.mark.parametrize(
     ("call", "setting"),
     [
-        (READ, "the base URL of the Airflow connection 'compliance_default'"),
+        (READ, "the base URL (with port) of the Airflow connection 'compliance_default'"),
         (LOGIN, "the extra 'token_url' of the Airflow connection 'compliance_default'"),
     ],
 )
 def test_an_error_names_the_setting_to_check(call: Call[Any], setting: str) -> None:
     error = exchange(call).stream_error(Failure(FailureKind.BROKEN, "reset"))
     assert f"Check that {setting} is correct" in str(error)
-    with pytest.raises(exc.ComplianceTlsError, match=f"Check {setting}, and the extra 'verify'"):
+    with pytest.raises(exc.ComplianceTlsError, match=re.escape(f"Check {setting}, and the extra 'verify'")):
         exchange(call).evaluate(Failure(FailureKind.TLS))
 
 

@@ -188,6 +188,8 @@ def test_the_poller_keeps_that_pace(service: Emulator) -> None:
         waiting = asyncio.create_task(fire(trigger(*ids, poll_interval=600)))
         await until(lambda: service.count("get_assessment") >= len(ids))
         (poller,) = poller_module._pollers[asyncio.get_running_loop()].values()
+        # Until all are scheduled again, after the round of first polls.
+        await until(lambda: all(each.next_poll_at > poller._round_at for each in poller._watched.values()))
         waiting.cancel()
         return {each.next_poll_at % 5 for each in poller._watched.values()}
 
