@@ -304,9 +304,11 @@ def test_progress_is_logged_every_five_minutes(
 
     play(story())
     assert len(caplog.messages) == 2
-    assert caplog.messages[0].startswith("Waiting for 2 jobs of 'c', the oldest for 300 s; seen")
+    assert caplog.messages[0].startswith(
+        "Waiting for the jobs of 'c': 2 in flight, the oldest for 300 s; seen"
+    )
     assert "QUEUED" not in caplog.messages[0]
-    assert caplog.messages[1].startswith("Waiting for 2 jobs of 'c', the oldest for 600 s")
+    assert caplog.messages[1].startswith("Waiting for the jobs of 'c': 2 in flight, the oldest for 600 s")
     assert caplog.messages[1].endswith("line: 8 RUNNING, 4 QUEUED.")
 
 
@@ -391,7 +393,9 @@ def test_an_outage_that_begins_within_a_round_concerns_all(service: PolledServic
     play(story())
 
 
-def test_many_are_polled_less_often_from_the_start_if_each_is_a_request(service: PolledService) -> None:
+def test_many_are_polled_less_often_after_their_first_poll_if_each_is_a_request(
+    service: PolledService,
+) -> None:
     kind = service.kind()
     kind.min_interval = lambda count: float(count)
 
@@ -401,7 +405,7 @@ def test_many_are_polled_less_often_from_the_start_if_each_is_a_request(service:
             await asyncio.sleep(7)
 
     play(story())
-    assert service.poll_times == [3, 6]
+    assert service.poll_times == [1, 3, 6]
 
 
 def test_a_connection_that_does_not_close_is_left_after_five_seconds(service: PolledService) -> None:
