@@ -78,12 +78,15 @@ class Cell(Item):
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:
             return ""
-        identity = [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()
 
     def is_same_input(self, other: Cell) -> bool:
-        """Tell whether an earlier attempt has assessed the same."""
-        return self.uuid == other.uuid and self.digest == other.digest
+        """Tell whether an earlier attempt has assessed the same, also where the text is unknown."""
+        return (self.uuid, self._identity) == (other.uuid, other._identity)
+
+    @property
+    def _identity(self) -> list[str]:
+        return [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
 
     def reset(self) -> Self:
         """Return the same cell with everything still to do; only its attempts are kept."""

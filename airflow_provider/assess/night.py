@@ -26,6 +26,7 @@ from airflow_provider.assess.resuming import (
     carry_forward,
     find_missing,
     hash_texts,
+    keep_carried,
     read_known_findings,
     resume_cells,
 )
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 WORK_FOLDER = "_assess"  # for everything but results and Parquet
 ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
+COMPARISON = "last_night.jsonl"  # what the verdicts are compared with
 RESUBMITTED = "-resubmitted"  # ends the name of the folder for documents that the service had forgotten
 TEXT_NAME = "{source_stem}-{source_hash}.txt"
 REQUESTS_PER_CELL = 3  # submit, one poll, results
@@ -133,7 +135,7 @@ class AssessmentNight:
         if changed_only:
             carry_forward(self.cells, self._earlier, self._found)
         to_do = [each for each in self.cells if each.state is PENDING]
-        changed = sum(each.key in self._earlier.before for each in to_do)
+        changed = sum(bool(self._earlier.before.get(each.key)) for each in to_do)
         rates = [each for each in self._earlier.rates if each > 0]
         seconds = len(to_do) / (sum(rates) / len(rates)) if rates else None
         plan = {
@@ -164,6 +166,14 @@ class AssessmentNight:
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             await read_known_findings(self.cells, self._hook.findings_of, self._found, 2 * self._concurrency)
             if changed_only:
+                await keep_carried(
+                    self.cells,
+                    known,
+                    self._earlier,
+                    self._hook.findings_of,
+                    self._found,
+                    2 * self._concurrency,
+                )
                 carry_forward(self.cells, self._earlier, self._found)
             if resubmit_missing:
                 await self._resubmit(client, run_engine, replace(options, may_defer=False))
@@ -182,6 +192,8 @@ class AssessmentNight:
         self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
         self.cells = make_cells(self._documents, list(self._frameworks.values()), self._template)
         self._earlier = await in_thread(self._index.read, self.cells, self._night)
+        keys = {each.key for each in self.cells}
+        await in_thread(self._earlier.restore, self.checkpoint.folder / COMPARISON, keys)
         digests = {each.digest for each in self.cells} - {""}
         self._decisions = await in_thread(read_decisions, self._root, digests, self._night.at)
 
@@ -262,6 +274,7 @@ class AssessmentNight:
 
     def _write(self, started_at: str) -> dict[str, Any]:
         folder, ended = self.checkpoint.folder, datetime.now(UTC)
+        write_jsonl(folder / COMPARISON, self._earlier.comparison(self.cells))
         write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         if has_pyarrow():
@@ -361,7 +374,7 @@ class AssessmentNight:
     def _verdicts(self) -> Iterator[dict[str, Any]]:
         """Yield what the next night carries forward or compares with."""
         for cell in self.cells:
-            if cell.state is not FAILED and cell.digest:
+            if cell.state is not FAILED:  # without a digest, it is only compared with
                 yield {
                     "cell": cell.digest,
                     "key": cell.key,
