@@ -6,13 +6,13 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, cast
 
 from airflow_provider.assess.findings import COLUMNS
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import writing
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 10_000
@@ -41,12 +41,16 @@ def write_jsonl(location: Location, rows: Iterable[Row]) -> None:
 
 
 def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
-    """Write one CSV file per framework, for spreadsheets; return them by framework."""
-    return _write_by_framework(rows, lambda framework: folder / f"{_file_name(framework)}.csv", _CsvFile)
+    """Write one CSV file per framework, for spreadsheets, and no others; return them by framework."""
+    tables = _write_by_framework(rows, lambda framework: folder / f"{_file_name(framework)}.csv", _CsvFile)
+    _remove_others(folder, ".csv", tables, depth=1)
+    return tables
 
 
 def write_parquet(folder: Location, night: str, name: str, rows: Iterable[Row]) -> dict[str, Location]:
     """Write Parquet files, Hive-partitioned by night and framework; return them by framework.
+
+    Files that an earlier attempt has written for other frameworks are removed.
 
     :param folder: of the whole data set, the same for all nights
     :param night: a date
@@ -56,7 +60,28 @@ def write_parquet(folder: Location, night: str, name: str, rows: Iterable[Row]) 
     def target(framework: str) -> Location:
         return folder / f"night={night}" / f"framework={_file_name(framework)}" / f"{name}.parquet"
 
-    return _write_by_framework(rows, target, _ParquetFile)
+    tables = _write_by_framework(rows, target, _ParquetFile)
+    _remove_others(folder / f"night={night}", f"/{name}.parquet", tables, depth=2)
+    return tables
+
+
+def _remove_others(folder: Location, ending: str, tables: Mapping[str, Location], *, depth: int) -> None:
+    """Remove tables of frameworks that have no findings any more: nothing else would overwrite them.
+
+    :param depth: how many parts of a path tell tables apart; stores may write those before it differently
+    """
+
+    def name(path: str) -> list[str]:
+        return path.casefold().split("/")[-depth:]
+
+    fs, kept = folder.fs, [name(each.path) for each in tables.values()]
+    with storage_errors(folder, "cleaned up"):
+        fs.invalidate_cache()
+        found = fs.find(folder.path) if fs.exists(folder.path.rstrip("/")) else []
+        for path in found:
+            if path.endswith(ending) and name(path) not in kept:
+                with suppress(FileNotFoundError):
+                    fs.rm_file(path)
 
 
 def _write_by_framework(

@@ -93,3 +93,24 @@ def test_a_table_that_breaks_off_does_not_appear(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         write_csv(at(tmp_path / "csv"), broken())
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_framework_without_findings_leaves_no_table_of_an_earlier_attempt(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    csv_files, dataset = Location(f"file://{tmp_path}/out//csv"), at(tmp_path / "findings")
+    for rows in ([row(), row("GDPR"), row("a/b")], [row(), row("a/b")]):
+        write_csv(csv_files, rows)
+        write_parquet(dataset, "2026-03-01", "shard-1", rows)
+        write_parquet(dataset, "2026-03-01", "shard-2", [row("GDPR")])
+        write_parquet(dataset, "2026-03-02", "shard-1", [row("GDPR")])
+    assert {path.name.partition("~")[0] for path in (tmp_path / "out" / "csv").iterdir()} == {
+        "DORA.csv",
+        "a_b",
+    }
+    written = {str(path.relative_to(tmp_path / "findings")) for path in tmp_path.rglob("*.parquet")}
+    assert {path.partition("~")[0] for path in written} == {
+        "night=2026-03-01/framework=DORA/shard-1.parquet",
+        "night=2026-03-01/framework=a_b",
+        "night=2026-03-01/framework=GDPR/shard-2.parquet",
+        "night=2026-03-02/framework=GDPR/shard-1.parquet",
+    }
