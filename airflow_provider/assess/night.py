@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
 from airflow_provider.assess.decisions import SUMMARY, read_decisions
-from airflow_provider.assess.documents import Documents
+from airflow_provider.assess.documents import AssessedDocument, Documents
 from airflow_provider.assess.findings import (
     SUFFICIENT,
     apply_decisions,
@@ -39,7 +40,7 @@ from airflow_provider.bulk.engine import BulkOptions
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
 from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceAssessError
+from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import task_folder, text_name
 from airflow_provider.ingest.resuming import resume_documents
@@ -288,7 +289,9 @@ class AssessmentNight:
         for cell in self.cells:
             findings = self._findings(cell)
             stats.add(cell.row(), findings, self._earlier.before.get(cell.key) or ())
-            categories[cell.framework].update(map(effective_category, findings))
+            # The framework may have got another name since the assessment was submitted.
+            counted = categories.setdefault(cell.framework, Counter())
+            counted.update(map(effective_category, findings))
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
@@ -321,7 +324,7 @@ class AssessmentNight:
             "gone": stats.gone,
             "without_findings": stats.without_findings,
             "without_text": len(self._without_text),
-            "categories": {framework: dict(counted) for framework, counted in categories.items()},
+            "categories": {framework: dict(each) for framework, each in categories.items()},
         }
         put_sync(
             folder / SUMMARY, json.dumps({**result, "night": self._night.at, "root": self._root.uri}).encode()
@@ -349,9 +352,12 @@ class AssessmentNight:
 
     def texts(self) -> dict[str, Location]:
         """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
-        return {
-            each.source: Location(str(path)) for each in self._documents if (path := each.fields.get("path"))
-        }
+        found: dict[str, Location] = {}
+        for each in self._documents:
+            with suppress(ComplianceInputError):  # a path of somebody else may be anything
+                if path := _text_path(each):
+                    found[each.source] = Location(path)
+        return found
 
     def openlineage(self) -> Any:
         """Return OpenLineage's record; only called if its provider is installed."""
@@ -367,7 +373,7 @@ class AssessmentNight:
         )
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
-        texts = {each.source: each.fields.get("path") for each in self._documents}
+        texts = {each.source: _text_path(each) for each in self._documents}
         for cell in self.cells:
             yield from finding_rows(cell, self._findings(cell), self._night.at, texts.get(cell.source))
 
@@ -389,3 +395,8 @@ class AssessmentNight:
                     "findings": self._findings(cell),
                     "before": self._earlier.before.get(cell.key) or {},
                 }
+
+
+def _text_path(document: AssessedDocument) -> str | None:
+    path = document.fields.get("path")
+    return path if isinstance(path, str) and path else None
