@@ -37,7 +37,7 @@ from airflow_provider.assess.verdicts import Earlier, Night, VerdictIndex
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.engine import BulkOptions
-from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, resume
 from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
@@ -119,6 +119,7 @@ class AssessmentNight:
         self._found = Spool()  # the findings of each cell
         self._earlier = Earlier()
         self._decisions: dict[tuple[str, str], dict[str, Any]] = {}
+        self._resubmits: dict[str, Document] = {}  # by earlier attempts
         self.cells: list[Cell] = []
         # Asks Airflow for the connections of the sources: here, in the task's own thread.
         self._sources = {
@@ -177,7 +178,8 @@ class AssessmentNight:
                 )
                 carry_forward(self.cells, self._earlier, self._found)
             if resubmit_missing:
-                await self._resubmit(client, run_engine, replace(options, may_defer=False))
+                once = replace(options, may_defer=False)
+                await self._resubmit(client, run_engine, once, is_new_attempt=is_new_attempt)
             steps = AssessSteps(
                 client,
                 self._template,
@@ -206,7 +208,7 @@ class AssessmentNight:
 
     async def _apply_resubmitted(self) -> None:
         """Use the jobs of documents that an earlier attempt has submitted again."""
-        known = await in_thread(self._resubmitted.read, Document)
+        known = self._resubmits = await in_thread(self._resubmitted.read, Document)
         self._replace_documents({source: each for source, each in known.items() if each.state is COMPLETED})
 
     def _replace_documents(self, submitted: Mapping[str, Document]) -> None:
@@ -221,18 +223,24 @@ class AssessmentNight:
                 )
 
     async def _resubmit(
-        self, client: AsyncComplianceClient, run_engine: RunEngine, options: BulkOptions
+        self,
+        client: AsyncComplianceClient,
+        run_engine: RunEngine,
+        options: BulkOptions,
+        *,
+        is_new_attempt: bool,
     ) -> None:
         """Submit documents again that are to be assessed, but that the service has forgotten."""
         needed = {each.source for each in self.cells if each.state is PENDING}
-        by_uuid = {
-            each.uuid: each for each in self._documents if each.source in needed and not each.is_resubmitted
-        }
-        missing = await find_missing(client, list(by_uuid))
+        by_uuid: dict[str, list[str]] = {}  # a service may give one job to equal documents
+        for each in self._documents:
+            if each.source in needed and not each.is_resubmitted:
+                by_uuid.setdefault(each.uuid, []).append(each.source)
+        missing = [source for uuid in await find_missing(client, list(by_uuid)) for source in by_uuid[uuid]]
         if not missing:
             return
         self._log.info("Submitting %s documents again, which the service no longer knows.", len(missing))
-        items = [self._sources[by_uuid[each].source] for each in missing]
+        items = resume(missing, self._resubmits, self._sources.__getitem__, is_new_attempt=is_new_attempt)
         await in_thread(self._resubmitted.acquire)
 
         def target(document: Document) -> Location:
