@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -87,6 +87,24 @@ class Earlier:
             self.before[key] = verdict["before"] if is_this_run else categories
             compared_with = verdict.get("last_night") or "" if is_this_run else at
             self.last_night = max(self.last_night, compared_with)
+        elif key in keys and at > night.at:
+            self._add_later({**verdict["before"], **categories}, verdict["before"], key, night)
+
+    def _add_later(
+        self, found: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]], key: str, night: Night
+    ) -> None:
+        """Compare with what a later night tells about those before tonight; it may have replaced theirs.
+
+        :param found: category and `first_seen` of each criterion in the later night
+        :param before: the same in the night before that
+        """
+        latest = {name: seen if seen[1] < night.at else before.get(name) for name, seen in found.items()}
+        known = {name: seen for name, seen in latest.items() if seen and seen[1] < night.at}
+        at = max((seen[1] for seen in known.values()), default="")
+        if known and at > self._before_nights.get(key, ""):
+            self._before_nights[key] = at
+            self.before[key] = known
+            self.last_night = max(self.last_night, at)
 
     def _add_verdict(self, verdict: Mapping[str, Any], digest: str, own: str, at: str) -> None:
         if own and at >= self._verdict_nights.get(own, ""):

@@ -121,6 +121,17 @@ def test_an_older_night_that_is_run_later_replaces_no_newer_verdict(tmp_path: Pa
     assert (earlier.last_night, earlier.before[cell().key]) == (THIRD.at, {"D-1": [SUFFICIENT, THIRD.at]})
 
 
+def test_an_older_night_that_is_run_later_compares_with_the_one_before_it(tmp_path: Path) -> None:
+    # The third night has carried the verdict of the first one forward, and so replaced it.
+    since_first = {"D-1": [MISSING, FIRST.at]}
+    index(tmp_path).write([verdict(cell(), THIRD, MISSING, since_first)], THIRD, 0)
+    earlier = index(tmp_path).read([cell(text="t2")], SECOND)
+    assert (earlier.before[cell().key], earlier.last_night) == (since_first, FIRST.at)
+    # Or it has another verdict, and knows which one there was.
+    index(tmp_path).write([verdict(cell(), THIRD, SUFFICIENT, since_first)], THIRD, 0)
+    assert index(tmp_path).read([cell()], SECOND).before[cell().key] == since_first
+
+
 def test_equal_documents_from_two_sources_both_compare_with_the_last_night(tmp_path: Path) -> None:
     one, two = cell("in/a"), cell("in/copy-of-a")
     index(tmp_path).write([verdict(one, FIRST, MISSING), verdict(two, FIRST, MISSING)], FIRST, 0)
