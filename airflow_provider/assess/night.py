@@ -236,7 +236,8 @@ class AssessmentNight:
         for each in self._documents:
             if each.source in needed and not each.is_resubmitted:
                 by_uuid.setdefault(each.uuid, []).append(each.source)
-        missing = [source for uuid in await find_missing(client, list(by_uuid)) for source in by_uuid[uuid]]
+        unknown = await find_missing(client, list(by_uuid), self._log)
+        missing = [source for uuid in unknown for source in by_uuid[uuid]]
         if not missing:
             return
         self._log.info("Submitting %s documents again, which the service no longer knows.", len(missing))

@@ -19,6 +19,7 @@ from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import (
     ComplianceError,
+    ComplianceHttpError,
     ComplianceNotFoundError,
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.assess.spool import Spool
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.models import ContentJob
 
 ASK_AGAIN_SECONDS = 5.0
 
@@ -176,12 +178,21 @@ async def hash_texts(
     return hashed
 
 
-async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
-    """Return the jobs that the service does not know any more: it says so twice, some time apart."""
-    missing = await _find_unknown(client, uuids)
-    if missing:
-        await asyncio.sleep(ASK_AGAIN_SECONDS)
-        missing = await _find_unknown(client, missing)
+async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str], log: Any) -> list[str]:
+    """Return the jobs that the service does not know any more: it says so twice, some time apart.
+
+    This only saves assessments that would fail, so a service that refuses to tell ends nothing.
+    """
+    try:
+        missing = await _find_unknown(client, uuids)
+        if missing:
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            missing = await _find_unknown(client, missing)
+    except ComplianceHttpError as error:
+        if error.transient:
+            raise
+        log.warning("Not checking whether the service still knows all documents: %s", error)
+        return []
     return missing
 
 
@@ -193,6 +204,14 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> 
         try:
             found = await client.get_statuses(group)
         except ComplianceNotFoundError:
-            found = {}
+            # About the request, or about any of these jobs: only each by itself tells.
+            found = {each: job for each in group if (job := await _find(client, each))}
         unknown += [each for each in group if each not in found]
     return unknown
+
+
+async def _find(client: AsyncComplianceClient, uuid: str) -> ContentJob | None:
+    try:
+        return await client.get_status(uuid)
+    except ComplianceNotFoundError:
+        return None

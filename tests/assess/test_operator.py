@@ -260,6 +260,16 @@ def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
     assert service.count("submit_file") == 0
 
 
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_service_that_does_not_tell_which_jobs_it_knows_gets_no_document_again(
+    service: Emulator, nights: Nights, status: int
+) -> None:
+    documents = nights.manifest({"in/a.pdf": "An exit plan.", "in/b.pdf": "Another one."})
+    service.fail("get_statuses", status=status, times=9)
+    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)] * 2
+
+
 def test_a_forgotten_document_whose_source_is_gone_is_a_failed_row(service: Emulator, nights: Nights) -> None:
     row = {"source": "gone.pdf", "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
     result = attempts_of(1).run(assess(nights, [row], frameworks="DORA", max_failed=1.0))
