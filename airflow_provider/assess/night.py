@@ -16,6 +16,7 @@ from airflow_provider.assess.documents import AssessedDocument, Documents
 from airflow_provider.assess.findings import (
     SUFFICIENT,
     apply_decisions,
+    as_counts,
     compare_again,
     compare_findings,
     effective_category,
@@ -333,7 +334,7 @@ class AssessmentNight:
             "gone": stats.gone,
             "without_findings": stats.without_findings,
             "without_text": len(self._without_text),
-            "categories": {framework: dict(each) for framework, each in categories.items()},
+            "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
         put_sync(
             folder / SUMMARY, json.dumps({**result, "night": self._night.at, "root": self._root.uri}).encode()

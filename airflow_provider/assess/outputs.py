@@ -10,6 +10,7 @@ from contextlib import ExitStack, suppress
 from typing import Any, cast
 
 from airflow_provider.assess.findings import COLUMNS
+from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import writing
 from airflow_provider.storage.locations import Location, storage_errors
@@ -18,6 +19,11 @@ FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uf
 ROWS_PER_GROUP = 10_000
 ROWS_PER_BATCH = 1_000  # as Python objects, which take several times the memory
 CSV_COLUMNS = tuple(name for name in COLUMNS if name not in ("text_path", "text_sha256", "cell"))
+PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "score": parse_number,
+    "response_id": parse_id,
+    "carried": bool,
+}
 
 Row = Mapping[str, Any]
 Write = Callable[[bytes], Any]
@@ -95,6 +101,7 @@ def _write_by_framework(
             if framework not in tables:
                 targets[framework] = target(framework)
                 tables[framework] = table(stack.enter_context(writing(targets[framework])))
+                stack.callback(tables[framework].abandon)
             tables[framework].add(row)
         for each in tables.values():
             each.close()
@@ -113,6 +120,9 @@ class _Table:
 
     def close(self) -> None:
         """Write the rest."""
+
+    def abandon(self) -> None:
+        """Write nothing more; not even a writer that is closed later."""
 
 
 class _CsvFile(_Table):
@@ -155,11 +165,12 @@ class _ParquetFile(_Table):
         self._rows: list[dict[str, Any]] = []
         self._batches: list[Any] = []
         self._pa = pa
-        self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", _Sink(write)), mode="w"), self._schema)
+        self._sink = _Sink(write)
+        self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", self._sink), mode="w"), self._schema)
 
     def add(self, row: Row) -> None:
         """Add a row."""
-        self._rows.append({name: _clean(row.get(name)) for name in self._schema.names})
+        self._rows.append({name: _clean(name, row.get(name)) for name in self._schema.names})
         if len(self._rows) >= ROWS_PER_BATCH:
             self._convert()
             if len(self._batches) * ROWS_PER_BATCH >= ROWS_PER_GROUP:
@@ -169,6 +180,11 @@ class _ParquetFile(_Table):
         """Write the rest."""
         self._convert()
         self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more; not even a writer that is closed later."""
+        self._sink.target = len
         self._writer.close()
 
     def _convert(self) -> None:
@@ -187,7 +203,7 @@ class _Sink(io.RawIOBase):
 
     def __init__(self, write: Write) -> None:
         super().__init__()
-        self._target = write
+        self.target: Write = write
         self._position = 0
 
     def writable(self) -> bool:
@@ -197,7 +213,7 @@ class _Sink(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Add bytes."""
         data = bytes(data)
-        self._target(data)
+        self.target(data)
         self._position += len(data)
         return len(data)
 
@@ -214,10 +230,13 @@ def _cell_text(value: Any) -> str:
     return text
 
 
-def _clean(value: Any) -> Any:
-    if not isinstance(value, str) or value.isascii():
+def _clean(name: str, value: Any) -> Any:
+    """Return a value as its column needs it; an index or a manifest of others may contain anything."""
+    if name in PARSERS:
+        return PARSERS[name](value)
+    if value is None or (isinstance(value, str) and value.isascii()):
         return value  # most are, and shared with other rows
-    return value.encode("utf-8", "backslashreplace").decode()
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _file_name(framework: str) -> str:

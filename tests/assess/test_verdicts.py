@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow_provider.assess.findings import (
     MISSING,
     SUFFICIENT,
     as_before,
+    as_counts,
     compare_again,
     compare_findings,
 )
@@ -181,6 +183,15 @@ def test_findings_compare_with_the_last_night() -> None:
         ("c-2", INSUFFICIENT, None, "n1"),
         ("c-3", "UNKNOWN", None, "n2"),
     ]
+
+
+def test_counts_of_categories_stay_small_and_whole() -> None:
+    counted = Counter({MISSING: 3, "UNKNOWN": 1, "y" * 5_000: 4} | {f"Rating {n}": 1 for n in range(1_000)})
+    counts = as_counts(counted)
+    assert (counts[MISSING], counts["UNKNOWN"], counts["Rating 0"]) == (3, 1, 1)
+    assert sum(counts.values()) == counted.total()
+    assert len(str(counts)) < 1_000
+    assert as_counts(Counter()) == {}
 
 
 def test_equal_criteria_of_one_assessment_stay_apart() -> None:
