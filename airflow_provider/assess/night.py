@@ -41,7 +41,11 @@ from airflow_provider.bulk.engine import BulkOptions
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, resume
 from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
+from airflow_provider.exceptions import (
+    ComplianceAssessError,
+    ComplianceInputError,
+    ComplianceProtocolError,
+)
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import task_folder, text_name
 from airflow_provider.ingest.resuming import resume_documents
@@ -49,8 +53,8 @@ from airflow_provider.lineage import Verdict, openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.storage import names
-from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import put, put_sync
+from airflow_provider.storage.locations import Location, storage_errors
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -58,6 +62,7 @@ if TYPE_CHECKING:
 
 WORK_FOLDER = "_assess"  # for everything but results and Parquet
 ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
+FRAMEWORKS = "frameworks.json"  # which ones the attempt has started with
 COMPARISON = "last_night.jsonl"  # what the verdicts are compared with
 RESUBMITTED = "-resubmitted"  # ends the name of the folder for documents that the service had forgotten
 TEXT_NAME = "{source_stem}-{source_hash}.txt"
@@ -163,6 +168,7 @@ class AssessmentNight:
     ) -> list[str]:
         """Assess what is left; return the assessments in flight."""
         async with await self._hook.get_async_conn() as client:
+            await self._check_frameworks(is_new_attempt=is_new_attempt)
             await self._apply_resubmitted()
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
@@ -191,6 +197,26 @@ class AssessmentNight:
                 self._found,
             )
             return await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
+
+    async def _check_frameworks(self, *, is_new_attempt: bool) -> None:
+        """Raise if the service has stopped listing a framework while the task was deferred.
+
+        Without that, the cells of the framework would be missing, and nobody would notice.
+        """
+        location = self.checkpoint.folder / FRAMEWORKS
+        if is_new_attempt:
+            await put(location, json.dumps(sorted(self._frameworks)).encode())
+            return
+        with storage_errors(location, "read"):
+            try:
+                started_with = json.loads(await in_thread(location.fs.cat_file, location.path))
+            except (FileNotFoundError, ValueError):
+                return
+        if gone := sorted({*map(str, started_with)} - {*self._frameworks}):
+            raise ComplianceProtocolError(
+                f"The service no longer lists the frameworks with the ids {', '.join(gone)}, which this "
+                "attempt has started with. A retry assesses against those that it lists then."
+            )
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)

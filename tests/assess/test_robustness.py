@@ -332,3 +332,31 @@ def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulato
     result = attempts.run(task)
     assert (result["assessed"], set(result["categories"])) == (len(TEXTS), {"DORA", "DORA 2"})
     assert {row["framework"] for row in NightOutcome(result).rows} == {"DORA"}  # as it was assessed
+
+
+@pytest.mark.parametrize("wanted", ["", ["DORA", "GDPR"]])
+def test_a_framework_that_is_gone_while_the_task_is_deferred_loses_no_rows_in_silence(
+    service: Emulator, nights: Nights, wanted: Any
+) -> None:
+    service.configure(jobs="manual")
+    frameworks = copy.deepcopy(service.frameworks())
+    kept = [each for each in frameworks if each["codeName"] != "GDPR"]
+
+    def meanwhile(number: int) -> None:
+        service.set_frameworks(kept)
+        for each in in_flight(service):
+            service.set_assessment(each, status="COMPLETED")
+
+    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts.while_deferred = meanwhile
+    task = assess(nights, documents, frameworks=wanted, deferrable=True)
+    with pytest.raises(
+        exc.ComplianceError, match=r"no longer lists the frameworks|no framework 'GDPR'"
+    ) as raised:
+        attempts.run(task)
+    assert raised.value.transient
+    assert not find(nights, "assessments.jsonl")
+    service.set_frameworks(frameworks)  # it was an outage: the next attempt has all of them
+    result = attempts.run(task)
+    assert len(NightOutcome(result).rows) == len(TEXTS) * (2 if wanted else len(frameworks))
+    assert service.count("submit_assessment") == result["assessed"]
