@@ -71,19 +71,22 @@ class Cell(Item):
     @property
     def label(self) -> str:
         """Its document and framework, as logs and errors show them."""
-        return f"{one_line(printable(self.source))} ({one_line(self.framework)})"
+        return one_line(printable(f"{self.source} ({self.framework})"))
 
     @property
     def digest(self) -> str:
         """Identifies what is assessed: equal cells have equal verdicts. Empty where the text is unknown."""
         if not self.text_sha256:
             return ""
-        identity = [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
-        return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        return hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()
 
     def is_same_input(self, other: Cell) -> bool:
-        """Tell whether an earlier attempt has assessed the same."""
-        return self.uuid == other.uuid and self.digest == other.digest
+        """Tell whether an earlier attempt has assessed the same, also where the text is unknown."""
+        return (self.uuid, self._identity) == (other.uuid, other._identity)
+
+    @property
+    def _identity(self) -> list[str]:
+        return [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
 
     def reset(self) -> Self:
         """Return the same cell with everything still to do; only its attempts are kept."""
@@ -144,28 +147,51 @@ def make_cells(
 
 
 def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> list[AssessedFramework]:
-    """Return the frameworks with these ids or code names; all that the service lists if none is wanted."""
-    if not listed:
-        raise ComplianceInputError("The service lists no frameworks, so there is nothing to assess against.")
-    by_name: dict[str, AssessedFramework] = {}
-    for record in listed:
-        entry = next(iter(Catalog.parse([record]).frameworks.values()))
-        framework = AssessedFramework(
-            record.id or entry.key,
-            record.code_name or record.name or record.id or entry.key,
-            entry.fingerprint,
-            {
-                name: value
-                for name, value in record.model_dump(by_alias=True, exclude={"criteria"}).items()
-                if value is not None
-            },
-            tuple((each.code_name or each.name or "", each.name or "") for each in record.criteria),
+    """Return the frameworks with these ids or code names; all that the service lists if none is wanted.
+
+    An id counts before a code name. Frameworks with the same code name are named with their ids.
+    """
+    frameworks = list({(each.id, each.fingerprint): each for each in map(_parse_framework, listed)}.values())
+    if not frameworks:
+        error = ComplianceInputError(
+            "The service lists no frameworks, so there is nothing to assess against."
         )
-        by_name.setdefault(framework.id, framework)
-        by_name.setdefault(framework.code_name, framework)
-    if unknown := [each for each in wanted if each not in by_name]:
-        known = ", ".join(f"{each.code_name} (id {each.id})" for each in dict.fromkeys(by_name.values()))
+        error.transient = True  # so it may look while it starts
+        raise error
+    by_id, by_code = _group(frameworks, "id"), _group(frameworks, "code_name")
+    known = ", ".join(f"{each.code_name} (id {each.id})" for each in frameworks)
+    found = {name: by_id.get(name) or by_code.get(name) or [] for name in wanted or by_id}
+    if unknown := [name for name, matches in found.items() if not matches]:
         raise ComplianceInputError(
             f"There is no framework {', '.join(map(repr, unknown))}. The service has: {known}."
         )
-    return list(dict.fromkeys(by_name[each] for each in wanted or by_name))
+    if ambiguous := [name for name, matches in found.items() if len(matches) > 1]:
+        raise ComplianceInputError(
+            f"There is more than one framework {', '.join(map(repr, ambiguous))}: use ids. The service has: "
+            f"{known}."
+        )
+    return [
+        replace(each, code_name=f"{each.code_name} (id {each.id})")
+        if len(by_code[each.code_name]) > 1
+        else each
+        for each in dict.fromkeys(matches[0] for matches in found.values())
+    ]
+
+
+def _parse_framework(record: Framework) -> AssessedFramework:
+    entry = next(iter(Catalog.parse([record]).frameworks.values()))
+    fields = record.model_dump(by_alias=True, exclude={"criteria"}, exclude_none=True)
+    return AssessedFramework(
+        record.id or entry.key,
+        record.code_name or record.name or record.id or entry.key,
+        entry.fingerprint,
+        fields,
+        tuple((each.code_name or each.name or "", each.name or "") for each in record.criteria),
+    )
+
+
+def _group(frameworks: Iterable[AssessedFramework], name: str) -> dict[str, list[AssessedFramework]]:
+    groups: dict[str, list[AssessedFramework]] = {}
+    for each in frameworks:
+        groups.setdefault(getattr(each, name), []).append(each)
+    return groups

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
 UNKNOWN = "UNKNOWN"  # the service has sent none
+OTHER = "OTHER"  # the rest, if a service has more categories than people could tell apart
+MAX_OTHERS = 20
+MAX_CATEGORY_CHARS = 100
 COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
@@ -104,6 +108,17 @@ def apply_decisions(
 def effective_category(finding: Mapping[str, Any]) -> str:
     """Return the category of the expert who decided, else that of the service."""
     return str(finding.get("expert_category") or finding["category"])
+
+
+def as_counts(categories: Counter[str]) -> dict[str, int]:
+    """Return how many findings have which category, small enough for XComs, whatever a service calls them."""
+    named = [*CATEGORIES, UNKNOWN]
+    others = [name for name, _ in categories.most_common() if name not in named]
+    listed = {name: categories[name] for name in named if categories[name]}
+    listed |= {name: categories[name] for name in others[:MAX_OTHERS] if len(name) <= MAX_CATEGORY_CHARS}
+    if rest := categories.total() - sum(listed.values()):
+        listed[OTHER] = listed.get(OTHER, 0) + rest
+    return listed
 
 
 def finding_rows(

@@ -56,7 +56,8 @@ class _Scan:
     decided: int = 0
     without_id: int = 0
     confident: int = 0
-    _seen: set[int] = field(default_factory=set)
+    ambiguous: int = 0
+    _seen: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def add_table(self, uri: str) -> None:
         start = 0
@@ -72,12 +73,13 @@ class _Scan:
             self.decided += 1
         elif response_id is None:
             self.without_id += 1
-        elif response_id in self._seen:
-            pass  # equal texts share a verdict: one decision is enough
+        elif (known := self._seen.get(response_id)) is not None:
+            # Equal texts share a verdict: one decision is enough. Else feedback could not tell them apart.
+            self.ambiguous += known != _subject(row)
         elif self.threshold is not None and score is not None and score >= self.threshold:
             self.confident += 1
         else:
-            self._seen.add(response_id)
+            self._seen[response_id] = _subject(row)
             group = tuple(str(row.get(name) or "") for name in self.columns)
             self.rows.append(RowReference(uri, start, length, response_id, priority(row), group))
 
@@ -91,6 +93,12 @@ class _Scan:
             len(rows),
             self.decided,
         )
+        if self.ambiguous:
+            log.warning(
+                "Leaving out %d findings whose response ID is that of another finding: feedback could not "
+                "tell them apart. Override findings_of if the results have other IDs.",
+                self.ambiguous,
+            )
         if limit is not None and len(rows) > limit:
             log.warning(
                 "Leaving out %d findings, because limit is %d: what has become worse comes first, then what "
@@ -99,6 +107,10 @@ class _Scan:
                 limit,
             )
         return rows[:limit]
+
+
+def _subject(row: Mapping[str, Any]) -> tuple[str, str]:
+    return str(row.get("cell") or ""), str(row.get("criterion") or "")
 
 
 def group_findings(

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
 from airflow_provider.assess.decisions import SUMMARY, read_decisions
-from airflow_provider.assess.documents import Documents
+from airflow_provider.assess.documents import AssessedDocument, Documents
 from airflow_provider.assess.findings import (
     SUFFICIENT,
     apply_decisions,
+    as_counts,
     compare_again,
     compare_findings,
     effective_category,
@@ -26,6 +28,7 @@ from airflow_provider.assess.resuming import (
     carry_forward,
     find_missing,
     hash_texts,
+    keep_carried,
     read_known_findings,
     resume_cells,
 )
@@ -35,10 +38,14 @@ from airflow_provider.assess.verdicts import Earlier, Night, VerdictIndex
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.engine import BulkOptions
-from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, resume
 from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
-from airflow_provider.exceptions import ComplianceAssessError
+from airflow_provider.exceptions import (
+    ComplianceAssessError,
+    ComplianceInputError,
+    ComplianceProtocolError,
+)
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import task_folder, text_name
 from airflow_provider.ingest.resuming import resume_documents
@@ -46,8 +53,8 @@ from airflow_provider.lineage import Verdict, openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.storage import names
-from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.atomic import put, put_sync
+from airflow_provider.storage.locations import Location, storage_errors
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -55,6 +62,8 @@ if TYPE_CHECKING:
 
 WORK_FOLDER = "_assess"  # for everything but results and Parquet
 ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
+FRAMEWORKS = "frameworks.json"  # which ones the attempt has started with
+COMPARISON = "last_night.jsonl"  # what the verdicts are compared with
 RESUBMITTED = "-resubmitted"  # ends the name of the folder for documents that the service had forgotten
 TEXT_NAME = "{source_stem}-{source_hash}.txt"
 REQUESTS_PER_CELL = 3  # submit, one poll, results
@@ -116,6 +125,7 @@ class AssessmentNight:
         self._found = Spool()  # the findings of each cell
         self._earlier = Earlier()
         self._decisions: dict[tuple[str, str], dict[str, Any]] = {}
+        self._resubmits: dict[str, Document] = {}  # by earlier attempts
         self.cells: list[Cell] = []
         # Asks Airflow for the connections of the sources: here, in the task's own thread.
         self._sources = {
@@ -133,7 +143,7 @@ class AssessmentNight:
         if changed_only:
             carry_forward(self.cells, self._earlier, self._found)
         to_do = [each for each in self.cells if each.state is PENDING]
-        changed = sum(each.key in self._earlier.before for each in to_do)
+        changed = sum(bool(self._earlier.before.get(each.key)) for each in to_do)
         rates = [each for each in self._earlier.rates if each > 0]
         seconds = len(to_do) / (sum(rates) / len(rates)) if rates else None
         plan = {
@@ -158,15 +168,25 @@ class AssessmentNight:
     ) -> list[str]:
         """Assess what is left; return the assessments in flight."""
         async with await self._hook.get_async_conn() as client:
+            await self._check_frameworks(is_new_attempt=is_new_attempt)
             await self._apply_resubmitted()
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
             self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
             await read_known_findings(self.cells, self._hook.findings_of, self._found, 2 * self._concurrency)
             if changed_only:
+                await keep_carried(
+                    self.cells,
+                    known,
+                    self._earlier,
+                    self._hook.findings_of,
+                    self._found,
+                    2 * self._concurrency,
+                )
                 carry_forward(self.cells, self._earlier, self._found)
             if resubmit_missing:
-                await self._resubmit(client, run_engine, replace(options, may_defer=False))
+                once = replace(options, may_defer=False)
+                await self._resubmit(client, run_engine, once, is_new_attempt=is_new_attempt)
             steps = AssessSteps(
                 client,
                 self._template,
@@ -178,10 +198,32 @@ class AssessmentNight:
             )
             return await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
 
+    async def _check_frameworks(self, *, is_new_attempt: bool) -> None:
+        """Raise if the service has stopped listing a framework while the task was deferred.
+
+        Without that, the cells of the framework would be missing, and nobody would notice.
+        """
+        location = self.checkpoint.folder / FRAMEWORKS
+        if is_new_attempt:
+            await put(location, json.dumps(sorted(self._frameworks)).encode())
+            return
+        with storage_errors(location, "read"):
+            try:
+                started_with = json.loads(await in_thread(location.fs.cat_file, location.path))
+            except (FileNotFoundError, ValueError):
+                return
+        if gone := sorted({*map(str, started_with)} - {*self._frameworks}):
+            raise ComplianceProtocolError(
+                f"The service no longer lists the frameworks with the ids {', '.join(gone)}, which this "
+                "attempt has started with. A retry assesses against those that it lists then."
+            )
+
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
         self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
         self.cells = make_cells(self._documents, list(self._frameworks.values()), self._template)
         self._earlier = await in_thread(self._index.read, self.cells, self._night)
+        keys = {each.key for each in self.cells}
+        await in_thread(self._earlier.restore, self.checkpoint.folder / COMPARISON, keys)
         digests = {each.digest for each in self.cells} - {""}
         self._decisions = await in_thread(read_decisions, self._root, digests, self._night.at)
 
@@ -193,7 +235,7 @@ class AssessmentNight:
 
     async def _apply_resubmitted(self) -> None:
         """Use the jobs of documents that an earlier attempt has submitted again."""
-        known = await in_thread(self._resubmitted.read, Document)
+        known = self._resubmits = await in_thread(self._resubmitted.read, Document)
         self._replace_documents({source: each for source, each in known.items() if each.state is COMPLETED})
 
     def _replace_documents(self, submitted: Mapping[str, Document]) -> None:
@@ -208,18 +250,25 @@ class AssessmentNight:
                 )
 
     async def _resubmit(
-        self, client: AsyncComplianceClient, run_engine: RunEngine, options: BulkOptions
+        self,
+        client: AsyncComplianceClient,
+        run_engine: RunEngine,
+        options: BulkOptions,
+        *,
+        is_new_attempt: bool,
     ) -> None:
         """Submit documents again that are to be assessed, but that the service has forgotten."""
         needed = {each.source for each in self.cells if each.state is PENDING}
-        by_uuid = {
-            each.uuid: each for each in self._documents if each.source in needed and not each.is_resubmitted
-        }
-        missing = await find_missing(client, list(by_uuid))
+        by_uuid: dict[str, list[str]] = {}  # a service may give one job to equal documents
+        for each in self._documents:
+            if each.source in needed and not each.is_resubmitted:
+                by_uuid.setdefault(each.uuid, []).append(each.source)
+        unknown = await find_missing(client, list(by_uuid), self._log)
+        missing = [source for uuid in unknown for source in by_uuid[uuid]]
         if not missing:
             return
         self._log.info("Submitting %s documents again, which the service no longer knows.", len(missing))
-        items = [self._sources[by_uuid[each].source] for each in missing]
+        items = resume(missing, self._resubmits, self._sources.__getitem__, is_new_attempt=is_new_attempt)
         await in_thread(self._resubmitted.acquire)
 
         def target(document: Document) -> Location:
@@ -262,6 +311,7 @@ class AssessmentNight:
 
     def _write(self, started_at: str) -> dict[str, Any]:
         folder, ended = self.checkpoint.folder, datetime.now(UTC)
+        write_jsonl(folder / COMPARISON, self._earlier.comparison(self.cells))
         write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         if has_pyarrow():
@@ -275,7 +325,9 @@ class AssessmentNight:
         for cell in self.cells:
             findings = self._findings(cell)
             stats.add(cell.row(), findings, self._earlier.before.get(cell.key) or ())
-            categories[cell.framework].update(map(effective_category, findings))
+            # The framework may have got another name since the assessment was submitted.
+            counted = categories.setdefault(cell.framework, Counter())
+            counted.update(map(effective_category, findings))
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
@@ -308,7 +360,7 @@ class AssessmentNight:
             "gone": stats.gone,
             "without_findings": stats.without_findings,
             "without_text": len(self._without_text),
-            "categories": {framework: dict(counted) for framework, counted in categories.items()},
+            "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
         put_sync(
             folder / SUMMARY, json.dumps({**result, "night": self._night.at, "root": self._root.uri}).encode()
@@ -336,9 +388,12 @@ class AssessmentNight:
 
     def texts(self) -> dict[str, Location]:
         """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
-        return {
-            each.source: Location(str(path)) for each in self._documents if (path := each.fields.get("path"))
-        }
+        found: dict[str, Location] = {}
+        for each in self._documents:
+            with suppress(ComplianceInputError):  # a path of somebody else may be anything
+                if path := _text_path(each):
+                    found[each.source] = Location(path)
+        return found
 
     def openlineage(self) -> Any:
         """Return OpenLineage's record; only called if its provider is installed."""
@@ -354,14 +409,14 @@ class AssessmentNight:
         )
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
-        texts = {each.source: each.fields.get("path") for each in self._documents}
+        texts = {each.source: _text_path(each) for each in self._documents}
         for cell in self.cells:
             yield from finding_rows(cell, self._findings(cell), self._night.at, texts.get(cell.source))
 
     def _verdicts(self) -> Iterator[dict[str, Any]]:
         """Yield what the next night carries forward or compares with."""
         for cell in self.cells:
-            if cell.state is not FAILED and cell.digest:
+            if cell.state is not FAILED:  # without a digest, it is only compared with
                 yield {
                     "cell": cell.digest,
                     "key": cell.key,
@@ -376,3 +431,8 @@ class AssessmentNight:
                     "findings": self._findings(cell),
                     "before": self._earlier.before.get(cell.key) or {},
                 }
+
+
+def _text_path(document: AssessedDocument) -> str | None:
+    path = document.fields.get("path")
+    return path if isinstance(path, str) and path else None

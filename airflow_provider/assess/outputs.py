@@ -6,18 +6,24 @@ import csv
 import io
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Any, cast
 
 from airflow_provider.assess.findings import COLUMNS
+from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import writing
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 10_000
 ROWS_PER_BATCH = 1_000  # as Python objects, which take several times the memory
 CSV_COLUMNS = tuple(name for name in COLUMNS if name not in ("text_path", "text_sha256", "cell"))
+PARSERS: Mapping[str, Callable[[Any], Any]] = {
+    "score": parse_number,
+    "response_id": parse_id,
+    "carried": bool,
+}
 
 Row = Mapping[str, Any]
 Write = Callable[[bytes], Any]
@@ -41,12 +47,16 @@ def write_jsonl(location: Location, rows: Iterable[Row]) -> None:
 
 
 def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
-    """Write one CSV file per framework, for spreadsheets; return them by framework."""
-    return _write_by_framework(rows, lambda framework: folder / f"{_file_name(framework)}.csv", _CsvFile)
+    """Write one CSV file per framework, for spreadsheets, and no others; return them by framework."""
+    tables = _write_by_framework(rows, lambda framework: folder / f"{_file_name(framework)}.csv", _CsvFile)
+    _remove_others(folder, ".csv", tables, depth=1)
+    return tables
 
 
 def write_parquet(folder: Location, night: str, name: str, rows: Iterable[Row]) -> dict[str, Location]:
     """Write Parquet files, Hive-partitioned by night and framework; return them by framework.
+
+    Files that an earlier attempt has written for other frameworks are removed.
 
     :param folder: of the whole data set, the same for all nights
     :param night: a date
@@ -56,7 +66,28 @@ def write_parquet(folder: Location, night: str, name: str, rows: Iterable[Row]) 
     def target(framework: str) -> Location:
         return folder / f"night={night}" / f"framework={_file_name(framework)}" / f"{name}.parquet"
 
-    return _write_by_framework(rows, target, _ParquetFile)
+    tables = _write_by_framework(rows, target, _ParquetFile)
+    _remove_others(folder / f"night={night}", f"/{name}.parquet", tables, depth=2)
+    return tables
+
+
+def _remove_others(folder: Location, ending: str, tables: Mapping[str, Location], *, depth: int) -> None:
+    """Remove tables of frameworks that have no findings any more: nothing else would overwrite them.
+
+    :param depth: how many parts of a path tell tables apart; stores may write those before it differently
+    """
+
+    def name(path: str) -> list[str]:
+        return path.casefold().split("/")[-depth:]
+
+    fs, kept = folder.fs, [name(each.path) for each in tables.values()]
+    with storage_errors(folder, "cleaned up"):
+        fs.invalidate_cache()
+        found = fs.find(folder.path) if fs.exists(folder.path.rstrip("/")) else []
+        for path in found:
+            if path.endswith(ending) and name(path) not in kept:
+                with suppress(FileNotFoundError):
+                    fs.rm_file(path)
 
 
 def _write_by_framework(
@@ -70,6 +101,7 @@ def _write_by_framework(
             if framework not in tables:
                 targets[framework] = target(framework)
                 tables[framework] = table(stack.enter_context(writing(targets[framework])))
+                stack.callback(tables[framework].abandon)
             tables[framework].add(row)
         for each in tables.values():
             each.close()
@@ -88,6 +120,9 @@ class _Table:
 
     def close(self) -> None:
         """Write the rest."""
+
+    def abandon(self) -> None:
+        """Write nothing more; not even a writer that is closed later."""
 
 
 class _CsvFile(_Table):
@@ -130,11 +165,12 @@ class _ParquetFile(_Table):
         self._rows: list[dict[str, Any]] = []
         self._batches: list[Any] = []
         self._pa = pa
-        self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", _Sink(write)), mode="w"), self._schema)
+        self._sink = _Sink(write)
+        self._writer = pq.ParquetWriter(pa.PythonFile(cast("Any", self._sink), mode="w"), self._schema)
 
     def add(self, row: Row) -> None:
         """Add a row."""
-        self._rows.append({name: _clean(row.get(name)) for name in self._schema.names})
+        self._rows.append({name: _clean(name, row.get(name)) for name in self._schema.names})
         if len(self._rows) >= ROWS_PER_BATCH:
             self._convert()
             if len(self._batches) * ROWS_PER_BATCH >= ROWS_PER_GROUP:
@@ -144,6 +180,11 @@ class _ParquetFile(_Table):
         """Write the rest."""
         self._convert()
         self._flush()
+        self._writer.close()
+
+    def abandon(self) -> None:
+        """Write nothing more; not even a writer that is closed later."""
+        self._sink.target = len
         self._writer.close()
 
     def _convert(self) -> None:
@@ -162,7 +203,7 @@ class _Sink(io.RawIOBase):
 
     def __init__(self, write: Write) -> None:
         super().__init__()
-        self._target = write
+        self.target: Write = write
         self._position = 0
 
     def writable(self) -> bool:
@@ -172,7 +213,7 @@ class _Sink(io.RawIOBase):
     def write(self, data: Any) -> int:
         """Add bytes."""
         data = bytes(data)
-        self._target(data)
+        self.target(data)
         self._position += len(data)
         return len(data)
 
@@ -189,10 +230,13 @@ def _cell_text(value: Any) -> str:
     return text
 
 
-def _clean(value: Any) -> Any:
-    if not isinstance(value, str) or value.isascii():
+def _clean(name: str, value: Any) -> Any:
+    """Return a value as its column needs it; an index or a manifest of others may contain anything."""
+    if name in PARSERS:
+        return PARSERS[name](value)
+    if value is None or (isinstance(value, str) and value.isascii()):
         return value  # most are, and shared with other rows
-    return value.encode("utf-8", "backslashreplace").decode()
+    return str(value).encode("utf-8", "backslashreplace").decode()
 
 
 def _file_name(framework: str) -> str:

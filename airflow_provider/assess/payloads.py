@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import inspect
 import json
@@ -44,10 +45,12 @@ class PayloadTemplate:
     def digest(self, document: Fields) -> str:
         """Return a digest that is equal where verdicts can be carried forward.
 
-        It covers the template, or the code of a callable, and the document's own fields in it. Those of a
-        manifest do not count: they describe the job and the text, which may be processed again.
+        It covers the template and the document's own fields in it, or the code of a callable, the values that
+        it refers to, and all own fields. Those of a manifest do not count: they describe the job and the
+        text, which may be processed again.
         """
-        used = sorted(name for kind, name in self._names if kind == "document" and name not in COLUMNS)
+        names = document if callable(self._template) else {n for kind, n in self._names if kind == "document"}
+        used = sorted(name for name in names if name not in COLUMNS)
         text = json.dumps([self._code, [[name, document.get(name)] for name in used]], default=str)
         return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 
@@ -55,7 +58,7 @@ class PayloadTemplate:
     def _code(self) -> str:
         if callable(self._template):
             try:
-                return inspect.getsource(self._template)
+                return inspect.getsource(self._template) + _values_in(self._template)
             except (OSError, TypeError):
                 raise ComplianceInputError(
                     f"payload is {type(self._template).__name__}, whose code can't be read, so nobody could "
@@ -81,8 +84,28 @@ class PayloadTemplate:
     def render(self, document: Fields, framework: Fields) -> Any:
         """Return the payload for one document and one framework."""
         if callable(self._template):
-            return self._template(document, framework)
+            # Copies: a callable that changes what it gets must not change the payloads of other cells.
+            return self._template(copy.deepcopy(dict(document)), copy.deepcopy(dict(framework)))
         return _fill_in(self._template, {"document": document, "framework": framework})
+
+
+def _values_in(function: Any) -> str:
+    """Return the values that a function refers to, as JSON: of its closure, its defaults and its module."""
+    if not inspect.isroutine(function):
+        return ""
+    found = inspect.getclosurevars(function)
+    defaults = [getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)]
+    values = {**found.globals, **found.nonlocals, "defaults": defaults if any(defaults) else None}
+    # Whatever is no JSON, such as a module, is not compared: it may look different in every process.
+    texts = {name: text for name, value in values.items() if (text := _as_text(value)) is not None}
+    return json.dumps(texts, sort_keys=True) if texts else ""
+
+
+def _as_text(value: Any) -> str | None:
+    try:
+        return None if value is None else json.dumps(value, sort_keys=True)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _placeholders(value: Any) -> Iterable[tuple[str, str]]:

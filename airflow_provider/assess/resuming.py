@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -10,11 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.findings import compare_findings
 from airflow_provider.assess.steps import read_findings
 from airflow_provider.assess.verdicts import Earlier
 from airflow_provider.bulk.items import COMPLETED, PENDING, SKIPPED, SUBMITTED
+from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError, ComplianceStorageError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceNotFoundError,
+    ComplianceProtocolError,
+    ComplianceStorageDeniedError,
+)
 from airflow_provider.storage.locations import Location, storage_errors
 
 if TYPE_CHECKING:
@@ -22,7 +31,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.assess.spool import Spool
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.findings import Finding
+    from airflow_provider.client.models import ContentJob
 
 ASK_AGAIN_SECONDS = 5.0
 
@@ -58,7 +67,7 @@ def carry_forward(cells: Iterable[Cell], earlier: Earlier, found: Spool) -> None
     for cell in cells:
         if cell.state is not PENDING or not cell.digest:
             continue
-        if (verdict := earlier.verdicts.get(cell.digest)) is None:
+        if (verdict := earlier.verdict_of(cell)) is None:
             continue
         cell.job_id = str(verdict["assessment_id"])
         cell.completed_at = verdict.get("completed_at")
@@ -74,6 +83,42 @@ def carry_forward(cells: Iterable[Cell], earlier: Earlier, found: Spool) -> None
         found[cell.key] = verdict["findings"]
 
 
+async def keep_carried(
+    cells: Sequence[Cell],
+    known: Mapping[str, Cell],
+    earlier: Earlier,
+    findings_of: Callable[[Any], list[Finding]],
+    found: Spool,
+    concurrency: int,
+) -> None:
+    """Let a run that is cleared carry the same verdicts forward again, even if a later night has others."""
+
+    async def keep(number: int) -> None:
+        cell, carried = cells[number], known[cells[number].key]
+        verdict = earlier.verdict_of(cell)
+        if verdict is not None and str(verdict["assessment_id"]) == carried.job_id:
+            return
+        try:
+            findings = await _read_findings(carried, findings_of)
+        except (ComplianceError, ValueError):
+            return  # the index decides
+        found[cell.key] = compare_findings([Finding(**each) for each in findings], {}, "")
+        for name in ("job_id", "completed_at", "results_path", "results_sha256", "carried_from"):
+            setattr(cell, name, getattr(carried, name))
+        cell.advance(SKIPPED)
+
+    pending = [
+        number
+        for number, each in enumerate(cells)
+        if each.state is PENDING
+        and each.digest
+        and (before := known.get(each.key))
+        and before.state is SKIPPED
+        and before.digest == each.digest
+    ]
+    await for_each(keep, pending, concurrency)
+
+
 async def read_known_findings(
     cells: Sequence[Cell], findings_of: Callable[[Any], list[Finding]], found: Spool, concurrency: int
 ) -> None:
@@ -81,11 +126,9 @@ async def read_known_findings(
 
     async def read(number: int) -> None:
         cell = cells[number]
-        location = Location(cell.results_path)
         try:
-            results = json.loads(await in_thread(_read, location))
-            found[cell.key] = read_findings(results, findings_of, location)
-        except (ComplianceStorageError, FileNotFoundError, ValueError):
+            found[cell.key] = await _read_findings(cell, findings_of)
+        except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
             cell.state = SUBMITTED  # it is polled and fetched again
 
     completed = [
@@ -94,6 +137,15 @@ async def read_known_findings(
         if each.state is COMPLETED and each.key not in found and each.results_path
     ]
     await for_each(read, completed, concurrency)
+
+
+async def _read_findings(cell: Cell, findings_of: Callable[[Any], list[Finding]]) -> list[dict[str, Any]]:
+    """Read the findings in the results of a cell, as they were stored; a ValueError if they are others."""
+    location = Location(cell.results_path)
+    data = await in_thread(_read, location)
+    if cell.results_sha256 not in ("", hashlib.sha256(data).hexdigest()):
+        raise ValueError(f"'{location}' was overwritten.")
+    return read_findings(json.loads(data), findings_of, location)
 
 
 def _read(location: Location) -> bytes:
@@ -126,12 +178,21 @@ async def hash_texts(
     return hashed
 
 
-async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
-    """Return the jobs that the service does not know any more: it says so twice, some time apart."""
-    missing = await _find_unknown(client, uuids)
-    if missing:
-        await asyncio.sleep(ASK_AGAIN_SECONDS)
-        missing = await _find_unknown(client, missing)
+async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str], log: Any) -> list[str]:
+    """Return the jobs that the service does not know any more: it says so twice, some time apart.
+
+    This only saves assessments that would fail, so a service that refuses to tell ends nothing.
+    """
+    try:
+        missing = await _find_unknown(client, uuids)
+        if missing:
+            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            missing = await _find_unknown(client, missing)
+    except ComplianceHttpError as error:
+        if error.transient:
+            raise
+        log.warning("Not checking whether the service still knows all documents: %s", error)
+        return []
     return missing
 
 
@@ -143,6 +204,14 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> 
         try:
             found = await client.get_statuses(group)
         except ComplianceNotFoundError:
-            found = {}
+            # About the request, or about any of these jobs: only each by itself tells.
+            found = {each: job for each in group if (job := await _find(client, each))}
         unknown += [each for each in group if each not in found]
     return unknown
+
+
+async def _find(client: AsyncComplianceClient, uuid: str) -> ContentJob | None:
+    try:
+        return await client.get_status(uuid)
+    except ComplianceNotFoundError:
+        return None

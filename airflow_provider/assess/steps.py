@@ -5,12 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.assess.cells import AssessedFramework, Cell
 from airflow_provider.assess.payloads import Fields, PayloadTemplate
 from airflow_provider.assess.spool import Spool
 from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
@@ -19,7 +21,6 @@ from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.findings import Finding
 
 
 class AssessSteps(Steps[Cell]):
@@ -77,12 +78,24 @@ def dump_results(results: Any) -> bytes:
     return json.dumps(results, ensure_ascii=False).encode(errors="backslashreplace")
 
 
+def _as_json(finding: Finding) -> dict[str, Any]:
+    """Return a finding as JSON, with the types that tables have, whatever a hook has put into it."""
+    values = {each.name: getattr(finding, each.name) for each in fields(Finding)}
+    category = getattr(finding.category, "value", finding.category)  # of an enum
+    return {
+        **{name: "" if value is None else str(value) for name, value in values.items()},
+        "id": parse_id(finding.id),
+        "category": None if category is None else str(category),
+        "score": parse_number(finding.score),
+    }
+
+
 def read_findings(
     results: Any, findings_of: Callable[[Any], list[Finding]], stored: Location
 ) -> list[dict[str, Any]]:
     """Read the findings in results, as JSON; an error says where the results are that nobody can read."""
     try:
-        return [vars(each) for each in findings_of(results)]
+        return [_as_json(each) for each in findings_of(results)]
     except Exception as error:
         unreadable = ComplianceProtocolError(
             f"The results can't be read: {error} They are stored as they are in {stored}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -61,7 +61,7 @@ class Night:
 class Earlier:
     """What earlier nights have found about tonight's cells.
 
-    :param verdicts: by the digest of a cell
+    :param verdicts: by the digest of a cell, the latest; and by digest and key, see `verdict_of`
     :param before: category and `first_seen` of each criterion in the last night, by the key of a cell
     :param last_night: the latest night that tonight's verdicts are compared with
     :param rates: cells per second of earlier nights
@@ -79,15 +79,61 @@ class Earlier:
         digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
         is_this_run = verdict["run"] == night.run
         categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
-        if digest in cells and at >= self._verdict_nights.get(digest, ""):
-            self._verdict_nights[digest] = at
-            self.verdicts[digest] = verdict
+        if digest in cells:
+            self._add_verdict(verdict, digest, f"{digest}\n{key}" if key in keys else "", at)
         if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
             # A run that is cleared still compares with the night before, not with itself.
             self._before_nights[key] = at
             self.before[key] = verdict["before"] if is_this_run else categories
             compared_with = verdict.get("last_night") or "" if is_this_run else at
             self.last_night = max(self.last_night, compared_with)
+        elif key in keys and at > night.at:
+            self._add_later({**verdict["before"], **categories}, verdict["before"], key, night)
+
+    def _add_later(
+        self, found: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]], key: str, night: Night
+    ) -> None:
+        """Compare with what a later night tells about those before tonight; it may have replaced theirs.
+
+        :param found: category and `first_seen` of each criterion in the later night
+        :param before: the same in the night before that
+        """
+        latest = {name: seen if seen[1] < night.at else before.get(name) for name, seen in found.items()}
+        known = {name: seen for name, seen in latest.items() if seen and seen[1] < night.at}
+        at = max((seen[1] for seen in known.values()), default="")
+        if known and at > self._before_nights.get(key, ""):
+            self._before_nights[key] = at
+            self.before[key] = known
+            self.last_night = max(self.last_night, at)
+
+    def _add_verdict(self, verdict: Mapping[str, Any], digest: str, own: str, at: str) -> None:
+        if own and at >= self._verdict_nights.get(own, ""):
+            self._verdict_nights[own] = at
+            self.verdicts[own] = verdict
+        if at >= self._verdict_nights.get(digest, ""):
+            self._verdict_nights[digest] = at
+            if own and self._verdict_nights[own] == at:
+                self.verdicts.link(digest, own)
+            else:
+                self.verdicts[digest] = verdict
+
+    def verdict_of(self, cell: Cell) -> Any:
+        """Return the verdict on a cell: of the same source, else of an equal text; None if there is none."""
+        return self.verdicts.get(f"{cell.digest}\n{cell.key}") or self.verdicts.get(cell.digest)
+
+    def restore(self, location: Location, keys: set[str]) -> None:
+        """Compare with what an earlier attempt of this run compared with, even if the index has moved on."""
+        for record in _records(location):
+            if "last_night" in record:
+                self.last_night = str(record["last_night"])
+            elif str(record.get("key")) in keys and isinstance(record.get("before"), dict):
+                self.before[str(record["key"])] = record["before"]
+
+    def comparison(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
+        """Yield what `restore` reads."""
+        yield {"last_night": self.last_night}
+        for each in cells:
+            yield {"key": each.key, "before": self.before.get(each.key) or {}}
 
     def close(self) -> None:
         """Remove the temporary files."""
@@ -128,7 +174,12 @@ class VerdictIndex:
         A run of an earlier night, such as one that is cleared or a backfill, replaces no later verdict.
         """
         oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
-        later = {_identity(each) for each in _records(self._own) if _night_of(each) > night.at}
+        later: set[tuple[str, str]] = set()
+        for record in _records(self._own):
+            if _night_of(record) > night.at:
+                later.add(_identity(record))
+            # A night that has carried everything forward says nothing about the rate.
+            cells_per_second = cells_per_second or record.get("cells_per_second") or 0.0
         written: set[tuple[str, str]] = set()
         with writing(self._own) as write:
             if cells_per_second:

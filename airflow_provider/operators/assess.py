@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import lineage
-from airflow_provider.exceptions import ComplianceAssessError
+from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
 from airflow_provider.ingest.output import common_root
 from airflow_provider.operators.bulk import ComplianceBulkOperator
 from airflow_provider.params import as_ids, as_json, optional
@@ -104,7 +104,11 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         documents = read_documents(self.documents)
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
-        frameworks = select_frameworks(self.hook.list_frameworks(), self._wanted_frameworks())
+        try:
+            frameworks = select_frameworks(self.hook.list_frameworks(), self._wanted_frameworks())
+        except ComplianceInputError as error:
+            error.transient = error.transient or not is_new_attempt  # they existed when the task started
+            raise
         template = self._template()
         template.check([each.fields for each in documents.with_text], [each.fields for each in frameworks])
         night = AssessmentNight(

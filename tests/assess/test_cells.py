@@ -54,8 +54,32 @@ def test_an_unknown_framework_is_named_with_those_that_exist() -> None:
 
 
 def test_a_service_without_frameworks_is_an_error() -> None:
-    with pytest.raises(ComplianceInputError, match="lists no frameworks"):
+    with pytest.raises(ComplianceInputError, match="lists no frameworks") as raised:
         select_frameworks([], [])
+    assert raised.value.transient  # a service that has just started may list none yet
+
+
+def test_an_id_counts_before_a_code_name_and_no_framework_is_lost() -> None:
+    one, two = Framework(id="1", code_name="2"), Framework(id="2", code_name="1")
+    assert [each.id for each in select_frameworks([one, two], [])] == ["1", "2"]
+    assert [each.id for each in select_frameworks([one, two], ["2"])] == ["2"]
+
+
+def test_frameworks_with_the_same_code_name_are_told_apart() -> None:
+    twin = GDPR.model_copy(update={"code_name": "DORA"})
+    found = select_frameworks([DORA, twin, DORA], [])
+    assert [(each.id, each.code_name) for each in found] == [("1", "DORA (id 1)"), ("2", "DORA (id 2)")]
+    assert [each.fields["codeName"] for each in found] == ["DORA", "DORA"]
+    assert [each.code_name for each in select_frameworks([DORA, twin], ["2"])] == ["DORA (id 2)"]
+    with pytest.raises(ComplianceInputError, match=r"more than one framework 'DORA': use ids.*\(id 2\)"):
+        select_frameworks([DORA, twin], ["DORA"])
+
+
+def test_two_frameworks_with_the_same_id_are_refused_if_they_are_wanted() -> None:
+    twin = GDPR.model_copy(update={"id": "1"})
+    assert [each.id for each in select_frameworks([DORA, twin, GDPR], ["2"])] == ["2"]
+    with pytest.raises(ComplianceInputError, match="more than one framework '1'"):
+        select_frameworks([DORA, twin], [])
 
 
 def test_the_fingerprint_changes_with_any_criterion_only() -> None:

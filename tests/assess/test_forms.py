@@ -177,6 +177,15 @@ def test_equal_responses_are_asked_once(tmp_path: Path) -> None:
     assert ids(group_findings(uri, only="all")) == [[1]]
 
 
+def test_findings_that_share_a_response_though_they_are_others_are_not_left_out_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    equal = row(1, cell="x", source="in/copy.pdf")
+    rows = [row(1, cell="x"), equal, row(1, cell="y"), row(1, cell="x", criterion="D-2")]
+    assert ids(group_findings(table(tmp_path, rows), only="all")) == [[1]]
+    assert "Leaving out 2 findings whose response ID is that of another finding" in caplog.text
+
+
 def test_a_table_that_changed_since_it_was_grouped_is_refused(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(1), row(2)])
     (form,) = group_findings(uri, only="all")

@@ -16,6 +16,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts
+from tests.support.signals import signalled_when
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 TEXTS = {
@@ -211,6 +212,43 @@ def test_a_document_that_the_service_has_forgotten_is_submitted_again_once(
     assert (service.count("submit_file"), again.rows) == (1, night.rows)
 
 
+def forgotten(folder: Path, count: int) -> list[dict[str, str]]:
+    """Return rows of documents that have had the same job, because they are equal."""
+    from airflow_provider.emulator.samples import write_samples
+
+    samples = write_samples(folder, pdfs=count, docx=0, pages=0)
+    common = {"uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
+    return [{"source": str(each.path), **common} for each in samples]
+
+
+def test_all_documents_of_a_job_that_the_service_has_forgotten_are_submitted_again(
+    service: Emulator, nights: Nights, tmp_path: Path
+) -> None:
+    rows = forgotten(tmp_path / "in", 2)
+    night = NightOutcome(attempts_of(1).run(assess(nights, rows, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", True)] * 2
+    assert len({each["uuid"] for each in night.rows}) == service.count("submit_file") == 2
+
+
+def test_the_next_attempt_waits_for_a_document_that_was_submitted_again(
+    service: Emulator, nights: Nights, tmp_path: Path
+) -> None:
+    service.configure(jobs="manual")
+    rows, attempts = forgotten(tmp_path / "in", 1), attempts_of(1)
+    task = assess(nights, rows, frameworks="DORA", cancel_on_kill=False)
+    journal = "out/**/*-resubmitted/journal-*"
+    with (
+        signalled_when(lambda: any(nights.folder.glob(journal)), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    service.configure(jobs="instant")
+    service.finish_jobs()
+    night = NightOutcome(attempts.run(assess(nights, rows, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", True)]
+    assert service.count("submit_file") == 1
+
+
 @pytest.mark.parametrize("status", ["COMPLETED", "SKIPPED"])
 def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
     service: Emulator, nights: Nights, status: str
@@ -220,6 +258,16 @@ def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
     night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
     assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)]
     assert service.count("submit_file") == 0
+
+
+@pytest.mark.parametrize("status", [403, 404, 405])
+def test_a_service_that_does_not_tell_which_jobs_it_knows_gets_no_document_again(
+    service: Emulator, nights: Nights, status: int
+) -> None:
+    documents = nights.manifest({"in/a.pdf": "An exit plan.", "in/b.pdf": "Another one."})
+    service.fail("get_statuses", status=status, times=9)
+    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
+    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)] * 2
 
 
 def test_a_forgotten_document_whose_source_is_gone_is_a_failed_row(service: Emulator, nights: Nights) -> None:

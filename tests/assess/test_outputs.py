@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import io
 import json
 from collections.abc import Iterator
@@ -92,4 +93,43 @@ def test_a_table_that_breaks_off_does_not_appear(tmp_path: Path) -> None:
         write_jsonl(at(tmp_path / "f.jsonl"), broken())
     with pytest.raises(RuntimeError):
         write_csv(at(tmp_path / "csv"), broken())
+    pytest.importorskip("pyarrow")
+    with pytest.raises(RuntimeError):
+        write_parquet(at(tmp_path / "findings"), "2026-03-01", "part-1", broken())
+    gc.collect()  # a writer that is left open would complain here
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_framework_without_findings_leaves_no_table_of_an_earlier_attempt(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    csv_files, dataset = Location(f"file://{tmp_path}/out//csv"), at(tmp_path / "findings")
+    for rows in ([row(), row("GDPR"), row("a/b")], [row(), row("a/b")]):
+        write_csv(csv_files, rows)
+        write_parquet(dataset, "2026-03-01", "shard-1", rows)
+        write_parquet(dataset, "2026-03-01", "shard-2", [row("GDPR")])
+        write_parquet(dataset, "2026-03-02", "shard-1", [row("GDPR")])
+    assert {path.name.partition("~")[0] for path in (tmp_path / "out" / "csv").iterdir()} == {
+        "DORA.csv",
+        "a_b",
+    }
+    written = {str(path.relative_to(tmp_path / "findings")) for path in tmp_path.rglob("*.parquet")}
+    assert {path.partition("~")[0] for path in written} == {
+        "night=2026-03-01/framework=DORA/shard-1.parquet",
+        "night=2026-03-01/framework=a_b",
+        "night=2026-03-01/framework=GDPR/shard-2.parquet",
+        "night=2026-03-02/framework=GDPR/shard-1.parquet",
+    }
+
+
+def test_parquet_takes_values_of_any_type(tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb", reason="the parquet tests need duckdb and pyarrow")
+    odd = row(score="many", response_id="7", text_path=5, rationale=["a"], carried=None, criterion="\udce4")
+    write_parquet(
+        at(tmp_path / "findings"), "2026-03-01", "part-1", [odd, row(response_id=2**63, score="0.5")]
+    )
+    query = f"""select score, response_id, text_path, rationale, carried from
+        read_parquet('{tmp_path}/findings/**/*.parquet')"""
+    assert duckdb.sql(query).fetchall() == [
+        (None, 7, "5", "['a']", False),
+        (0.5, None, None, "Nothing was found.", False),
+    ]

@@ -92,3 +92,41 @@ def test_own_fields_of_a_document_count_and_those_of_its_job_do_not() -> None:
 def test_a_callable_whose_code_nobody_can_read_is_refused() -> None:
     with pytest.raises(ComplianceInputError, match="payload is partial, whose code can't be read"):
         PayloadTemplate(partial(custom)).digest({})
+
+
+def make_payload(version: int) -> Any:
+    def payload(document: Any, framework: Any) -> dict[str, Any]:
+        return {"uuid": document["uuid"], "language": document.get("language"), "version": version}
+
+    return payload
+
+
+def test_values_that_a_callable_refers_to_count() -> None:
+    document = {"uuid": "u", "sha256": "x"}
+    first = PayloadTemplate(make_payload(1)).digest(document)
+    assert PayloadTemplate(make_payload(1)).digest(document) == first
+    assert PayloadTemplate(make_payload(2)).digest(document) != first
+
+
+def test_own_fields_of_a_document_count_for_a_callable() -> None:
+    template = PayloadTemplate(make_payload(1))
+    german, english = ({"uuid": "u", "language": language} for language in ("de", "en"))
+    assert template.digest(german) != template.digest(english)
+    assert template.digest(german) == template.digest({**german, "uuid": "v", "attempts": 2})
+
+
+def test_a_callable_that_changes_its_arguments_changes_no_other_payload() -> None:
+    def payload(document: Any, framework: Any) -> Any:
+        framework["uuid"] = document["uuid"]
+        framework["nested"]["uuids"].append(document.pop("uuid"))
+        return framework
+
+    template, document, framework = (
+        PayloadTemplate(payload),
+        {"uuid": "a"},
+        {"id": "1", "nested": {"uuids": []}},
+    )
+    first, second = template.render(document, framework), template.render({"uuid": "b"}, framework)
+    assert (first["uuid"], first["nested"]["uuids"]) == ("a", ["a"])
+    assert (second["uuid"], second["nested"]["uuids"]) == ("b", ["b"])
+    assert (document, framework) == ({"uuid": "a"}, {"id": "1", "nested": {"uuids": []}})

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
+from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from airflow.providers.common.compat.sdk import Asset
@@ -259,3 +261,102 @@ def test_hook_lineage_has_the_texts_and_the_tables(
     ]
     result = attempts_of(1).run(assess(nights, documents))
     assert added == {"input": ["s3://texts/a.txt"], "output": [result["assessments"], result["findings"]]}
+
+
+class OddHook(ComplianceHook):
+    """A hook that takes values over as they are."""
+
+    odd: ClassVar[dict[str, Any]] = {}
+
+    def findings_of(self, results: Any) -> list[Finding]:
+        """Return one finding with such values."""
+        return [Finding(**{"id": 7, "title": "Exit", "category": "MISSING", "code": "D-1", **self.odd})]
+
+
+class OddOperator(ComplianceAssessOperator):
+    """An operator with that hook."""
+
+    hook_class = OddHook
+
+
+class OwnCategory(Enum):
+    """Categories of a deployment."""
+
+    MISSING = "MISSING"
+
+
+@pytest.mark.parametrize(
+    ("odd", "column", "value"),
+    [
+        ({"id": "R-17"}, "response_id", None),
+        ({"id": "17"}, "response_id", 17),
+        ({"id": 2**63}, "response_id", None),
+        ({"score": float("nan")}, "score", None),
+        ({"score": "0.5"}, "score", 0.5),
+        ({"category": OwnCategory.MISSING}, "category", "MISSING"),
+        ({"category": 5}, "category", "5"),
+        ({"code": 0}, "criterion", "0"),
+        ({"title": None}, "title", ""),
+        ({"rationale": ["a"]}, "rationale", "['a']"),
+    ],
+)
+def test_a_hook_may_put_anything_into_a_finding(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, odd: Any, column: str, value: Any
+) -> None:
+    monkeypatch.setattr(OddHook, "odd", odd)
+    night = run_night(nights, operator=OddOperator)
+    assert night.result["failed"] == 0
+    assert [each[column] for each in night.findings] == [value] * len(TEXTS)
+    assert "NaN" not in Path(night.result["findings"].removeprefix("file://")).read_text()
+
+
+@pytest.mark.parametrize("path", ["///", 5, "nope://x/y", ["a"]])
+def test_a_path_of_a_text_that_is_none_costs_no_night(service: Emulator, nights: Nights, path: Any) -> None:
+    documents = nights.manifest(TEXTS, path=path)
+    assert attempts_of(1).run(assess(nights, documents))["assessed"] == len(TEXTS)
+
+
+def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulator, nights: Nights) -> None:
+    service.configure(jobs="manual")
+    frameworks = copy.deepcopy(service.frameworks())
+
+    def meanwhile(number: int) -> None:
+        frameworks[0]["codeName"] = "DORA 2"
+        service.set_frameworks(frameworks)
+        for each in in_flight(service):
+            service.set_assessment(each, status="COMPLETED")
+
+    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts.while_deferred = meanwhile
+    task = assess(nights, documents, frameworks=str(frameworks[0]["id"]), deferrable=True)
+    result = attempts.run(task)
+    assert (result["assessed"], set(result["categories"])) == (len(TEXTS), {"DORA", "DORA 2"})
+    assert {row["framework"] for row in NightOutcome(result).rows} == {"DORA"}  # as it was assessed
+
+
+@pytest.mark.parametrize("wanted", ["", ["DORA", "GDPR"]])
+def test_a_framework_that_is_gone_while_the_task_is_deferred_loses_no_rows_in_silence(
+    service: Emulator, nights: Nights, wanted: Any
+) -> None:
+    service.configure(jobs="manual")
+    frameworks = copy.deepcopy(service.frameworks())
+    kept = [each for each in frameworks if each["codeName"] != "GDPR"]
+
+    def meanwhile(number: int) -> None:
+        service.set_frameworks(kept)
+        for each in in_flight(service):
+            service.set_assessment(each, status="COMPLETED")
+
+    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts.while_deferred = meanwhile
+    task = assess(nights, documents, frameworks=wanted, deferrable=True)
+    with pytest.raises(
+        exc.ComplianceError, match=r"no longer lists the frameworks|no framework 'GDPR'"
+    ) as raised:
+        attempts.run(task)
+    assert raised.value.transient
+    assert not find(nights, "assessments.jsonl")
+    service.set_frameworks(frameworks)  # it was an outage: the next attempt has all of them
+    result = attempts.run(task)
+    assert len(NightOutcome(result).rows) == len(TEXTS) * (2 if wanted else len(frameworks))
+    assert service.count("submit_assessment") == result["assessed"]

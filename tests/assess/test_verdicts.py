@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from airflow_provider.assess.findings import (
     MISSING,
     SUFFICIENT,
     as_before,
+    as_counts,
     compare_again,
     compare_findings,
 )
@@ -121,6 +123,17 @@ def test_an_older_night_that_is_run_later_replaces_no_newer_verdict(tmp_path: Pa
     assert (earlier.last_night, earlier.before[cell().key]) == (THIRD.at, {"D-1": [SUFFICIENT, THIRD.at]})
 
 
+def test_an_older_night_that_is_run_later_compares_with_the_one_before_it(tmp_path: Path) -> None:
+    # The third night has carried the verdict of the first one forward, and so replaced it.
+    since_first = {"D-1": [MISSING, FIRST.at]}
+    index(tmp_path).write([verdict(cell(), THIRD, MISSING, since_first)], THIRD, 0)
+    earlier = index(tmp_path).read([cell(text="t2")], SECOND)
+    assert (earlier.before[cell().key], earlier.last_night) == (since_first, FIRST.at)
+    # Or it has another verdict, and knows which one there was.
+    index(tmp_path).write([verdict(cell(), THIRD, SUFFICIENT, since_first)], THIRD, 0)
+    assert index(tmp_path).read([cell()], SECOND).before[cell().key] == since_first
+
+
 def test_equal_documents_from_two_sources_both_compare_with_the_last_night(tmp_path: Path) -> None:
     one, two = cell("in/a"), cell("in/copy-of-a")
     index(tmp_path).write([verdict(one, FIRST, MISSING), verdict(two, FIRST, MISSING)], FIRST, 0)
@@ -170,6 +183,15 @@ def test_findings_compare_with_the_last_night() -> None:
         ("c-2", INSUFFICIENT, None, "n1"),
         ("c-3", "UNKNOWN", None, "n2"),
     ]
+
+
+def test_counts_of_categories_stay_small_and_whole() -> None:
+    counted = Counter({MISSING: 3, "UNKNOWN": 1, "y" * 5_000: 4} | {f"Rating {n}": 1 for n in range(1_000)})
+    counts = as_counts(counted)
+    assert (counts[MISSING], counts["UNKNOWN"], counts["Rating 0"]) == (3, 1, 1)
+    assert sum(counts.values()) == counted.total()
+    assert len(str(counts)) < 1_000
+    assert as_counts(Counter()) == {}
 
 
 def test_equal_criteria_of_one_assessment_stay_apart() -> None:
