@@ -147,11 +147,13 @@ def in_flight(service: Emulator) -> list[str]:
     return [each["uuid"] for each in service.assessments() if each["status"] in ("PENDING", "RUNNING")]
 
 
-def completes(service: Emulator, count: int) -> Callable[[], bool]:
-    """Complete some once all are submitted; then the condition holds."""
+def completes(service: Emulator, nights: Nights, count: int) -> Callable[[], bool]:
+    """Complete some once the journal has all; then the condition holds."""
 
     def condition() -> bool:
-        if service.count("submit_assessment") < len(TEXTS):
+        segments = "".join(each.read_text() for each in find(nights, "journal-*.jsonl"))
+        known = {record["assessment_id"] for record in map(json.loads, segments.splitlines())}
+        if len(known) < len(TEXTS):
             return False
         for each in in_flight(service)[:count]:
             service.set_assessment(each, status="COMPLETED")
@@ -172,7 +174,7 @@ def test_what_is_completed_at_the_deadline_is_fetched_and_the_rest_cancelled(
 ) -> None:
     service.configure(jobs="manual")
     documents = nights.manifest(TEXTS)
-    complete = completes(service, 4)
+    complete = completes(service, nights, 4)
     with signalled_when(complete, lambda: None):
         result = attempts_of(1).run(assess(nights, documents, timeout=8, max_failed=6, concurrency=10))
     assert (result["assessed"], result["failed"]) == (4, 6)
@@ -192,7 +194,7 @@ def test_a_kill_cancels_what_is_in_flight_and_never_what_is_completed(
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
     task = assess(nights, documents, cancel_on_kill=cancel_on_kill)
     with (
-        signalled_when(completes(service, 4), task.on_kill),
+        signalled_when(completes(service, nights, 4), task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
@@ -209,7 +211,7 @@ def test_the_next_attempt_submits_only_what_the_kill_has_cancelled(
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
     task = assess(nights, documents)
     with (
-        signalled_when(completes(service, 4), task.on_kill),
+        signalled_when(completes(service, nights, 4), task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)

@@ -157,12 +157,13 @@ def test_a_store_that_goes_away_is_an_error_that_a_retry_mends(
     if store.server is None:
         pytest.skip("a folder does not go away")
     _impatient(monkeypatch)
-    uuid = completed(service, text=LARGE + LARGE)
-    service.fail("get_content", stall=1)
+    uuid, stopped = completed(service, text=LARGE + LARGE), threading.Event()
+    monkeypatch.setattr(texts, "create", lambda location: _Paused(atomic.create(location), stopped))
 
     def stop() -> None:
         until(lambda: _is_under_way(service, store))
         store.stop()
+        stopped.set()
 
     threading.Thread(target=stop).start()
     with pytest.raises(exc.ComplianceStorageError, match="then retry") as error:
@@ -174,6 +175,23 @@ def test_a_store_that_goes_away_is_an_error_that_a_retry_mends(
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
     assert store.read("x.txt") == (LARGE + LARGE).encode()
     assert store.unfinished() == 0 or store.kind == "gcs"
+
+
+class _Paused:
+    """A file that waits in its middle until its store is stopped, however long that takes."""
+
+    def __init__(self, file: atomic.AtomicFile, stopped: threading.Event) -> None:
+        self._file = file
+        self._stopped = stopped
+        self._size = 0
+        self.commit = file.commit
+        self.discard = file.discard
+
+    def write(self, data: bytes | bytearray) -> None:
+        self._file.write(data)
+        self._size += len(data)
+        if self._size > 2 * atomic.BLOCK_BYTES:
+            assert self._stopped.wait(240)
 
 
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
