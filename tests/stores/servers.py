@@ -21,6 +21,7 @@ import requests
 from tests.deployment.processes import ROOT, Part, guarded
 
 PATIENCE = 240.0  # seconds to start
+STARTS = 3  # SeaweedFS at times misses its own socket when it is started again
 AZURITE = ROOT / ".venv-stores" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 
 
@@ -93,13 +94,16 @@ class Program(Server):
     def start(self) -> None:
         if self._running:
             return
-        with ExitStack() as stack:
-            parts = stack.enter_context(guarded())
-            parts["server"] = part = Part(self.command(), self.environment(), self.log)
-            if self.abrupt:
-                stack.callback(part.kill)
-            self._wait_for(part)
-            self._running = stack.pop_all()
+        for _ in range(STARTS):
+            with ExitStack() as stack:
+                parts = stack.enter_context(guarded())
+                parts["server"] = part = Part(self.command(), self.environment(), self.log)
+                if self.abrupt:
+                    stack.callback(part.kill)
+                if self._gets_ready(part):
+                    self._running = stack.pop_all()
+                    return
+        pytest.fail(f"{self.kind} did not start:\n{self.log.read_text()[-3000:]}", pytrace=False)
 
     def stop(self) -> None:
         if self._running:
@@ -110,14 +114,14 @@ class Program(Server):
         self.stop()
         shutil.rmtree(self.folder)
 
-    def _wait_for(self, part: Part) -> None:
-        deadline = time.monotonic() + PATIENCE
+    def _gets_ready(self, part: Part) -> bool:
+        deadline = time.monotonic() + PATIENCE / STARTS
         while part.is_alive and time.monotonic() < deadline:
             with suppress(Exception):  # whatever a server says that is not there yet
                 if self.is_ready():
-                    return
+                    return True
             time.sleep(0.05)
-        pytest.fail(f"{self.kind} did not start:\n{self.log.read_text()[-3000:]}", pytrace=False)
+        return False
 
 
 class Azurite(Program):
