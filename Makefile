@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## what there is
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## two nights of ingestion and assessment, on a real Airflow: about a minute
+demo: $(READY) ## two nights of ingestion and assessment, on a real Airflow: about two minutes
 	.venv/bin/python -m demo $(ARGS)
 
 ui: $(READY) ## every example DAG in the Airflow UI, against the emulator, until Ctrl-C
