@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Any, cast
@@ -108,19 +109,21 @@ def _write_by_framework(
     return targets
 
 
-class _Table:
+class _Table(ABC):
     """A table that is written row by row."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
 
+    @abstractmethod
     def add(self, row: Row) -> None:
         """Add a row."""
-        raise NotImplementedError
 
+    @abstractmethod
     def close(self) -> None:
         """Write the rest."""
 
+    @abstractmethod
     def abandon(self) -> None:
         """Write nothing more; not even a writer that is closed later."""
 
@@ -144,6 +147,10 @@ class _CsvFile(_Table):
     def close(self) -> None:
         """Write the rest."""
         self._flush()
+
+    def abandon(self) -> None:
+        """Forget the rest."""
+        self._buffer.close()
 
     def _flush(self) -> None:
         self._write(self._buffer.getvalue().encode("utf-8", "backslashreplace"))

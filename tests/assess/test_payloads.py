@@ -59,8 +59,10 @@ def test_an_unknown_field_is_refused_before_anything_is_sent(template: str, mess
         PayloadTemplate({"a": template}).check([DOCUMENT], [FRAMEWORK])
 
 
-def test_known_fields_pass_the_check() -> None:
-    PayloadTemplate(DEFAULT_PAYLOAD).check([DOCUMENT], [FRAMEWORK])
+def test_what_passes_the_check_can_be_rendered() -> None:
+    template = PayloadTemplate({"name": "{document[source]} {framework[name]}"})
+    template.check([DOCUMENT], [FRAMEWORK])
+    assert template.render(DOCUMENT, FRAMEWORK) == {"name": "in/a.pdf Resilience"}
 
 
 def custom(document: Any, framework: Any) -> Any:

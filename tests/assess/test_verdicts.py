@@ -139,6 +139,8 @@ def test_equal_documents_from_two_sources_both_compare_with_the_last_night(tmp_p
     index(tmp_path).write([verdict(one, FIRST, MISSING), verdict(two, FIRST, MISSING)], FIRST, 0)
     earlier = index(tmp_path).read([cell("in/a", "t2"), cell("in/copy-of-a", "t2")], SECOND)
     assert {one.key, two.key} == set(earlier.before)
+    index(tmp_path).write([verdict(one, SECOND, MISSING)], SECOND, 0)  # the copy did not come
+    assert two.key in index(tmp_path).read([cell("in/copy-of-a", "t2")], THIRD).before
 
 
 def test_verdicts_of_long_ago_are_forgotten(tmp_path: Path) -> None:
