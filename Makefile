@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-fast test-units test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
+.PHONY: environments help demo ui test test-core test-fast test-units test-bulk test-others test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -42,17 +42,26 @@ endif
 test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
 	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
 
-FAST_TESTS := assess bulk contract hooks reports review storage triggers frameworks/test_operators.py \
-  $(patsubst %,client/test_%.py,batch exchange models pages settings throttling tokens) \
+FAST_TESTS := assess bulk contract hooks policies reports review storage triggers frameworks/test_operators.py \
+  $(patsubst %,client/test_%.py,batches exchange findings models pages settings throttling token_sharing tokens) \
   $(patsubst %,operators/test_%.py,airflow_layer base) \
   $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
 
 test-core: $(READY)
-	.venv/bin/coverage run -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
+	.venv/bin/coverage run --include='$(CORE)' -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
 
-test-units: $(READY) .venv-idp/.ready
-	.venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed' \
-	  --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalog.py --ignore tests/stores/test_servers.py
+# In two parts: --jobs=2 is faster.
+test-units: test-bulk test-others
+
+BULK_TESTS := $(addprefix tests/,assess bulk emulator evidence ingest)
+UNITS := .venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed'
+
+test-bulk: $(READY)
+	$(UNITS) $(BULK_TESTS)
+
+test-others: $(READY) .venv-idp/.ready
+	$(UNITS) --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalog.py \
+	  --ignore tests/stores/test_servers.py $(addprefix --ignore ,$(BULK_TESTS))
 
 test-deployment: $(READY)
 	.venv/bin/python -m pytest -m deployment
@@ -65,7 +74,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,endpoints exchange http/bodies http/masking models responses settings tokens wire) frameworks/catalog))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,auth/token_sharing auth/tokens batches endpoints exchange http/bodies http/masking http/wire models responses settings) frameworks/catalog))
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .
@@ -105,17 +114,18 @@ compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported 
 	@cat $(OTHERS:%=build/cells/%.txt)
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
-# Every version of Airflow, and with them every Python, runs what depends on Airflow; the oldest of Airflow 2 and 3 also run what
-# they bring along, such as fsspec; other Pythons with the newest Airflow run what is fast; the lowest versions run what our
+# Every version of Airflow, and with them every Python, runs what depends on Airflow; the oldest also runs what it brings along,
+# such as fsspec; other Pythons with the newest Airflow run what is fast; the lowest versions run what our
 # dependencies are used for. `make test` runs everything.
-ON_AIRFLOW := assess frameworks hooks operators review sensors transfers triggers ingest/test_operator.py \
+ON_AIRFLOW := assess frameworks hooks operators policies review sensors transfers triggers ingest/test_operator.py \
+  $(patsubst %,evidence/test_%.py,dag operator) \
   $(patsubst %,test_%.py,imports params private_apis provider_info)
 ON_OLDEST := $(ON_AIRFLOW) storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
 ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
   $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
 list_for = $(if $(filter lowest-%,$(1)),ON_LOWEST,$(if $(filter airflow-3.3-%,$(1)),FAST_TESTS,$(if \
-  $(filter airflow-2.11-% airflow-3.0-%,$(1)),ON_OLDEST,ON_AIRFLOW)))
+  $(filter airflow-2.11-%,$(1)),ON_OLDEST,ON_AIRFLOW)))
 tests_in = $(addprefix tests/,$($(strip $(call list_for,$(1)))))
 
 cell-%: .venv-cells/%/.ready
@@ -135,14 +145,14 @@ dist: .venv-release/.ready ## the sdist and the wheel made of it, in dist/
 	.venv-release/bin/python -m build --no-isolation
 	.venv-release/bin/python -m twine check --strict dist/*
 
-dist-test: $(READY) dist ## look into them, install the wheel elsewhere, run the nightly job there
+dist-test: $(READY) dist ## look into them, install the wheel elsewhere, run the demo there
 	.venv/bin/python -m pytest -m release tests/release $(ARGS)
 
-sbom: .venv-release/.ready .venv-stores/.ready ## what we depend on with all extras, as CycloneDX; fails on a licence not allowed
+sbom: .venv-release/.ready .venv-stores/.ready ## what we depend on with all extras, as CycloneDX; fails on a license not allowed
 	.venv-release/bin/cyclonedx-py environment --pyproject pyproject.toml --mc-type library --output-reproducible \
 	  --no-validate .venv-stores/bin/python | .venv-stores/bin/python -m release.sbom build/sbom.json
 
-lock: $(READY) ## make the constraints files anew
+lock: $(READY) ## make the constraints files again
 	UV=$(UV) constraints/lock.sh
 
 clean: ## remove everything that make made
@@ -151,7 +161,6 @@ clean: ## remove everything that make made
 environments: $(TEST_ENVIRONMENTS) .venv-release/.ready $(OTHERS:%=.venv-cells/%/.ready) # what CI needs
 
 UV_VERSION := 0.13.7
-export UV_LINK_MODE := copy
 
 $(UV):
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \

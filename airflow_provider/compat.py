@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
@@ -25,18 +27,11 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 # Airflow 3.3 keeps state of a task over its attempts. Not needed when 3.3 is the oldest supported version.
 HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
 
+# Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
+ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS
+
 
 TITLE_TEMPLATE = "{{ task.title }}"
-
-
-def is_durable(durable: bool | None) -> bool:
-    """Return whether to re-attach to the job of a previous attempt, wherever Airflow can store it.
-
-    The warning is not needed when 3.3 is the oldest supported version.
-    """
-    if durable and not HAS_TASK_STATE_STORE:
-        warnings.warn("`durable` has no effect before Airflow 3.3.", UserWarning, stacklevel=3)
-    return durable is not False
 
 
 def apply_map_index_template(task: Any, context: Any) -> None:
@@ -72,18 +67,18 @@ async def task_state(trigger: BaseTrigger) -> str | None:
     if task_instance is None:
         return None
     try:
-        return await sync_to_async(_state_of)(task_instance)
+        return await sync_to_async(read_task_state)(task_instance)
     except Exception:
-        trigger.log.exception("The state of the task can't be found out.")
+        trigger.log.exception("Could not get the state of the task.")
         return None
 
 
-def _state_of(task_instance: Any) -> str:
+def read_task_state(task_instance: Any) -> str:
+    """Return the state of a task instance as Airflow has it now."""
     try:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
     except ImportError:  # Airflow 2.11
-        task_instance.refresh_from_db()
-        return str(task_instance.state)
+        return str(task_instance.current_state())
     states: dict[str, dict[str, Any]] = RuntimeTaskInstance.get_task_states(
         dag_id=task_instance.dag_id,
         task_ids=[task_instance.task_id],
@@ -152,6 +147,31 @@ def awaiting_input() -> Any:
     return TaskAwaitingInput
 
 
+def wait_for_form(operator: Any, context: Any, kwargs: dict[str, Any]) -> None:
+    """Wait for the answer to a form that is shown already: to show it again would discard an unread answer.
+
+    The trigger is not needed when 3.3 is the oldest supported version.
+
+    :param operator: of human in the loop
+    :param kwargs: for its `execute_complete`
+    """
+    # `execution_timeout` where the standard provider does not know `response_timeout` yet.
+    timeout = getattr(operator, "response_timeout", None) or operator.execution_timeout
+    if awaiting := awaiting_input():
+        raise awaiting(method_name="execute_complete", kwargs=kwargs, timeout=operator.response_timeout)
+    from airflow.providers.standard.triggers.hitl import HITLTrigger
+
+    trigger = HITLTrigger(
+        ti_id=context["ti"].id,
+        options=operator.options,
+        defaults=operator.defaults,
+        params=operator.serialized_params,
+        multiple=operator.multiple,
+        timeout_datetime=datetime.now(UTC) + timeout if timeout else None,
+    )
+    operator.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs)
+
+
 def asset_stores_of(trigger: BaseTrigger) -> list[Any] | None:
     """Return the state stores of all assets that a trigger watches; None is an Airflow that has no such.
 
@@ -191,3 +211,46 @@ async def set_variable(key: str, value: Any, description: str) -> None:
     from airflow.sdk import Variable
 
     await sync_to_async(Variable.set)(key, value, description, serialize_json=True)
+
+
+def get_stats() -> Any:
+    """Return Airflow's `Stats`, ready to use in a task, a triggerer or any other process.
+
+    From Airflow 3.2 on there is one in the core and one in the Task SDK, and each does nothing until its
+    process has set it up. The import of the Task SDK's serializers sets up that of the Task SDK, but in a
+    triggerer of 3.2 nothing imports them: not needed when 3.3 is the oldest supported version.
+    """
+    from airflow.providers.common.compat.sdk import Stats
+
+    with suppress(ImportError):  # Airflow before 3.2: `Stats` sets itself up
+        import airflow.sdk.serde  # noqa: F401 - for what its import does
+    return Stats
+
+
+# Airflow 3.3 has partition keys of asset events. Not needed when 3.3 is the oldest supported version.
+HAS_PARTITION_KEYS = HAS_TASK_STATE_STORE
+
+
+def add_partition_key(outlet_event: Any, key: str) -> None:
+    """Set the partition key of an asset event; without effect before Airflow 3.3."""
+    if hasattr(outlet_event, "add_partitions"):
+        outlet_event.add_partitions(key)
+
+
+def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
+    """Return the state of each instance of these tasks in the DAG run, by task id and map index.
+
+    Airflow 2 has them in the DAG run. Not needed when 3.0 is the oldest supported version.
+    """
+    ti, wanted = context["ti"], sorted(task_ids)
+    if not hasattr(ti, "get_task_states"):
+        found = context["dag_run"].get_task_instances() if wanted else ()
+        return {(each.task_id, each.map_index): str(each.state) for each in found if each.task_id in wanted}
+    states = {}
+    for task_id in wanted:
+        # One by one: the first instance of `load` is named like the task `load_0`, and would hide it.
+        named = ti.get_task_states(dag_id=ti.dag_id, task_ids=[task_id], run_ids=[ti.run_id])
+        for name, state in named.get(ti.run_id, {}).items():
+            index = -1 if name == task_id else int(name.removeprefix(f"{task_id}_"))
+            states[task_id, index] = str(state)
+    return states

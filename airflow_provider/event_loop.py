@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import queue
 import threading
 import time
-from collections.abc import Callable, Coroutine, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, ParamSpec, TypeVar
@@ -21,6 +22,14 @@ K = TypeVar("K", bound=Hashable)
 CANCEL_GRACE_SECONDS = 20.0  # for cancelled work to clean up; Airflow kills the task some time after that
 WAKE_UP_SECONDS = 1.0
 SHUTDOWN_SECONDS = 2.0  # how long the end of the loop waits for threads, which may hang
+
+# Of the event loop of a task.
+_threads: contextvars.ContextVar[_DaemonThreadPool | None] = contextvars.ContextVar("threads", default=None)
+
+
+def is_in_task() -> bool:
+    """Tell whether this runs in the event loop of a task; otherwise it is that of a triggerer."""
+    return _threads.get() is not None
 
 
 class EventLoop:
@@ -71,6 +80,9 @@ class EventLoop:
         self._finished.wait(CANCEL_GRACE_SECONDS)
 
     def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
+        threads = _DaemonThreadPool(self._threads, "compliance")
+        _threads.set(threads)
+
         async def main() -> T:
             self._work = asyncio.current_task()
             if self._is_cancelled:
@@ -81,7 +93,7 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
+                self._loop.set_default_executor(threads)
                 value = runner.run(main())
         except BaseException as error:  # re-raised in the task's thread
             self._finished.set()
@@ -91,6 +103,14 @@ class EventLoop:
             result.set_result(value)
         finally:
             self._loop = self._work = None
+
+
+class _UncancellableFuture(asyncio.Future[T]):
+    """Ignores cancellation, so that asyncio cancels a task that waits for it only once it is done."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Refuse."""
+        return False
 
 
 class _DaemonThreadPool(ThreadPoolExecutor):
@@ -121,12 +141,34 @@ class _DaemonThreadPool(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
+        self._start(call)
+        return future
+
+    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function in one of the threads, for the running event loop.
+
+        Several times as fast as `submit`, whose future is one for threads, and not of asyncio.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = _UncancellableFuture(loop=loop)
+
+        def call() -> None:
+            try:
+                report = functools.partial(future.set_result, function())
+            except BaseException as error:  # for the caller
+                report = functools.partial(future.set_exception, error)
+            with suppress(RuntimeError):  # the loop has ended without it
+                loop.call_soon_threadsafe(report)
+
+        self._start(call)
+        return future
+
+    def _start(self, call: Callable[[], None]) -> None:
         self._calls.put(call)
         if not self._idle.acquire(blocking=False) and len(self._workers) < self._size:
             name = f"{self._name}_{len(self._workers)}"
             self._workers.append(threading.Thread(target=self._serve, name=name, daemon=True))
             self._workers[-1].start()
-        return future
 
     def _serve(self) -> None:
         while (call := self._calls.get()) is not None:
@@ -145,10 +187,20 @@ class _DaemonThreadPool(ThreadPoolExecutor):
 
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread; even if cancelled, wait until it returns."""
-    return await run_to_end(asyncio.to_thread(function, *args, **kwargs))
+    context = contextvars.copy_context()
+
+    def call() -> T:
+        try:
+            return context.run(function, *args, **kwargs)
+        except StopIteration as error:  # which no future takes
+            raise RuntimeError(repr(error)) from error
+
+    if threads := _threads.get():
+        return await threads.call(call)
+    return await run_to_end(asyncio.get_running_loop().run_in_executor(None, call))
 
 
-async def run_to_end(work: Coroutine[Any, Any, T]) -> T:
+async def run_to_end(work: Awaitable[T]) -> T:
     """Run something to its end in a task of its own, however often this is cancelled."""
     running = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None

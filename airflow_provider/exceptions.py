@@ -17,6 +17,7 @@
     ├── ComplianceAssessError       *    more assessments failed than allowed; the others are written
     ├── ComplianceInterruptedError  *    the task was stopped before it was done
     ├── ComplianceSupersededError        a newer attempt of the task has taken over
+    ├── ComplianceStateError             what an earlier attempt has stored is damaged
     ├── ComplianceStorageError      *    a store could not be written or read
     │   └── ComplianceStorageDeniedError missing bucket, no permission, no credentials, invalid path
     └── ComplianceHttpError              an error response; see `status` and `body` (truncated)
@@ -114,6 +115,10 @@ class ComplianceInterruptedError(ComplianceError):
 
 class ComplianceSupersededError(ComplianceError):
     """A newer attempt of the task has taken over, so this one must stop without a retry."""
+
+
+class ComplianceStateError(ComplianceError):
+    """What an earlier attempt of the task has stored is damaged; the message says where it is."""
 
 
 class ComplianceStorageError(ComplianceError):

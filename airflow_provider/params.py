@@ -1,43 +1,65 @@
-"""Parse operator parameters that come from templates and XComs."""
+"""Operator parameters that come from templates and XComs: parse them, and hide the secrets in them."""
 
 from __future__ import annotations
 
 import ast
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from airflow_provider.client.http.redaction import redact, redact_text
 from airflow_provider.exceptions import ComplianceInputError
+
+IS_EXECUTING = "_is_executing"
+TEMPLATE_MARKS = ("{{", "{%", "{#")
 
 
 def as_list(given: Any, what: str) -> list[Any]:
     """Return one or many values as a list.
 
-    A rendered template turns a list into a string, unless it renders native objects.
+    A rendered template turns a list into a string, unless it renders native objects; its filter `tojson` also
+    puts a single string into quotes.
 
     :param what: what an item is, for the error
     """
     if given is None:
-        raise ComplianceInputError(f"Missing {what}: the upstream task returned nothing.")
+        raise ComplianceInputError(missing_message(what))
     if isinstance(given, str) and given.strip().startswith("["):
         try:
-            return list(ast.literal_eval(given.strip()))
-        except (ValueError, SyntaxError):
-            raise ComplianceInputError(f"{given[:200]!r} is not a list of {what}s.") from None
+            return list(_parse(given.strip(), what))
+        except ComplianceInputError:
+            raise ComplianceInputError(
+                f"{redact_text(given)[:200]!r} is not a list of {what}s: use the `tojson` filter."
+            ) from None
     if isinstance(given, str):
-        return [given]
+        return [_unquote(given)]
     if isinstance(given, Sequence):
         return list(given[:])  # one request for all outputs of a mapped task, not one for each
     return list(given) if isinstance(given, Iterable) else [given]
+
+
+def missing_message(what: str) -> str:
+    """Return the error for a parameter that has rendered to nothing."""
+    return f"Missing {what}: the upstream task returned nothing. Check that it ran, and what it returns."
+
+
+def _unquote(text: str) -> str:
+    """Return a string that may be JSON as what it means."""
+    if text.strip().startswith('"'):
+        try:
+            return str(json.loads(text))
+        except ValueError:
+            pass
+    return text
 
 
 def as_str_list(given: Any, what: str) -> list[str]:
     """Return one or many strings as a list, de-duplicated and in order."""
     found = as_list(given, what)
     if not all(isinstance(each, str) and each.strip() for each in found):
-        raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}.")
+        raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}: remove it.")
     return list(dict.fromkeys(each.strip() for each in found))
 
 
@@ -50,7 +72,9 @@ def as_id(given: Any, what: str) -> str:
     """Return a single id as a string."""
     found = as_ids(given, what)
     if len(found) != 1:
-        raise ComplianceInputError(f"Expected one {what}, not {len(found)}.")
+        raise ComplianceInputError(
+            f"Expected one {what}, not {len(found)}: for many, map the task with expand()."
+        )
     return found[0]
 
 
@@ -65,7 +89,7 @@ def as_json(given: Any, what: str) -> Any:
     A string is parsed as JSON: a template renders one, unless it renders native objects.
     """
     if optional(given) is None:
-        raise ComplianceInputError(f"Missing {what}: the upstream task returned nothing.")
+        raise ComplianceInputError(missing_message(what))
     value = _to_builtins(_parse(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(value, allow_nan=False)
@@ -85,7 +109,7 @@ def _to_builtins(value: Any) -> Any:
 def optional(given: Any) -> Any:
     """Return the value, or None if a template has rendered nothing."""
     if isinstance(given, str):
-        return None if given.strip() in ("", "None", "null") else given.strip()
+        return None if given.strip() in ("", "None", "null", '""') else given.strip()
     return given
 
 
@@ -128,3 +152,67 @@ def as_seconds(value: float | timedelta, name: str) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ValueError(f"{name} must be a timedelta or a number of seconds, at least 0, not {value!r}.")
     return float(seconds)
+
+
+def check_unless_templated(parse: Callable[[Any], Any], value: Any) -> None:
+    """Raise for an invalid parameter when the DAG is parsed; what is rendered later is checked then."""
+    is_plain = value is None or isinstance(value, int | float | str)
+    if is_plain and not (isinstance(value, str) and "{" in value):
+        parse(value)
+
+
+class RedactedField:
+    """A template field with one or many addresses.
+
+    Airflow renders the templates of a task and stores the result before it calls `execute`. Until then the
+    field shows a stand-in for a value with secrets; the operator itself gets the value as it is.
+    """
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, task: Any, owner: type | None = None) -> Any:
+        if task is None:
+            return self
+        try:
+            value = vars(task)[self._name]
+        except KeyError:
+            raise AttributeError(self._name) from None
+        return value if vars(task).get(IS_EXECUTING) else _protect(value)
+
+    def __set__(self, task: Any, value: Any) -> None:
+        vars(task)[self._name] = value.value if isinstance(value, RedactedValue) else value
+
+
+class RedactedValue:
+    """A value with secrets; what Airflow makes of it has none.
+
+    :param value: the value as it is
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def serialize(self) -> Any:
+        """Return what Airflow stores from 3.0 on."""
+        return _redact(self.value)
+
+    def __str__(self) -> str:
+        return str(self.serialize())  # what Airflow 2.11 stores
+
+    __repr__ = __str__
+
+
+def _protect(value: Any) -> Any:
+    if not isinstance(value, str | list | tuple) or _redact(value) == (
+        list(value) if isinstance(value, tuple) else value
+    ):
+        return value
+    is_template = any(mark in str(value) for mark in TEMPLATE_MARKS)  # which has to be rendered first
+    return value if is_template else RedactedValue(value)
+
+
+def _redact(value: Any) -> Any:
+    if isinstance(value, str):
+        return redact_text(value) if value.lstrip().startswith("[") else redact(value)
+    return [_redact(each) for each in value] if isinstance(value, list | tuple) else value

@@ -25,6 +25,11 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "client_id": _field("Client ID", "Registered client identifier. Required.", "string"),
     "client_secret": _field("Client secret", "Secret of the client. Required.", "string", format="password"),
+    "grant_type": _field(
+        "Grant type",
+        "password (default), or client_credentials: then login and password are not used.",
+        "string",
+    ),
     "idp_subject": _field(
         "IDP subject",
         "Sent as IDP_SUBJECT. Leave empty: the gateway sets this header from the token.",
@@ -45,7 +50,10 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         minimum=0,
     ),
     "batch_size": _field(
-        "Batch size", "Maximum number of jobs in one batch status request. Default 100.", "integer", minimum=1
+        "Batch size",
+        "Maximum number of jobs in one batch status request; the first ones have up to 100. Default 500.",
+        "integer",
+        minimum=1,
     ),
     "endpoints": _field(
         "Endpoints",
@@ -71,11 +79,58 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         '{"contentUuid": "{document[uuid]}", "framework": "{framework[codeName]}"}.',
         "string",
     ),
+    "state_path": _field(
+        "State path",
+        "A URI or an absolute path, such as s3://conn_id@bucket/state/: prefix of what tasks must remember "
+        "over retries and clears. Default: [compliance] state_path, else Airflow's task state store.",
+        "string",
+    ),
+    "share_tokens": _field(
+        "Share tokens",
+        "true or false: whether all processes of a host share one login, in an encrypted file. Default: "
+        "[compliance] share_tokens, else false.",
+        "boolean",
+    ),
+    "max_in_flight": _field(
+        "Max in flight",
+        "A whole number of at least 1: how many jobs a bulk operator may have at the service at a time; all "
+        "bulk operators of a host together, if tokens are shared. Default: no limit.",
+        "integer",
+        minimum=1,
+    ),
     "allow_http": _field(
         "Allow HTTP",
         "Allow http:// to hosts other than localhost. Credentials travel unencrypted.",
         "boolean",
     ),
+}
+
+CONFIG_SECTION = "compliance"
+CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
+    "concurrency": {
+        "description": "Maximum number of requests that a bulk operator has in flight, unless its own "
+        "parameter sets it.",
+        "type": "integer",
+        "default": "16",
+    },
+    "give_up_after": {
+        "description": "After how many nights in a row of failures a document is no longer sent, unless the "
+        "operator's parameter sets it; 0 means never.",
+        "type": "integer",
+        "default": "7",
+    },
+    "state_path": {
+        "description": "Prefix in object storage for what tasks must remember over retries and clears, "
+        "unless the connection or the operator's destination sets it.",
+        "type": "string",
+        "example": "s3://conn_id@bucket/state/",
+        "default": "",
+    },
+    "share_tokens": {
+        "description": "Let all processes of a host share one login, unless the connection sets it.",
+        "type": "boolean",
+        "default": "False",
+    },
 }
 
 HIDDEN_FIELDS = ["schema"]
@@ -84,10 +139,11 @@ PLACEHOLDERS = {
     "host": "https://api.example.com",
     "port": "443",
     "token_url": "https://id.example.com/realms/partners/protocol/openid-connect/token",
+    "grant_type": "password",
     "verify": "true",
     "timeout": "60",
     "max_retries": "5",
-    "batch_size": "100",
+    "batch_size": "500",
 }
 
 
@@ -119,7 +175,7 @@ def get_provider_info() -> dict[str, Any]:
         ],
         "hooks": _modules("hooks", "compliance"),
         "operators": _modules(
-            "operators", "assess", "assessment", "content", "feedback", "framework", "ingest"
+            "operators", "assess", "assessment", "content", "feedback", "framework", "ingest", "night"
         ),
         "sensors": _modules("sensors", "assessment", "content"),
         "triggers": _modules("triggers", "assess", "assessment", "content", "framework", "ingest", "review"),
@@ -131,6 +187,16 @@ def get_provider_info() -> dict[str, Any]:
                 "python-module": "airflow_provider.transfers.content_to_object_storage",
             }
         ],
+        "config": {
+            CONFIG_SECTION: {
+                "description": "Defaults of the document-compliance provider.",
+                "options": {
+                    name: {"version_added": "1.0.0", "example": None, **option}
+                    for name, option in CONFIG_OPTIONS.items()
+                },
+            }
+        },
+        "cli": ["airflow_provider.cli.commands.get_commands"],
         "extra-links": [
             "airflow_provider.operators.base.ComplianceJobLink",
             "airflow_provider.operators.base.ComplianceReportLink",

@@ -63,13 +63,20 @@ def main(arguments: Sequence[str] = ()) -> int:
     """Measure and print; the result says whether the targets were met."""
     parser = argparse.ArgumentParser(description="The assessment of many documents beside a bare script")
     parser.add_argument("--documents", type=int, default=DOCUMENTS)
-    parser.add_argument("--many", type=int, default=MANY, help="documents of the large night; 0: none")
+    parser.add_argument(
+        "--many", type=int, default=MANY, help="documents of the large night; 0: one night only"
+    )
     parser.add_argument("--concurrency", type=int, default=16)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--latency", type=float, default=LATENCY, help="seconds added to each answer")
     options = parser.parse_args(arguments)
     with (
         Service(
-            jobs="instant", latency=LATENCY, access_lifetime=3600, max_jobs=1_000_000, max_text=1 << 40
+            jobs="instant",
+            latency=options.latency,
+            access_lifetime=3600,
+            max_jobs=1_000_000,
+            max_text=1 << 40,
         ) as service,
         task_environment(service) as environment,
         tempfile.TemporaryDirectory(prefix="assess-") as folder,
@@ -78,8 +85,8 @@ def main(arguments: Sequence[str] = ()) -> int:
         corpus = Corpus(service, Path(folder))
         run = Runner(service, environment, Path(folder), options.concurrency)
         met = _side_by_side(run, corpus, options.documents, options.rounds)
-        met = _two_nights(run, corpus, options.documents) and met
         if options.many:
+            met = _two_nights(run, corpus, options.documents) and met
             met = _many(run, corpus, options.documents, options.many) and met
     return 0 if met else 1
 
@@ -227,9 +234,10 @@ def _many(run: Runner, corpus: Corpus, few: int, many: int) -> bool:
 # -- in processes of their own
 
 
-def _prepare(
+def prepare(
     way: str, manifest: str, frameworks: Sequence[str], concurrency: int, folder: str, run_id: str
 ) -> Way:
+    """Make one way ready to start."""
     if way == "operator":
         return _operator(manifest, frameworks, concurrency, folder, run_id)
     import aiohttp  # noqa: F401 - before the clock starts
@@ -297,6 +305,6 @@ if __name__ == "__main__":
     if sys.argv[1:] and sys.argv[1].startswith("_"):
         _way, _manifest, _frameworks, _concurrency, _folder, _run_id = sys.argv[1:]
         names = FRAMEWORKS[: int(_frameworks)]
-        measure(_prepare(_way[1:], _manifest, names, int(_concurrency), _folder, _run_id))
+        measure(prepare(_way[1:], _manifest, names, int(_concurrency), _folder, _run_id))
     else:
         sys.exit(main(sys.argv[1:]))

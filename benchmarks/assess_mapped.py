@@ -29,10 +29,12 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser = argparse.ArgumentParser(description="Mapped operators and the bulk operator, side by side")
     parser.add_argument("--documents", type=int, default=100)
     parser.add_argument("--workers", type=int, default=0 if missing() else 2, help="0 is LocalExecutor")
+    parser.add_argument("--share-tokens", action="store_true", help="one login for all task processes")
     options = parser.parse_args(arguments)
+    settings = {"AIRFLOW__COMPLIANCE__SHARE_TOKENS": str(options.share_tokens)}
     with (
         Service(jobs="seconds:2", latency=0.02) as service,
-        distributed(DAGS, service, options.workers) as (deployment, _),
+        distributed(DAGS, service, options.workers, settings) as (deployment, _),
     ):
         uuids = [
             service.control("POST", "jobs", text=f"Text {number} with an exit plan.", status="COMPLETED")

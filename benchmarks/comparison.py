@@ -114,11 +114,15 @@ def show(ways: Mapping[str, str], best: Mapping[str, Result], items: int, noun: 
     :param ways: how to call them
     :param noun: what an item is
     """
-    requests = f"requests per {noun}"
-    print(f"{'':<27}{'time':>8}{'CPU':>9}{'service':>10}{'grows by':>13}{requests:>23}{'logins':>8}")
+    requests, rate, cpu = f"requests per {noun}", f"{noun}s/s", f"CPU per {noun}"
+    print(
+        f"{'':<27}{'time':>8}{rate:>13}{'CPU':>9}{cpu:>18}{'service':>10}{'grows by':>13}"
+        f"{requests:>23}{'logins':>8}"
+    )
     for way, each in best.items():
         print(
-            f"{ways[way]:<27}{each.seconds:>6.2f} s{each.cpu:>7.2f} s{each.service:>8.2f} s"
+            f"{ways[way]:<27}{each.seconds:>6.2f} s{items / each.seconds:>13.0f}{each.cpu:>7.2f} s"
+            f"{1000 * each.cpu / items:>15.3f} ms{each.service:>8.2f} s"
             f"{each.growth:>9.1f} MiB{each.requests / items:>23.3f}{each.logins:>8}"
         )
 

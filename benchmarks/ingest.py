@@ -37,6 +37,7 @@ from benchmarks.service import Service, page, text_of
 PAGES = 1000
 ROUNDS = 3
 JOBS, LATENCY = "seconds:2", 0.02
+POLL_SECONDS = 0.5  # of the scripts
 CONTENT = "/api/v1/content-processing"
 
 TIME = 1.3
@@ -52,10 +53,18 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--pages", type=int, default=PAGES)
     parser.add_argument("--concurrency", type=int, nargs="+", default=[16, 32])
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument("--jobs", default=JOBS, help="how jobs progress, such as seconds:2 or instant")
+    parser.add_argument("--latency", type=float, default=LATENCY, help="seconds added to each answer")
     options = parser.parse_args(arguments)
     met = True
     with (
-        Service(jobs=JOBS, latency=LATENCY, access_lifetime=3600) as service,
+        Service(
+            jobs=options.jobs,
+            latency=options.latency,
+            access_lifetime=3600,
+            max_jobs=1_000_000,
+            max_text=1 << 40,
+        ) as service,
         task_environment(service) as environment,
     ):
         for concurrency in options.concurrency:
@@ -104,7 +113,8 @@ def _check(folder: Path, pages: int) -> None:
 # -- in processes of their own
 
 
-def _prepare(way: str, pages: int, concurrency: int, folder: str) -> Way:
+def prepare(way: str, pages: int, concurrency: int, folder: str) -> Way:
+    """Make one way ready to start."""
     urls = [page(number) for number in range(pages)]
     if way == "operator":
         return _operator(urls, concurrency, folder)
@@ -157,7 +167,7 @@ async def _script(urls: list[str], concurrency: int, folder: Path, write_file: C
 
     async def poll() -> None:
         while left:
-            await asyncio.sleep(0.5)
+            await asyncio.sleep(POLL_SECONDS)
             uuids = list(waiting)
             if not uuids:
                 continue
@@ -176,6 +186,6 @@ async def _script(urls: list[str], concurrency: int, folder: Path, write_file: C
 
 if __name__ == "__main__":
     if sys.argv[1:] and sys.argv[1].startswith("_"):
-        measure(_prepare(sys.argv[1][1:], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
+        measure(prepare(sys.argv[1][1:], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]))
     else:
         sys.exit(main(sys.argv[1:]))

@@ -30,7 +30,7 @@ from tests.deployment.system import Deployment, deployed
 
 DAGS = Path(__file__).parent / "nightly"
 MAPPED = ROOT / "tests" / "deployment" / "dags"
-PATIENCE = 3600.0
+TIMEOUT_SECONDS = 3600.0
 WORK = """
     SELECT xact_commit AS transactions, tup_inserted + tup_updated + tup_deleted AS rows,
         (SELECT coalesce(sum(length(value::text)), 0) FROM xcom) AS xcom
@@ -80,7 +80,7 @@ def measure(deployment: Deployment, dag_id: str, task_id: str, **conf: Any) -> R
     """Run a DAG to its end and say how one of its tasks went."""
     before, worked = usage(deployment), database(deployment)
     run = deployment.trigger(dag_id, **conf)
-    ended = run.wait_for_end(PATIENCE)
+    ended = run.wait_for_end(TIMEOUT_SECONDS)
     after = usage(deployment)
     work = {name: number - worked[name] for name, number in database(deployment).items()}
     tasks = run.tasks(task_id)

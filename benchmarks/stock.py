@@ -25,7 +25,7 @@ from benchmarks.service import Service, page, text_of
 from tests.deployment.servers import missing
 from tests.deployment.system import Deployment, Run
 
-PATIENCE = 1800.0
+TIMEOUT_SECONDS = 1800.0
 
 
 @dataclass
@@ -77,7 +77,8 @@ def show(ours: Result, theirs: Result, name: str) -> None:
         ("CPU of Airflow, s", "cpu"),
     ):
         one, other = getattr(ours, field), getattr(theirs, field)
-        print(f"{label:<28}{one:>12.6g}{other:>18.6g}{other / one:>9.1f}x")
+        ratio = f"{other / one:.1f}x" if one else ""
+        print(f"{label:<28}{one:>12.6g}{other:>18.6g}{ratio:>10}")
 
 
 def _measure(deployment: Deployment, service: Service, dag_id: str, urls: list[str]) -> Result:
@@ -93,7 +94,7 @@ def measure_run(deployment: Deployment, service: Service, dag_id: str, **conf: A
     """Run a DAG to its end."""
     before, cpu = service.counters(), sum(usage(deployment).values())
     run = deployment.trigger(dag_id, **conf)
-    ended = run.wait_for_end(PATIENCE)
+    ended = run.wait_for_end(TIMEOUT_SECONDS)
     used = sum(usage(deployment).values()) - cpu
     assert ended["state"] == "success", f"{dag_id}: {ended['state']}{deployment.tails()}"
     requests, logins = (service.counters()[name] - before[name] for name in ("total", "logins"))

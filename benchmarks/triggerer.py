@@ -112,7 +112,7 @@ class Bench:
         self.waiting += len(rows)
 
     def wait_for(self, look: Callable[[], bool]) -> None:
-        self.deployment.wait_for(look, "the triggerer", patience=300)
+        self.deployment.wait_for(look, "the triggerer", timeout=300)
 
     def all_wait(self) -> bool:
         """Each trigger begins a log of its own."""

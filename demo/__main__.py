@@ -1,7 +1,8 @@
 """Two nights of bulk ingestion and assessment: `make demo`, or `python -m demo --pdfs 10` for less.
 
 Runs example_dags/nightly_compliance.py unchanged on an Airflow of its own. Between the nights some documents
-and a framework change. Compares all texts with their documents, and all verdicts with the emulator's rule.
+and a framework change. Compares all texts with their documents, all verdicts with the emulator's rule, and
+all evidence with its hashes.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
+from demo.evidence import Evidence, verify_nights
 from demo.outcome import Outcome, check_results
 from demo.screen import Step
 from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
@@ -27,6 +29,7 @@ from demo.verdicts import Night, Verdicts, check_verdicts
 JOB_SECONDS = 1.5  # that the service takes for a document
 STEP_TIMEOUT_SECONDS = 300.0  # on a slow machine
 LOG_TAIL_LINES = 25  # to show when something fails
+LOG_ERROR_LINES = 10  # the same, of those before
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -77,7 +80,9 @@ def _run_demo(folder: Path, amounts: Amounts) -> int:
         problems = [problem for each in nights for problem in each.problems]
         if len(nights) < 2:
             problems.insert(0, "There are not two nights.")
-        _print_results(stage, nights, time.monotonic() - started)
+        evidence = verify_nights(stage.nights, [each.outcome for each in nights])
+        problems += evidence.problems
+        _print_results(stage, nights, evidence, time.monotonic() - started)
     return _conclude(stage, nights, problems)
 
 
@@ -151,7 +156,7 @@ def _count_done(stage: Stage) -> int:
     return sum(stage.service.count(name, 200) for name in ("get_content", "get_assessment_results"))
 
 
-def _print_results(stage: Stage, nights: list[Checked], seconds: float) -> None:
+def _print_results(stage: Stage, nights: list[Checked], evidence: Evidence, seconds: float) -> None:
     counters = stage.service.counters()
     for each in nights:
         print(f"\n{each.night.folder.name}\n{each.outcome.table(each.night.expected)}")
@@ -161,7 +166,10 @@ def _print_results(stage: Stage, nights: list[Checked], seconds: float) -> None:
             print(f"  {row['source'].rpartition('/')[2]:<28} {row['error']}")
     if nights:
         print(f"\n{_table_of_verdicts(nights)}\n")
+        print(f"{evidence.output}\n")
     print(f"{counters['total']} requests, logins: {counters['logins']}; {seconds:.1f} s in all.\n")
+    for report in evidence.reports:
+        print(f"Night        {_relative(report)}")
     for each in nights:
         print(f"Verdicts     {_relative(each.verdicts.report)}")
     print(f"All files    {_relative(stage.nights)}")
@@ -194,13 +202,17 @@ def _conclude(stage: Stage, nights: list[Checked], problems: list[str]) -> int:
     if not problems:
         texts = sum(len(each.outcome.rows) - len(each.outcome.failed) for each in nights)
         findings = sum(len(each.verdicts.findings) for each in nights)
-        print(f"Success: all {texts} texts match their documents, all {findings:,} verdicts the rule.")
+        print(
+            f"Success: all {texts} texts match their documents, all {findings:,} verdicts the rule, all "
+            "evidence its hashes."
+        )
         print("To see it in the Airflow UI: make ui")
         return 0
     log = (stage.folder / "airflow.log").read_text(errors="replace").splitlines()
-    print(
-        "Last lines of the Airflow log:", *(f"  {line[:300]}" for line in log[-LOG_TAIL_LINES:]), "", sep="\n"
-    )
+    # Tasks that close the night run after those that have failed.
+    errors = [line for line in log[:-LOG_TAIL_LINES] if "max_failed" in line or "[error" in line]
+    shown = [*errors[-LOG_ERROR_LINES:], *log[-LOG_TAIL_LINES:]]
+    print("From the Airflow log:", *(f"  {line[:300]}" for line in shown), "", sep="\n")
     print("Problems:", *(f"  {problem}" for problem in problems[:20]), sep="\n")
     return 1
 

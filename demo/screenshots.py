@@ -57,6 +57,11 @@ def main() -> int:
             camera.take_report(
                 "verdict_report", max(verdicts, key=lambda path: path.stat().st_mtime).as_uri()
             )
+            closed = sorted(
+                stage.nights.glob("**/_evidence/report-*.html"), key=lambda path: path.stat().st_mtime
+            )
+            for page in closed[-1:]:
+                camera.take_report("night_report", page.as_uri())
             camera.take_emulator(f"{stage.service.url}/")
     return 0
 

@@ -1,4 +1,4 @@
-"""Downstream of bulk ingestion: runs as soon as texts have arrived, and knows which of them are new."""
+"""Downstream of bulk ingestion: runs once for each night that is closed, and knows which texts are new."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TEXTS = Asset("compliance-texts")
     doc_md=__doc__,
 )
 def compliance_new_texts() -> None:
-    """Read the manifests that the asset events refer to."""
+    """Read the manifests of the nights that the asset events refer to."""
 
     @task
     def count_new(**context: Any) -> int:
@@ -30,8 +30,15 @@ def compliance_new_texts() -> None:
 
         # Airflow 2.11 has the second name.
         events = context.get("triggering_asset_events") or context.get("triggering_dataset_events") or {}
-        extras = [event.extra for many in events.values() for event in many]
-        manifests = [extra["manifest"] for extra in extras if "manifest" in extra]  # some have none
+        nights = [
+            event.extra["night"] for many in events.values() for event in many if "night" in event.extra
+        ]
+        manifests = [
+            manifest["uri"]
+            for night in nights
+            for manifest in json.loads(ObjectStoragePath(night).read_text())["manifests"]
+            if manifest["kind"] == "ingest"
+        ]
         new: list[str] = []
         for manifest in manifests:
             rows = [json.loads(line) for line in ObjectStoragePath(manifest).read_text().splitlines()]

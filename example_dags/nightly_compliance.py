@@ -1,7 +1,8 @@
-"""A whole night: ingest documents, assess them against frameworks, and have experts review what changed.
+"""A whole night: ingest documents, assess them, close the night, and have experts review what changed.
 
 Only what changed costs anything: unchanged documents are not submitted again, and their verdicts are carried
-forward. The verdict report says what changed since the last night. The review needs Airflow 3.1 or newer.
+forward. The report of the night says what changed since the last one. When experts have answered, the night
+is closed again, with their decisions. The review needs Airflow 3.1 or newer.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ from airflow.providers.common.compat.sdk import Asset, dag, task
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
+from airflow_provider.operators.night import ComplianceCloseNightOperator
 
-VERDICTS = Asset("compliance-verdicts")
+NIGHTS = Asset("compliance-nights")
 FOLDER = f"file://{Path.home()}/compliance"  # or a bucket, such as s3://my_aws@compliance
 # An environment variable such as COMPLIANCE_NIGHTS overrides one for all runs, the params for one run.
 PLACES = {
@@ -48,7 +50,7 @@ REPORTS = "{% if params.night_reports %}{{ params.night_reports }}" + NIGHT + "{
     doc_md=__doc__,
 )
 def compliance_nightly_compliance() -> None:
-    """Ingest in shards, assess all documents in one task, and ask experts only about what changed."""
+    """Ingest in shards, assess all documents in one task, close, and ask experts only about what changed."""
 
     @task
     def find_documents(**context: Any) -> list[str]:
@@ -79,17 +81,35 @@ def compliance_nightly_compliance() -> None:
         report_base_url=REPORTS,
         max_failed=0.01,
         deferrable=True,
-        outlets=[VERDICTS],
     )
+
+    @task(trigger_rule="none_failed")
+    def finish() -> None:
+        """Fail with any other task: the last one decides about the run, and closing succeeds."""
+
+    night: dict[str, Any] = {
+        "ingested": ingest.output,
+        "assessed": assess.output,
+        "destination": "{{ params.nights }}" + NIGHT,
+        "report_base_url": REPORTS,
+        "trigger_rule": "all_done",  # a night with failures is closed, too
+    }
+    tasks: list[Any] = [
+        ingest,
+        assess,
+        ComplianceCloseNightOperator(task_id="close", outlets=[NIGHTS], **night),
+    ]
     if HAS_FORMS:
         # A form for each document with a changed verdict; on a quiet night nobody is asked.
         forms: Any = task(group_findings)(assess.output, only="changed", limit=200)
-        ComplianceReviewAssessmentOperator.partial(
+        review = ComplianceReviewAssessmentOperator.partial(
             task_id="review",
-            destination="{{ params.nights }}" + NIGHT + "decisions/",
             response_timeout=timedelta(hours=20),  # before the next night
             defaults="No feedback",
         ).expand(findings=forms)
+        last = ComplianceCloseNightOperator(task_id="close_reviewed", reviewed=review.output, **night)
+        tasks += [review, last]
+    tasks >> finish()
 
 
 made = compliance_nightly_compliance()

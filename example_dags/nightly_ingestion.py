@@ -1,7 +1,8 @@
 """Bulk ingestion: every document below a prefix and every page of a list become texts in object storage.
 
 Documents that have not changed since an earlier run are not submitted again. Shards run in parallel; each
-writes a manifest and a report, and sends an event of the asset `compliance-texts`.
+writes a manifest and a report. The night is closed even if shards fail: with one report, a record that can be
+verified, and one event of the asset `compliance-texts`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 from airflow.providers.common.compat.sdk import Asset, dag, task
 
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
+from airflow_provider.operators.night import ComplianceCloseNightOperator
 
 TEXTS = Asset("compliance-texts")
 FOLDER = f"file://{Path.home()}/compliance"  # or a bucket, such as s3://my_aws@compliance
@@ -27,6 +29,7 @@ PLACES = {
 SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000
 # Unlike `ds`, defined in every run: one without a logical date has `run_after`.
 NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
+REPORTS = "{% if params.reports %}{{ params.reports }}" + NIGHT + "{% endif %}"
 
 
 @dag(
@@ -40,7 +43,7 @@ NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
     doc_md=__doc__,
 )
 def compliance_nightly_ingestion() -> None:
-    """Find documents, ingest them in shards, and add up the results."""
+    """Find documents, ingest them in shards, and close the night."""
 
     @task
     def find_documents(**context: Any) -> list[str]:
@@ -54,31 +57,29 @@ def compliance_nightly_ingestion() -> None:
         pages = [line.strip() for line in lines if line.strip() and not line.startswith("#")]
         return sorted(files) + pages
 
-    @task
-    def summarise(shards: Any) -> dict[str, int]:
-        """Add up the results of the shards."""
-        import logging
-
-        log, results = logging.getLogger("airflow.task"), list(shards)
-        names = ("completed", "failed", "skipped")
-        totals = {name: sum(result[name] for result in results) for name in names}
-        rows = [f"{'shard':>5}" + "".join(f"{name:>11}" for name in names)]
-        for shard, result in (*enumerate(results), ("all", totals)):
-            rows.append(f"{shard:>5}" + "".join(f"{result[name]:>11}" for name in names))
-        log.info("Results of %s shards:\n%s", len(results), "\n".join(rows))
-        return totals
-
     ingest = ComplianceIngestOperator.partial(
         task_id="ingest",
         destination="{{ params.destination }}" + NIGHT,
-        report_base_url="{% if params.reports %}{{ params.reports }}" + NIGHT + "{% endif %}",
+        report_base_url=REPORTS,
         max_failed=0.1,  # share of the documents of a shard
         skip_unchanged=True,
         max_age=timedelta(days=7),  # pages are fetched again after a week
         deferrable=True,
-        outlets=[TEXTS],
     ).expand(sources=chunk(find_documents(), SHARD))
-    summarise(ingest.output)
+
+    @task(trigger_rule="none_failed")
+    def finish() -> None:
+        """Fail with any other task: the last one decides about the run, and closing succeeds."""
+
+    close = ComplianceCloseNightOperator(
+        task_id="close",
+        ingested=ingest.output,
+        destination="{{ params.destination }}" + NIGHT,
+        report_base_url=REPORTS,
+        trigger_rule="all_done",
+        outlets=[TEXTS],
+    )
+    [ingest, close] >> finish()
 
 
 made = compliance_nightly_ingestion()

@@ -19,7 +19,7 @@ from mutants.targets import TARGETS, nearest_tests
 HERE = Path(__file__).parent
 RESULTS = Path("build/mutants")
 LEAST = 90.0  # percent that must be killed
-PATIENCE = 900.0  # seconds for the tests without a mutant
+TIMEOUT_SECONDS = 900.0  # seconds for the tests without a mutant
 
 
 def main(arguments: list[str]) -> int:
@@ -67,7 +67,7 @@ def _run_module(module: str, jobs: int, every: int, survivors: bool) -> Counter[
     else:
         killed, wanted = set(), mutants[::every]
     log = file.with_suffix(".log")
-    fork = wait_for(run_forked(tests, log, module), PATIENCE)
+    fork = wait_for(run_forked(tests, log, module), TIMEOUT_SECONDS)
     if fork.code != 0:
         sys.exit(f"The tests of {module} do not pass without a mutant: see {log}")
     baseline = Baseline.of(fork)

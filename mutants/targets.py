@@ -7,26 +7,33 @@ WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.
 
 TARGETS = {
     "client/responses": "tests/client/test_responses.py",
+    "client/batches": "tests/client/test_batches.py",
     "client/endpoints": "tests/client/test_endpoints.py",
     "client/exchange": "tests/client/test_exchange.py",
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
     "client/settings": "tests/client/test_settings.py",
     "client/http/bodies": "tests/client/test_bodies.py",
-    "client/tokens": f"tests/client/test_tokens.py tests/client/test_token_use.py {EMULATOR}",
-    "client/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
+    "client/auth/tokens": "tests/client/test_tokens.py tests/client/test_token_sharing.py "
+    f"tests/client/test_token_use.py {EMULATOR}",
+    "client/auth/token_sharing": "tests/client/test_token_sharing.py",
+    "client/http/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "
     "tests/client/test_forking.py",
     "waiting/poller": WAITING,
+    "waiting/poll_log": "tests/waiting/test_poller_timing.py tests/waiting/test_outages.py",
     "waiting/connection": "tests/waiting/test_connection.py",
     "waiting/results": "tests/waiting/test_results.py",
     "waiting/rules": "tests/waiting/test_rules.py tests/waiting/test_waits.py "
     "tests/waiting/test_poller_timing.py",
     "waiting/waits": "tests/waiting/test_waits.py",
-    "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
+    "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine_timing.py tests/bulk/test_engine.py "
+    "tests/bulk/test_in_flight.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
+    "bulk/claims": "tests/bulk/test_in_flight.py",
+    "bulk/in_flight": "tests/bulk/test_in_flight.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
-    "bulk/checkpoint": "tests/bulk/test_checkpoint.py",
+    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""

@@ -19,7 +19,7 @@ import pytest
 # Before anything imports airflow: its files go where nobody else looks.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 
-from airflow_provider.client.base import reset_shared_state
+from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
 from tests.support.attempts import Attempts, TaskInstance
@@ -74,6 +74,12 @@ def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("airflow_provider.waiting.rules.REFRESH_GRACE_SECONDS", 0.3)
 
 
+@pytest.fixture(autouse=True)
+def _polls_at_whole_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every poller begin its grid of poll times at the same instant."""
+    monkeypatch.setattr("airflow_provider.waiting.poller._random_phase", lambda: 0.0)
+
+
 # Where the versions of Airflow keep their masker: 2.11, 3.0, and from 3.1 on one for tasks, one for servers.
 MASKERS = (
     "airflow.utils.log.secrets_masker",
@@ -109,12 +115,12 @@ def client_kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def connect(client_kind: str) -> Iterator[Callable[[Settings], SyncCaller | AsyncCaller]]:
+def connect(client_kind: str) -> Iterator[Callable[..., SyncCaller | AsyncCaller]]:
     """Make a client, of either kind, that is closed after the test."""
     opened: list[SyncCaller | AsyncCaller] = []
 
-    def make(settings: Settings) -> SyncCaller | AsyncCaller:
-        opened.append(CALLERS[client_kind](settings))
+    def make(settings: Settings, shared: SharedState | None = None) -> SyncCaller | AsyncCaller:
+        opened.append(CALLERS[client_kind](settings, shared))
         return opened[-1]
 
     yield make
@@ -123,9 +129,7 @@ def connect(client_kind: str) -> Iterator[Callable[[Settings], SyncCaller | Asyn
 
 
 @pytest.fixture
-def run(
-    connect: Callable[[Settings], SyncCaller | AsyncCaller], settings: Settings
-) -> SyncCaller | AsyncCaller:
+def run(connect: Callable[..., SyncCaller | AsyncCaller], settings: Settings) -> SyncCaller | AsyncCaller:
     """One client, of either kind: `run("get_status", uuid)`."""
     return connect(settings)
 

@@ -142,6 +142,15 @@ def test_numbers_in_the_readme_are_those_of_the_page_that_measures_them() -> Non
     assert "a 400 MiB document or a 1 GiB text" in README
 
 
+def test_numbers_for_scaling_are_those_of_the_page_that_measures_them() -> None:
+    scaling, measured = " ".join(PAGES["scaling.md"].split()), PAGES["measurements.md"]
+    per_document = set(re.findall(r"(\d) ms (?:of CPU )?per document", scaling))
+    (exact,) = re.findall(r"^\| `ComplianceIngestOperator` \| \d+ \| ([\d.]+) ms \|", measured, re.MULTILINE)
+    assert per_document == {f"{float(exact):.0f}"}
+    (per_shard,) = set(re.findall(r"([\d.]+) s (?:of CPU: a third|per shard)", scaling))
+    assert f"of worker CPU per document and {per_shard} s per shard" in measured
+
+
 def test_the_duration_of_the_demo_is_the_same_everywhere() -> None:
     texts = (README, PAGES["quickstart.md"], TEXTS["CONTRIBUTING.md"], (ROOT / "Makefile").read_text())
     lines = [" ".join(re.findall(r"^.*make demo.*$|^demo: .*$", text, re.MULTILINE)) for text in texts]

@@ -6,6 +6,8 @@ import asyncio
 import contextvars
 import threading
 import time
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -97,7 +99,8 @@ def test_cancel_after_the_end_does_nothing() -> None:
     assert not cancelling.is_alive()
 
 
-def test_a_cancelled_call_in_a_thread_is_seen_to_its_end() -> None:
+@pytest.mark.parametrize("run", [asyncio.run, EventLoop(1).run], ids=["triggerer", "task"])
+def test_a_cancelled_call_in_a_thread_is_seen_to_its_end(run: Callable[[Any], None]) -> None:
     done: list[str] = []
     may_end = threading.Event()
 
@@ -118,7 +121,58 @@ def test_a_cancelled_call_in_a_thread_is_seen_to_its_end() -> None:
             await task
         assert done == ["done"]
 
-    asyncio.run(work())
+    run(work())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, EventLoop(1).run], ids=["triggerer", "task"])
+def test_a_call_in_a_thread_returns_raises_and_sees_the_context_of_its_caller(
+    run: Callable[[Any], None],
+) -> None:
+    variable = contextvars.ContextVar("variable", default="unset")
+
+    def fail() -> None:
+        raise ValueError("so it is")
+
+    async def work() -> None:
+        variable.set("set")
+        loop_thread = threading.get_ident()
+        assert await in_thread(lambda: (variable.get(), threading.get_ident() != loop_thread)) == (
+            "set",
+            True,
+        )
+        with pytest.raises(ValueError, match="so it is"):
+            await in_thread(fail)
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await in_thread(next, iter(()))
+
+    run(work())
+
+
+def test_a_call_that_returns_after_its_loop_has_ended_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(event_loop, "SHUTDOWN_SECONDS", 0.0)
+    errors: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    begun, may_end = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    def slow() -> None:
+        threads.append(threading.current_thread())
+        begun.set()
+        may_end.wait(30)
+
+    async def work() -> None:
+        pool = event_loop._threads.get()
+        assert pool
+        pool.call(slow)
+        await asyncio.to_thread(begun.wait, 30)
+
+    EventLoop(2).run(work())
+    may_end.set()
+    threads[0].join(30)
+    assert not threads[0].is_alive()
+    assert not errors
 
 
 def test_as_many_calls_run_in_threads_as_were_asked_for() -> None:

@@ -43,7 +43,7 @@ def test_importing_modules_for_dags_loads_no_http_or_storage_library() -> None:
 # What is there where it is needed, for a reason of its own.
 UNDECLARED = {
     "airflow": "apache-airflow is declared, but is only a shell around the packages that hold its modules",
-    "cryptography": "comes with pyjwt[crypto]",
+    "cryptography": "apache-airflow requires it, since before 2.11",
     "flask_appbuilder": "only Airflow before 3.2 shows forms that need it, and brings it",
     "flask_babel": "likewise",
     "wtforms": "likewise",

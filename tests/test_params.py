@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.params import as_seconds, as_str_list
 
 
@@ -31,6 +32,28 @@ def test_outputs_of_a_mapped_task_are_one_request() -> None:
     outputs = MappedOutputs("b", "a", "b")
     assert as_str_list(outputs, "uuid") == ["b", "a"]
     assert outputs.accesses == [slice(None)]
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ("a", ["a"]),
+        ('"a"', ["a"]),
+        (r'"a \"b\""', ['a "b"']),
+        ('"a" and "b"', ['"a" and "b"']),
+        (' ["a", "b", "a"]', ["a", "b"]),
+        ("['a', 'b']", ["a", "b"]),
+        (r'["\ud83d\ude00"]', ["\N{GRINNING FACE}"]),  # as `tojson` renders it
+    ],
+)
+def test_a_rendered_template_is_one_string_or_a_list(given: str, values: list[str]) -> None:
+    assert as_str_list(given, "uuid") == values
+
+
+@pytest.mark.parametrize("given", ["[a]", '["a"', '""', '["a", 1]', '["a", null]'])
+def test_what_is_not_a_string_or_a_list_of_them_is_refused(given: str) -> None:
+    with pytest.raises(ComplianceInputError, match="uuid"):
+        as_str_list(given, "uuid")
 
 
 @pytest.mark.parametrize(

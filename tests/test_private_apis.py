@@ -24,6 +24,15 @@ def test_aiohttp_sessions_have_a_switch_against_silent_retries() -> None:
     assert asyncio.run(has_switch())
 
 
+def test_aiohttp_connectors_have_the_methods_that_start_the_clock_of_a_request() -> None:
+    """Else a stalled request would never time out."""
+    from aiohttp import BaseConnector, TCPConnector
+
+    for method in (BaseConnector.connect, BaseConnector._create_connection, TCPConnector._create_connection):
+        assert inspect.iscoroutinefunction(method)
+        assert list(inspect.signature(method).parameters) == ["self", "req", "traces", "timeout"]
+
+
 def test_fsspec_has_coroutines_with_an_underscore() -> None:
     """Journal and small files are written and read with them on the event loop of the store's library."""
     from fsspec.asyn import AsyncFileSystem
@@ -72,9 +81,14 @@ def test_airflow_keeps_asset_state_stores_by_name_and_uri() -> None:
     assert "_by_uri" in source
 
 
-def test_airflow_tells_a_trigger_the_state_of_its_task() -> None:
-    """A killed trigger cancels jobs only if its task has ended."""
-    runner = pytest.importorskip("airflow.sdk.execution_time.task_runner", reason="Airflow 2 has a database")
+def test_airflow_tells_the_state_of_a_task() -> None:
+    """A killed trigger cancels jobs only if its task has ended, and a killed task if it was not cleared."""
+    if compat.ON_KILL_ENDS_TASK:  # Airflow 2
+        from airflow.models import TaskInstance
+
+        assert "session" in inspect.signature(TaskInstance.current_state).parameters
+        return
+    runner = pytest.importorskip("airflow.sdk.execution_time.task_runner")
     method = runner.RuntimeTaskInstance.get_task_states
     assert {"dag_id", "task_ids", "run_ids", "map_index"} <= set(inspect.signature(method).parameters)
 
@@ -97,3 +111,10 @@ def test_airflow_has_a_message_that_names_a_mapped_task() -> None:
         pytest.skip("Airflow before 3.2 has none")
     assert "rendered_map_index" in comms.SetRenderedMapIndex.model_fields
     assert "SUPERVISOR_COMMS" in runner.__annotations__
+
+
+def test_stats_of_the_task_sdk_are_set_up() -> None:
+    """Else metrics would silently go nowhere, such as in a triggerer of Airflow 3.2."""
+    compat.get_stats()
+    module = pytest.importorskip("airflow.sdk._shared.observability.metrics.stats")  # Airflow 3.2 and newer
+    assert getattr(module, "_factory", None) or module.Stats.factory

@@ -8,21 +8,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.frameworks.catalog import Catalog
+from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
 
-COLUMNS = (
+ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
     "assessment_id", "status", "error", "results_path", "results_sha256", "submitted_at", "completed_at",
-    "attempts", "carried_from", "resubmitted",
+    "attempts", "carried_from", "resubmitted", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 
@@ -103,12 +104,15 @@ class Cell(Item):
             resubmitted=self.resubmitted,
         )
 
-    def row(self) -> dict[str, Any]:
-        """Return its row of `assessments.jsonl`; a carried verdict is as completed as a new one."""
-        record = self.record()
+    def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return its row of `assessments.jsonl`; a carried verdict is as completed as a new one.
+
+        :param writer: the provenance of the attempt that writes it
+        """
+        record = self.record() | self.provenance(writer or {})
         record["status"] = "COMPLETED" if self.state is SKIPPED else str(self.state)
         defaults = {"attempts": 0, "resubmitted": False}
-        return {name: record.get(name, defaults.get(name)) for name in COLUMNS}
+        return {name: record.get(name, defaults.get(name)) for name in ASSESSMENT_COLUMNS}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Self:
@@ -146,6 +150,11 @@ def make_cells(
     ]
 
 
+def make_keys(documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework]) -> list[str]:
+    """Return the keys of all cells, document by document."""
+    return [f"{document.source}\n{framework.id}" for document in documents for framework in frameworks]
+
+
 def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> list[AssessedFramework]:
     """Return the frameworks with these ids or code names; all that the service lists if none is wanted.
 
@@ -154,7 +163,7 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
     frameworks = list({(each.id, each.fingerprint): each for each in map(_parse_framework, listed)}.values())
     if not frameworks:
         error = ComplianceInputError(
-            "The service lists no frameworks, so there is nothing to assess against."
+            "The service lists no frameworks, so there is nothing to assess against. Check the connection."
         )
         error.transient = True  # so it may look while it starts
         raise error

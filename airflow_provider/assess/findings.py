@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
-UNKNOWN = "UNKNOWN"  # the service has sent none
+UNKNOWN_CATEGORY = "UNKNOWN"  # the service has sent none
 OTHER = "OTHER"  # the rest, if a service has more categories than people could tell apart
 MAX_OTHERS = 20
 MAX_CATEGORY_CHARS = 100
-COLUMNS = (
+FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
     "carried", "expert", "expert_category", "expert_rationale", "decided_at",
@@ -42,7 +42,7 @@ def compare_findings(findings: Iterable[Finding], before: Before, night: str) ->
         while criterion in compared:
             number += 1
             criterion = f"{name} ({number})"
-        category = printable(each.category or UNKNOWN)
+        category = printable(each.category or UNKNOWN_CATEGORY)
         earlier, since = before.get(criterion, (None, night))
         compared[criterion] = {
             "criterion": criterion,
@@ -112,7 +112,7 @@ def effective_category(finding: Mapping[str, Any]) -> str:
 
 def as_counts(categories: Counter[str]) -> dict[str, int]:
     """Return how many findings have which category, small enough for XComs, whatever a service calls them."""
-    named = [*CATEGORIES, UNKNOWN]
+    named = [*CATEGORIES, UNKNOWN_CATEGORY]
     others = [name for name, _ in categories.most_common() if name not in named]
     listed = {name: categories[name] for name in named if categories[name]}
     listed |= {name: categories[name] for name in others[:MAX_OTHERS] if len(name) <= MAX_CATEGORY_CHARS}
@@ -139,4 +139,4 @@ def finding_rows(
     }
     for each in findings:
         row = common | dict(each)
-        yield {name: row.get(name) for name in COLUMNS}
+        yield {name: row.get(name) for name in FINDING_COLUMNS}

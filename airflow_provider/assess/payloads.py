@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.ingest.documents import COLUMNS
+from airflow_provider.ingest.documents import MANIFEST_COLUMNS
 
 DEFAULT_PAYLOAD: dict[str, Any] = {
     "contentUuid": "{document[uuid]}",
@@ -50,7 +50,7 @@ class PayloadTemplate:
         text, which may be processed again.
         """
         names = document if callable(self._template) else {n for kind, n in self._names if kind == "document"}
-        used = sorted(name for name in names if name not in COLUMNS)
+        used = sorted(name for name in names if name not in MANIFEST_COLUMNS)
         text = json.dumps([self._code, [[name, document.get(name)] for name in used]], default=str)
         return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:16]
 

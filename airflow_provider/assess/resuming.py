@@ -10,13 +10,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.assess.cells import Cell
-from airflow_provider.assess.documents import AssessedDocument
 from airflow_provider.assess.findings import compare_findings
+from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.steps import read_findings
-from airflow_provider.assess.verdicts import Earlier
+from airflow_provider.assess.verdicts import EarlierVerdicts
 from airflow_provider.bulk.items import COMPLETED, PENDING, SKIPPED, SUBMITTED
 from airflow_provider.client.findings import Finding
-from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
@@ -24,14 +24,16 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
 )
+from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.reading import read_object
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from airflow_provider.assess.spool import Spool
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import ContentJob
+    from airflow_provider.storage.spool import Spool
 
 ASK_AGAIN_SECONDS = 5.0
 
@@ -62,7 +64,7 @@ def resume_cells(
     return resumed, outdated
 
 
-def carry_forward(cells: Iterable[Cell], earlier: Earlier, found: Spool) -> None:
+def carry_forward(cells: Iterable[Cell], earlier: EarlierVerdicts, found: Spool) -> None:
     """Let cells that an earlier night has decided point to that verdict."""
     for cell in cells:
         if cell.state is not PENDING or not cell.digest:
@@ -86,7 +88,7 @@ def carry_forward(cells: Iterable[Cell], earlier: Earlier, found: Spool) -> None
 async def keep_carried(
     cells: Sequence[Cell],
     known: Mapping[str, Cell],
-    earlier: Earlier,
+    earlier: EarlierVerdicts,
     findings_of: Callable[[Any], list[Finding]],
     found: Spool,
     concurrency: int,
@@ -119,39 +121,48 @@ async def keep_carried(
     await for_each(keep, pending, concurrency)
 
 
+def keep_attempts(cells: Iterable[Cell], known: Mapping[str, Cell]) -> None:
+    """Let verdicts that an earlier attempt has carried forward be those of that attempt."""
+    for cell in cells:
+        before = known.get(cell.key)
+        if before and cell.state is before.state is SKIPPED and cell.job_id == before.job_id:
+            for name in ATTEMPT_COLUMNS:
+                setattr(cell, name, getattr(before, name))
+
+
 async def read_known_findings(
     cells: Sequence[Cell], findings_of: Callable[[Any], list[Finding]], found: Spool, concurrency: int
-) -> None:
-    """Read the findings of cells that an earlier attempt has completed; fetch again what is gone."""
+) -> bool:
+    """Read the findings of cells that an earlier attempt has completed; tell whether all are there.
 
-    async def read(number: int) -> None:
+    What is gone is to be fetched again.
+    """
+
+    async def read(number: int) -> bool:
         cell = cells[number]
         try:
             found[cell.key] = await _read_findings(cell, findings_of)
         except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
-            cell.state = SUBMITTED  # it is polled and fetched again
+            cell.state = SUBMITTED
+            return False
+        return True
 
     completed = [
         number
         for number, each in enumerate(cells)
         if each.state is COMPLETED and each.key not in found and each.results_path
     ]
-    await for_each(read, completed, concurrency)
+    return all((await for_each(read, completed, concurrency)).values())
 
 
 async def _read_findings(cell: Cell, findings_of: Callable[[Any], list[Finding]]) -> list[dict[str, Any]]:
     """Read the findings in the results of a cell, as they were stored; a ValueError if they are others."""
     location = Location(cell.results_path)
-    data = await in_thread(_read, location)
+    with storage_errors(location, "read"):
+        data = await read_object(location)
     if cell.results_sha256 not in ("", hashlib.sha256(data).hexdigest()):
         raise ValueError(f"'{location}' was overwritten.")
     return read_findings(json.loads(data), findings_of, location)
-
-
-def _read(location: Location) -> bytes:
-    with storage_errors(location, "read"):
-        data: bytes = location.fs.cat_file(location.path)
-    return data
 
 
 async def hash_texts(
@@ -198,7 +209,7 @@ async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str], log:
 
 async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
     unknown: list[str] = []
-    size = client.settings.batch_size
+    size = client.batch_size
     for start in range(0, len(uuids), size):
         group = uuids[start : start + size]
         try:

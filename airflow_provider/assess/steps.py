@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.assess.cells import AssessedFramework, Cell
 from airflow_provider.assess.payloads import Fields, PayloadTemplate
-from airflow_provider.assess.spool import Spool
 from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.spool import Spool
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
 from airflow_provider.waiting.results import Record
 
@@ -98,7 +98,8 @@ def read_findings(
         return [_as_json(each) for each in findings_of(results)]
     except Exception as error:
         unreadable = ComplianceProtocolError(
-            f"The results can't be read: {error} They are stored as they are in {stored}."
+            f"The results can't be read: {error} They are stored as they are in {stored}: "
+            "clear the task once findings_of can read them."
         )
         unreadable.transient = False
         raise unreadable from None

@@ -1,64 +1,32 @@
 """Verdicts of earlier nights below the same root, so that only what has changed is assessed again.
 
 Each task keeps one object with the verdicts of its cells, and reads those of all tasks: documents may move
-from shard to shard. A verdict that is lost costs an assessment, nothing else.
+from shard to shard. A verdict that is lost costs an assessment, and its findings have nothing to be compared
+with, so the index is not scratch.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.findings import as_before
-from airflow_provider.assess.spool import Spool
+from airflow_provider.bulk.nights import Night
+from airflow_provider.review.decisions import KEPT_DAYS
 from airflow_provider.storage.atomic import writing
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.spool import Spool
 
 log = logging.getLogger(__name__)
 
-KEPT_DAYS = 400  # for verdicts of documents that no longer come
-READ_AHEAD_BYTES = 1 << 20
-
-
-@dataclass(frozen=True)
-class Night:
-    """The run that verdicts belong to.
-
-    :param at: its logical date, or when it was due, in ISO 8601; nights are ordered by it
-    :param run: identifies the DAG run
-    """
-
-    at: str
-    run: str
-
-    @classmethod
-    def of(cls, context: Any) -> Night:
-        """Return the night of a task's context."""
-        dag_run = context.get("dag_run")
-        at = next(
-            (
-                at
-                for name in ("logical_date", "run_after", "queued_at")
-                if (at := getattr(dag_run, name, None))
-            ),
-            datetime.now(UTC),
-        )
-        ti = context["ti"]
-        return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
-
-    @property
-    def date(self) -> str:
-        """The day, for people and partitions."""
-        return self.at[:10]
-
 
 @dataclass
-class Earlier:
+class EarlierVerdicts:
     """What earlier nights have found about tonight's cells.
 
     :param verdicts: by the digest of a cell, the latest; and by digest and key, see `verdict_of`
@@ -77,9 +45,11 @@ class Earlier:
     def add(self, verdict: Mapping[str, Any], cells: set[str], keys: set[str], night: Night) -> None:
         """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
         digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
-        is_this_run = verdict["run"] == night.run
+        # A second run for the same date is the same night.
+        is_this_run = verdict["run"] == night.run or at == night.at
         categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
-        if digest in cells:
+        if digest in cells and (is_this_run or _origin_of(verdict) <= night.at):
+            # A verdict of a later night would let this one point into its future.
             self._add_verdict(verdict, digest, f"{digest}\n{key}" if key in keys else "", at)
         if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
             # A run that is cleared still compares with the night before, not with itself.
@@ -123,7 +93,7 @@ class Earlier:
 
     def restore(self, location: Location, keys: set[str]) -> None:
         """Compare with what an earlier attempt of this run compared with, even if the index has moved on."""
-        for record in _records(location):
+        for record in read_valid_rows(location):
             if "last_night" in record:
                 self.last_night = str(record["last_night"])
             elif str(record.get("key")) in keys and isinstance(record.get("before"), dict):
@@ -152,13 +122,13 @@ class VerdictIndex:
         self._folder = folder
         self._own = folder / f"{name}.jsonl"
 
-    def read(self, cells: Iterable[Cell], night: Night) -> Earlier:
+    def read(self, cells: Iterable[Cell], night: Night) -> EarlierVerdicts:
         """Read what earlier nights have found about these cells."""
         digests = {each.digest for each in cells} - {""}
         keys = {each.key for each in cells}
-        earlier = Earlier()
-        for location in self._objects():
-            for record in _records(location):
+        earlier = EarlierVerdicts()
+        for _, location in find_tables(self._folder):
+            for record in read_valid_rows(location):
                 try:
                     if "cells_per_second" in record:
                         earlier.rates.append(float(record["cells_per_second"]))
@@ -175,7 +145,7 @@ class VerdictIndex:
         """
         oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
         later: set[tuple[str, str]] = set()
-        for record in _records(self._own):
+        for record in read_valid_rows(self._own):
             if _night_of(record) > night.at:
                 later.add(_identity(record))
             # A night that has carried everything forward says nothing about the rate.
@@ -183,41 +153,14 @@ class VerdictIndex:
         written: set[tuple[str, str]] = set()
         with writing(self._own) as write:
             if cells_per_second:
-                write(_line({"cells_per_second": cells_per_second}))
+                write(to_line({"cells_per_second": cells_per_second}))
             for verdict in verdicts:
                 if (identity := _identity(verdict)) not in later:
                     written.add(identity)
-                    write(_line(verdict))
-            for record in _records(self._own):
+                    write(to_line(verdict))
+            for record in read_valid_rows(self._own):
                 if "cell" in record and _identity(record) not in written and _night_of(record) > oldest:
-                    write(_line(record))
-
-    def _objects(self) -> list[Location]:
-        fs = self._folder.fs
-        with storage_errors(self._folder, "read"):
-            fs.invalidate_cache()
-            found = fs.find(self._folder.path) if fs.exists(self._folder.path.rstrip("/")) else []
-        root = self._folder.path.rstrip("/")
-        names = (path[path.rindex(root) + len(root) + 1 :] for path in found if root in path)
-        return [self._folder / name for name in sorted(names) if name.endswith(".jsonl")]
-
-
-def _records(location: Location) -> Iterator[dict[str, Any]]:
-    """Read the records of an object, line by line; one that is gone has none."""
-    with storage_errors(location, "read"):
-        try:
-            file = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
-        except FileNotFoundError:
-            return
-        with file:
-            for line in file:
-                try:
-                    record = json.loads(line)
-                except ValueError:
-                    log.warning("An invalid line of '%s' is ignored.", location)
-                    continue
-                if isinstance(record, dict):
-                    yield record
+                    write(to_line(record))
 
 
 def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
@@ -225,9 +168,10 @@ def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
     return str(record.get("cell")), str(record.get("key"))
 
 
+def _origin_of(verdict: Mapping[str, Any]) -> str:
+    """Return the night that has made a verdict; others have carried it forward since."""
+    return str((verdict.get("carried_from") or verdict)["night"])
+
+
 def _night_of(record: Mapping[str, Any]) -> str:
     return str(record.get("night") or "")
-
-
-def _line(record: Mapping[str, Any]) -> bytes:
-    return json.dumps(record).encode() + b"\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
+from airflow_provider.bulk.in_flight import InFlightLimit
 from airflow_provider.bulk.items import READY, I
 from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
 from airflow_provider.event_loop import run_to_end
@@ -36,6 +37,8 @@ class BulkOptions:
 
     :param deadline: on the clock of the engine
     :param may_defer: end when only waiting is left
+    :param limit: of jobs in flight
+    :param is_last_attempt: Airflow has no retry left
     """
 
     concurrency: int
@@ -44,6 +47,8 @@ class BulkOptions:
     deadline: float
     cancel_on_kill: bool
     may_defer: bool
+    limit: InFlightLimit | None = None
+    is_last_attempt: bool = False
 
 
 class BulkEngine(Generic[I]):
@@ -75,12 +80,14 @@ class BulkEngine(Generic[I]):
         self._checkpoint = checkpoint
         self._options = options
         self._log = log
-        self._outdated = list(outdated) if options.cancel_on_kill else []
+        outdated = list(outdated)
+        self._outdated = outdated if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
         self._pipeline = Pipeline(
-            items, steps, checkpoint, self._limiter, options.concurrency, options.retry_failed, clock, log
-        )
+            items, steps, checkpoint, self._limiter, options.concurrency, options.retry_failed, clock, log,
+            options.limit, outdated,
+        )  # fmt: skip
         self._updates: Subscription
 
     async def run(self) -> list[str]:
@@ -88,6 +95,19 @@ class BulkEngine(Generic[I]):
 
         :return: the jobs in flight
         """
+        limit, jobs = self._options.limit, self._pipeline.jobs
+        if limit is None:
+            return await self._run_to_end()
+        try:
+            return await self._run_to_end()
+        except ComplianceSupersededError:
+            limit = None  # the jobs are the other attempt's now
+            raise
+        finally:
+            if limit:
+                await limit.close(list(jobs))
+
+    async def _run_to_end(self) -> list[str]:
         pipeline = self._pipeline
         progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
         accepts, slot = pipeline.refreshes.accepts, self._limiter.slot
@@ -104,16 +124,26 @@ class BulkEngine(Generic[I]):
         await self._checkpoint.flush()
         await self._checkpoint.check_owner()
         self._log.info("%s", progress.line())
-        return list(pipeline.jobs)
+        return pipeline.jobs_of_items
 
     async def _run(self, progress: Progress) -> None:
         pipeline, concurrency = self._pipeline, self._options.concurrency
-        background = (
+        background: list[Coroutine[Any, Any, Any]] = [
             self._checkpoint.run_writer(),
             progress.run(),
             pipeline.receive(),
-            self._cancel(self._outdated),
-        )
+            self._cancel(self._outdated, pipeline.drop_job),
+        ]
+        if limit := self._options.limit:
+            background.append(
+                limit.run(
+                    pipeline.usage,
+                    pipeline.submit_waiting,
+                    self._steps.kind,
+                    self._client,
+                    self._limiter.slot,
+                )
+            )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in background]
             tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
@@ -128,7 +158,7 @@ class BulkEngine(Generic[I]):
                 if not any(task.exception() for task in ended):  # else the group itself has cancelled us
                     for task in tasks[1:]:  # the journal is still written
                         task.cancel()
-                    await run_to_end(self._on_kill())
+                    await run_to_end(self._cancel_all())
                 raise
             for task in tasks:
                 task.cancel()
@@ -144,9 +174,15 @@ class BulkEngine(Generic[I]):
                 await self._checkpoint.flush()
             except ComplianceError as other:
                 self._log.warning("Could not write the whole journal: %s", other)
+            else:
+                is_final = isinstance(error, ComplianceError) and not error.transient
+                is_over = is_final or self._options.is_last_attempt
+                if is_over and self._pipeline.jobs and self._options.cancel_on_kill:
+                    self._log.info("The task fails for good: its jobs in flight are cancelled.")
+                    await run_to_end(self._cancel_all())
         return error
 
-    async def _on_kill(self) -> None:
+    async def _cancel_all(self) -> None:
         """Write the journal, then cancel: what matters most comes first."""
         try:
             await self._checkpoint.flush()
@@ -155,7 +191,7 @@ class BulkEngine(Generic[I]):
                 await self._cancel(list(self._pipeline.jobs), self._pipeline.forget_job)
                 await self._checkpoint.flush()
         except ComplianceError as error:
-            self._log.warning("Could not clean up after the kill: %s", error)
+            self._log.warning("Could not cancel jobs in flight: %s", error)
 
     async def _reaches_deadline(self) -> bool:
         """Wait until nothing is left to do but to wait; return whether the deadline came first."""
@@ -187,11 +223,12 @@ class BulkEngine(Generic[I]):
                     self._log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
                 if self._options.cancel_on_kill and pipeline.jobs:
                     await self._checkpoint.check_owner()
+                    pipeline.stop_polling()
                     for job_id, record in (await self._cancel(list(pipeline.jobs))).items():
                         pipeline.on_update(job_id, record)
                     await self._wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
-            self._log.warning("Giving up what could not be finished within %.0f s.", GRACE_SECONDS)
+            self._log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
 
     async def _wait_until(self, condition: Callable[[], bool]) -> None:
         while not condition():

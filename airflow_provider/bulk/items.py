@@ -9,7 +9,9 @@ from enum import StrEnum
 from typing import Any, ClassVar, Self, TypeVar
 
 from airflow_provider.client.http.masking import one_line
+from airflow_provider.client.http.redaction import redact_text
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.storage.names import printable
 from airflow_provider.waiting.results import Record
 
@@ -54,9 +56,13 @@ class Item:
     :param job_id: of the job or assessment that the service does for it
     :param attempts: how often the service was asked to process it, even if it may not have received that
     :param is_permanent_failure: no retry of the task can help
+    :param has_failed_job: it has failed because the service could not process it
     :param retry_count: how often this attempt has had its failed job processed again
     :param resubmit_count: how often this attempt has submitted it again because its job was gone
     :param retried_from: the record of the job from before that, to recognize the new one
+    :param try_number: of the attempt of the task that has finished it; 0 if none has
+    :param bundle_version: of the DAG of that attempt
+    :param provider_version: of that attempt
     :param is_resumed: its job was submitted before this attempt, or before the task deferred
     :param last_error: the last transient error
     """
@@ -71,9 +77,13 @@ class Item:
     completed_at: str | None = None
     attempts: int = 0
     is_permanent_failure: bool = False
+    has_failed_job: bool = False
     retry_count: int = 0
     resubmit_count: int = 0
     retried_from: Record | None = None
+    try_number: int = 0
+    bundle_version: str | None = None
+    provider_version: str = ""
     is_resumed: bool = field(default=False, compare=False)
     last_error: str = field(default="", compare=False)
 
@@ -81,6 +91,11 @@ class Item:
     def label(self) -> str:
         """Its key as logs and errors show it, on one line."""
         return one_line(printable(self.key))
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        """What has become of it, by which attempt; equal only if it was not processed again."""
+        return self.state, self.job_id, self.completed_at, self.try_number
 
     def advance(self, state: ItemState) -> None:
         """Move on to another state."""
@@ -91,8 +106,12 @@ class Item:
     def fail(self, error: object) -> None:
         """Give it up."""
         self.advance(FAILED)
-        self.error = one_line(printable(str(error)))[:MAX_ERROR_CHARS]
+        self.error = self.describe(error)[:MAX_ERROR_CHARS]
         self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
+
+    def describe(self, error: object) -> str:
+        """Return the text of an error as journal and logs have it: on one line, without secrets."""
+        return one_line(printable(redact_text(str(error))))
 
     def reset(self) -> Self:
         """Return the same item with everything still to do; only its attempts are kept."""
@@ -107,6 +126,21 @@ class Item:
             return self.reset()
         # Its job is completed, only its result was not fetched in time.
         return replace(self.reset(), job_id=self.job_id, state=SUBMITTED, submitted_at=self.submitted_at)
+
+    def set_attempt(self, provenance: Mapping[str, Any]) -> None:
+        """Keep which attempt of the task has finished it."""
+        self.try_number = provenance["try_number"] or 0
+        self.bundle_version = provenance["bundle_version"]
+        self.provider_version = provenance["provider_version"]
+
+    def provenance(self, writer: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the columns that say which attempt has finished it.
+
+        :param writer: the provenance of the attempt that writes the row, for an item that none has stamped
+        """
+        if not self.provider_version:
+            return dict(writer)
+        return {**writer, **{name: getattr(self, name) for name in ATTEMPT_COLUMNS}}
 
     def record(self) -> dict[str, Any]:
         """Return what the journal keeps: what differs from the defaults, and of the state only a final one.

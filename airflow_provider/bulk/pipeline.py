@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Counts
+from airflow_provider.bulk.in_flight import InFlightLimit, Usage
 from airflow_provider.bulk.items import (
     COMPLETED,
     FAILED,
@@ -24,7 +26,6 @@ from airflow_provider.bulk.items import (
     ItemState,
     now,
 )
-from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -35,13 +36,13 @@ from airflow_provider.exceptions import (
     ComplianceTlsError,
     ComplianceUncertainError,
 )
-from airflow_provider.storage.names import printable
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import RefreshCheck
 
 if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.rules import PollResult
 
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
 UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the result of a refresh
@@ -52,6 +53,7 @@ PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
 SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
 # The service's verdict on one item; other refusals may come from a gateway, and be transient.
 ITEM_STATUSES = frozenset({400, 413, 415, 422})
+UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
 class Steps(ABC, Generic[I]):
@@ -88,6 +90,8 @@ class Pipeline(Generic[I]):
     :param concurrency: how many items are processed at a time
     :param retry_failed: how often a failed job is processed again
     :param clock: returns monotonic time
+    :param limit: of jobs in flight
+    :param outdated: jobs in flight that nobody waits for; they count, too
     """
 
     def __init__(
@@ -100,6 +104,8 @@ class Pipeline(Generic[I]):
         retry_failed: int,
         clock: Callable[[], float],
         log: Any,
+        limit: InFlightLimit | None = None,
+        outdated: Iterable[str] = (),
     ) -> None:
         self.items = list(items)
         self.counts = Counts(each.state for each in self.items)
@@ -116,6 +122,11 @@ class Pipeline(Generic[I]):
         self._retry_failed = retry_failed
         self._clock = clock
         self._log = log
+        self._limit = limit
+        self._outdated = list(outdated) if limit else []
+        self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
+        self._waiting: list[tuple[int, int, I]] = []  # for a slot of the limit, as a heap
+        self._reserved: set[str] = set()  # items that have a slot, and no job yet
         self._updates: Subscription
         self._queue: asyncio.PriorityQueue[tuple[int, int, I]] = asyncio.PriorityQueue()
         self._order = itertools.count()
@@ -138,7 +149,15 @@ class Pipeline(Generic[I]):
                 self.jobs.setdefault(item.job_id, []).append(item)
             elif not item.state.is_final:
                 self._enqueue(item)
+        for each in self._outdated:
+            self.jobs.setdefault(each, [])
         self._updates.add(self.jobs)
+        self.submit_waiting()
+
+    @property
+    def jobs_of_items(self) -> list[str]:
+        """The jobs in flight that an item waits for."""
+        return [job_id for job_id, items in self.jobs.items() if items]
 
     @property
     def is_done(self) -> bool:
@@ -163,24 +182,60 @@ class Pipeline(Generic[I]):
                 backoff.cancel()
                 self._enqueue(item)
 
+    def usage(self) -> Usage:
+        """Return what counts for the limit."""
+        return Usage(list(self.jobs), len(self._reserved), len(self._waiting))
+
+    def submit_waiting(self) -> None:
+        """Let items that wait be sent, as far as the limit allows; call it whenever a job has ended."""
+        limit = self._limit
+        if limit is None:
+            return
+        in_flight = len(self.jobs) + len(self._reserved)
+        limit.on_change(in_flight, len(self._waiting))
+        while self._waiting and in_flight < limit.allowed and not self.is_past_deadline:
+            _, order, item = heapq.heappop(self._waiting)
+            self._reserved.add(item.key)
+            # Before those that are yet to be checked whether to skip them.
+            self._queue.put_nowait((PRIORITIES[RETRYING], order, item))
+            in_flight += 1
+            limit.on_change(in_flight, len(self._waiting))
+
+    def drop_job(self, job_id: str) -> None:
+        """Count an outdated job no longer, which was cancelled."""
+        if self.jobs.get(job_id) == []:
+            del self.jobs[job_id]
+            self._updates.remove([job_id])
+            self.submit_waiting()
+
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
         for item in self.jobs.pop(job_id, []):
             self._checkpoint.append(item.reset())
 
+    def stop_polling(self) -> None:
+        """Keep what the last polls have found: a job that is cancelled next would look unknown."""
+        self._last_results = {each: self._updates.poller.last_result(each) for each in self.jobs}
+        self._updates.remove(self._last_results)
+
     def fail_unfinished(self) -> None:
         """Fail what is not finished after the deadline, with the last known cause."""
+        waiting = {item.key for _, _, item in self._waiting}
         for item in self.items:
             if not item.state.is_final:
-                self._fail(item, self._late_error(item))
+                self._fail(item, self._late_error(item, is_waiting=item.key in waiting))
         self.jobs.clear()
 
-    def _late_error(self, item: I) -> str:
-        last = self._updates.poller.last_result(item.job_id) if item.state is SUBMITTED else None
+    def _late_error(self, item: I, *, is_waiting: bool) -> str:
+        last = None
+        if item.state is SUBMITTED:
+            last = self._last_results.get(item.job_id) or self._updates.poller.last_result(item.job_id)
         if isinstance(last, ComplianceError):
             cause = f"the last poll of its job failed: {last}"
         elif item.state is SUBMITTED:
-            cause = f"its job was {last['status'] if last else 'not polled yet'}"
+            return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
+        elif is_waiting and self._limit:
+            cause = f"it was waiting to be submitted: {self._limit.reason}"
         elif item.last_error:
             cause = f"the last error was: {item.last_error}"
         else:
@@ -197,11 +252,23 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        if not self.is_past_deadline or item.state is READY:
+        if self._limit and item.state is RETRYING:
+            self._wait_for_slot(item)
+        elif not self.is_past_deadline or item.state is READY:
             self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
 
     def _enqueue_later(self, delay: float, item: I) -> None:
         self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
+
+    def _wait_for_slot(self, item: I) -> None:
+        heapq.heappush(self._waiting, (PRIORITIES[item.state], next(self._order), item))
+        self.submit_waiting()
+
+    def _release_slot(self, item: I) -> None:
+        """Give its slot back; if it has a job now, that counts instead."""
+        if self._limit:
+            self._reserved.discard(item.key)
+            self.submit_waiting()
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
@@ -229,6 +296,7 @@ class Pipeline(Generic[I]):
                 continue
             if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(delay, item)
+                self._release_slot(item)
                 continue
             self.sends_in_flight += state is not READY
             try:
@@ -243,10 +311,16 @@ class Pipeline(Generic[I]):
         try:
             if state is READY:
                 await self._fetch(item)
-            elif state is PENDING and await self._steps.skip(item):
+            elif state is PENDING and item.key not in self._reserved and await self._steps.skip(item):
                 self._complete(item, SKIPPED)
+            elif self._limit and item.key not in self._reserved:
+                self._wait_for_slot(item)
+                await asyncio.sleep(0)  # let others send: thousands may come to wait in a row
             else:
-                await self._send(item)
+                try:
+                    await self._send(item)
+                finally:
+                    self._release_slot(item)
         except ComplianceError as error:
             if self._is_systemic(state, error):
                 raise
@@ -275,14 +349,14 @@ class Pipeline(Generic[I]):
                     error.transient = True  # it is about this job, and the next attempt submits again
             self._fail(item, error)
             return
-        item.last_error = one_line(printable(str(error)))
+        item.last_error = item.describe(error)
         self._log.warning("Retrying '%s' in %.0f s: %s", item.label, delay, item.last_error)
         self._enqueue_later(delay, item)
 
     def _fail_unexpectedly(self, item: I, error: Exception) -> None:
         """Fail one item for an unexpected error, which must not end the work on all others."""
         traceback = None if self._has_logged_traceback else error
-        self._log.warning("Giving '%s' up for an unexpected reason.", item.label, exc_info=traceback)
+        self._log.warning("Failing '%s' because of an unexpected error.", item.label, exc_info=traceback)
         self._has_logged_traceback = True
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
@@ -345,6 +419,7 @@ class Pipeline(Generic[I]):
                     self._on_record(item, update)
                 except Exception as error:
                     self._fail_unexpectedly(item, error)
+        self.submit_waiting()
         self.has_changed.set()
 
     def _on_record(self, item: I, record: Record) -> None:
@@ -363,8 +438,14 @@ class Pipeline(Generic[I]):
             self._move(item, RETRYING)
             self._enqueue(item)
         elif status == FAILED:
+            item.has_failed_job = True
             self._fail(item, record.get("error") or "The service gave no reason.")
-        elif item.is_resumed and item.resubmit_count < MAX_RESUBMITS:
+        else:
+            self._on_gone(item, status)
+
+    def _on_gone(self, item: I, status: str) -> None:
+        """Submit an item again whose job was cancelled or is gone, if that was submitted before a resume."""
+        if item.is_resumed and item.resubmit_count < MAX_RESUBMITS and not self.is_past_deadline:
             item.resubmit_count += 1
             self._log.info("Submitting '%s' again: job %s no longer exists.", item.label, item.job_id)
             item.job_id = ""

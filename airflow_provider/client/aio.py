@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+import select
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
 from concurrent.futures import Future
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
+from contextvars import ContextVar
 from functools import wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import aiohttp
 from yarl import URL
 
-from airflow_provider.client import endpoints
+from airflow_provider.client import batches, endpoints
+from airflow_provider.client.auth.token_sharing import (
+    LOCAL_IO_SECONDS,
+    LocalIO,
+    Pause,
+    Step,
+    TokenStoreError,
+    local_io_timeout,
+)
+from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.base import BaseClient
-from airflow_provider.client.exchange import Done, Exchange
+from airflow_provider.client.exchange import Done, Exchange, Retry
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.network import classify_error, proxy_host, tls_context
 from airflow_provider.client.http.uploads import (
@@ -28,10 +39,9 @@ from airflow_provider.client.http.uploads import (
     run_in_daemon_thread,
     write_all,
 )
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -76,6 +86,7 @@ class AsyncComplianceClient(BaseClient):
     :param settings: URLs, credentials, timeouts and retries
     :param shared: token, throttle pause and batch limit; by default shared by all clients with equal settings
     :param translate: maps an assessment record to one with `id`, `status` and `error`
+    :param observer: is told of the outcome of every request, such as to count them; it must not raise
     """
 
     _session: aiohttp.ClientSession | None
@@ -119,7 +130,7 @@ class AsyncComplianceClient(BaseClient):
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""
-        return await self.run_flow(endpoints.get_statuses(uuids, self._shared.batch))
+        return await self.run_flow(batches.get_statuses(uuids, self._shared.batch))
 
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
@@ -133,43 +144,58 @@ class AsyncComplianceClient(BaseClient):
         async def utf8() -> AsyncIterator[bytes]:
             async for piece in pieces:
                 yield text.feed(piece)
-            yield text.finish()
+            if rest := text.finish():
+                yield rest
 
-        async with self._open(endpoints.stream_content(uuid)) as (text, pieces):
+        (text, pieces), response = await self._run(endpoints.stream_content(uuid))
+        async with response:
             yield utf8()
 
     async def run(self, call: Call[T]) -> T:
         """Send one call and return its result."""
-        async with self._open(call) as result:
-            return result
+        result, _ = await self._run(call)
+        return result
 
-    async def run_flow(self, flow: endpoints.Flow[T]) -> T:
+    async def run_flow(self, flow: Generator[Step, Any, T]) -> T:
         """Run an operation of several calls."""
-        resume: Callable[[Any], Call[Any]] = flow.send
+        resume: Callable[[Any], Step] = flow.send
         result: Any = None
-        while True:
-            try:
-                call = resume(result)
-            except StopIteration as end:
-                return cast("T", end.value)
-            try:
-                resume, result = flow.send, await self.run(call)
-            except ComplianceError as error:
-                resume, result = flow.throw, error
+        with closing(flow):  # whatever interrupts it: it may hold a lock
+            while True:
+                try:
+                    step = resume(result)
+                except StopIteration as end:
+                    return cast("T", end.value)
+                try:
+                    resume, result = flow.send, await self._run_step(step)
+                except (ComplianceError, TokenStoreError) as error:
+                    resume, result = flow.throw, error
+
+    async def _run_step(self, step: Step) -> Any:
+        match step:
+            case Call():
+                return await self.run(step)
+            case Pause(seconds):
+                return await asyncio.sleep(seconds)
+            case LocalIO(function):
+                try:
+                    async with asyncio.timeout(LOCAL_IO_SECONDS):
+                        return await asyncio.wrap_future(run_in_daemon_thread(function))
+                except TimeoutError:
+                    raise local_io_timeout() from None
 
     async def __aenter__(self) -> AsyncComplianceClient:
         # Loading the CA certificates takes tens of milliseconds: keep it off the event loop.
         context = await asyncio.to_thread(tls_context, self._ca_file) if self._ca_file else False
         seconds = self.settings.timeout
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=context),
+            connector=_Connector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
             read_bufsize=CHUNK_BYTES,
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,
             max_field_size=MAX_HEADER_BYTES,
-            trace_configs=[_stall_tracing()],
         )
         self._session._retry_connection = False  # noqa: SLF001 - only Exchange decides about retries
         return self
@@ -178,19 +204,23 @@ class AsyncComplianceClient(BaseClient):
         if self._session:
             await self._session.close()
 
-    @asynccontextmanager
-    async def _open(self, call: Call[T]) -> AsyncIterator[T]:
-        """Send a call, with retries; yield its result, whose body is read inside this block if streamed."""
-        exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
+    async def _run(self, call: Call[T]) -> tuple[T, aiohttp.ClientResponse]:
+        """Send a call, with retries; return its result, and the response: if streamed, it is still open."""
+        exchange = self._exchange(call)
         while True:
-            await asyncio.sleep(exchange.delay())
+            if delay := exchange.delay():
+                await asyncio.sleep(delay)
             token = await self._token(exchange.refused_token) if call.authorized else None
-            async with AsyncExitStack() as stack:
-                match exchange.evaluate(await self._send(exchange, token, stack)):
-                    case Done(result):
-                        self._shared.has_worked |= call.authorized
-                        yield result
-                        return
+            outcome, response = await self._send(exchange, token)
+            verdict: Done[T] | Retry | None = None
+            try:
+                verdict = exchange.evaluate(outcome)
+            finally:
+                if response and not isinstance(verdict, Done):
+                    response.release()
+            if response and isinstance(verdict, Done):
+                self._shared.has_worked |= call.authorized
+                return verdict.value, response
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
         provider = self._shared.tokens
@@ -200,7 +230,7 @@ class AsyncComplianceClient(BaseClient):
                 return acquired
             if acquired.is_leader:
                 with provider.refreshing(acquired):
-                    return await self.run_flow(provider.cache.renew())
+                    return await self.run_flow(provider.renew(refused))
             try:
                 if token := await asyncio.wait_for(
                     asyncio.wrap_future(acquired.future), self._shared.refresh_timeout
@@ -210,8 +240,8 @@ class AsyncComplianceClient(BaseClient):
                 provider.abandon(acquired)
 
     async def _send(
-        self, exchange: Exchange[Any], token: AccessToken | None, stack: AsyncExitStack
-    ) -> HttpResponse | Failure:
+        self, exchange: Exchange[Any], token: AccessToken | None
+    ) -> tuple[HttpResponse | Failure, aiohttp.ClientResponse | None]:
         if self._session is None:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
@@ -219,38 +249,37 @@ class AsyncComplianceClient(BaseClient):
         call, request, seconds = exchange.call, exchange.next_request(token), self.settings.response_timeout
         body, proxy = request.body, self._proxy(call)
         stall = _StallTimeout(self.settings.timeout, seconds)
+        _stall.set(stall)
         try:
             async with stall.limit:
-                response = await stack.enter_async_context(
-                    self._session.request(
-                        request.method,
-                        URL(request.url, encoded=True),
-                        headers=request.headers,
-                        data=body if body is None or fits_in_chunk(body) else _upload(body, stall),
-                        proxy=proxy,
-                        allow_redirects=False,
-                        trace_request_ctx=stall,
-                    )
+                response = await self._session.request(
+                    request.method,
+                    URL(request.url, encoded=True),
+                    headers=request.headers,
+                    data=body if body is None or fits_in_chunk(body) else _upload(body, stall),
+                    proxy=proxy,
+                    allow_redirects=False,
                 )
         except _FAILED as error:
-            return _failure(error, is_sent=stall.is_sent)
+            return _failure(error, is_sent=stall.is_sent), None
         headers = {name.lower(): value for name, value in response.headers.items()}
         is_ok, content, stream = 200 <= response.status < 300, bytearray(), None
         try:
             decoder = BodyDecoder(headers, call.limit if is_ok else ERROR_BODY_BYTES)
             if is_ok and call.stream:
-                stream = _map_errors(_read_body(response, decoder, seconds), exchange)
-            elif call.method != "HEAD":
-                async with asyncio.timeout(seconds):
-                    async for data in response.content.iter_chunked(CHUNK_BYTES):
-                        for piece in decoder.feed(data):
-                            content += piece
-                decoder.finish()
+                stream = _stream_body(response, decoder, seconds, exchange)
+            else:
+                async with response:
+                    if call.method != "HEAD":
+                        await _read_body(response, decoder, seconds, content)
         except _FAILED as error:
             response.close()
             if is_ok:
-                return _failure(error)
-        return HttpResponse(response.status, headers, bytes(content), request.url, proxy_host(proxy), stream)
+                return _failure(error), None
+        outcome = HttpResponse(
+            response.status, headers, bytes(content), request.url, proxy_host(proxy), stream
+        )
+        return outcome, response
 
 
 class _StallTimeout:
@@ -264,6 +293,7 @@ class _StallTimeout:
         self.limit = asyncio.timeout(None)
         self.timeout, self.response_timeout = timeout, response_timeout
         self.is_sent = False
+        self.is_connected = False  # by a new connection
 
     def restart(self, seconds: float | None) -> None:
         """Restart the clock with this many seconds."""
@@ -271,20 +301,41 @@ class _StallTimeout:
             self.limit.reschedule(None if seconds is None else asyncio.get_running_loop().time() + seconds)
 
 
-def _stall_tracing() -> aiohttp.TraceConfig:
-    """Start the clock of a request once it has left the queue of the connection pool."""
+_stall: ContextVar[_StallTimeout] = ContextVar("stall")  # of the request that this task sends
 
-    async def on_connect(_: Any, context: Any, __: Any) -> None:
-        context.trace_request_ctx.restart(context.trace_request_ctx.response_timeout)
 
-    async def on_sent(_: Any, context: Any, __: Any) -> None:
-        context.trace_request_ctx.is_sent = True
-        context.trace_request_ctx.restart(context.trace_request_ctx.response_timeout)
+class _Connector(aiohttp.TCPConnector):
+    """Starts the clock of a request once it has left the queue of the connection pool.
 
-    trace = aiohttp.TraceConfig()
-    trace.on_connection_create_start.append(on_connect)
-    trace.on_request_headers_sent.append(on_sent)
-    return trace
+    Not by tracing, which calls a dozen signals for each request. And uses no connection again on which an
+    answer has arrived that nobody asked for.
+    """
+
+    async def connect(self, *args: Any, **kwargs: Any) -> Any:
+        stall = _stall.get()
+        while True:
+            connection = await super().connect(*args, **kwargs)
+            if stall.is_connected or not _has_unread_data(connection):
+                break
+            connection.close()  # what came unasked would be taken for the answer to this request
+        stall.is_sent = True  # the headers are sent next
+        stall.restart(stall.response_timeout)
+        return connection
+
+    async def _create_connection(self, *args: Any, **kwargs: Any) -> Any:
+        stall = _stall.get()
+        stall.is_connected = True
+        stall.restart(stall.response_timeout)
+        return await super()._create_connection(*args, **kwargs)
+
+
+def _has_unread_data(connection: aiohttp.connector.Connection) -> bool:
+    """Tell whether something has arrived, be it the end, on a connection on which nothing was asked."""
+    if connection.protocol is None or connection.transport is None or connection.protocol.should_close:
+        return True
+    poll = select.poll()
+    poll.register(connection.transport.get_extra_info("socket"), select.POLLIN)
+    return bool(poll.poll(0))
 
 
 async def _upload(body: bytes | Body, stall: _StallTimeout) -> AsyncIterator[bytes]:
@@ -309,25 +360,38 @@ async def _wait_for_read(future: Future[T], seconds: float) -> T:
 
 
 async def _read_body(
-    response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float
-) -> AsyncIterator[bytes]:
-    """Read a body in large chunks, with a timeout for each."""
-    while True:
-        data = bytearray()
+    response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float, content: bytearray
+) -> None:
+    """Read a whole body, with a timeout; what comes before an error is in `content`, too."""
+    body = response.content
+    if body.is_eof():  # it has arrived with its headers: there is nothing to wait for
+        for piece in decoder.feed(body.read_nowait()):
+            content += piece
+    else:
         async with asyncio.timeout(seconds):
-            while len(data) < CHUNK_BYTES and (more := await response.content.read(CHUNK_BYTES - len(data))):
-                data += more
-        if not data:
-            break
-        for piece in decoder.feed(bytes(data)):
-            yield piece
+            async for data in body.iter_chunked(CHUNK_BYTES):
+                for piece in decoder.feed(data):
+                    content += piece
     decoder.finish()
 
 
-async def _map_errors(pieces: AsyncIterator[bytes], exchange: Exchange[Any]) -> AsyncIterator[bytes]:
+async def _stream_body(
+    response: aiohttp.ClientResponse, decoder: BodyDecoder, seconds: float, exchange: Exchange[Any]
+) -> AsyncIterator[bytes]:
+    """Read a body in large chunks, with a timeout for each."""
+    body = response.content
     try:
-        async for piece in pieces:
-            yield piece
+        while not body.at_eof():
+            data = bytearray()
+            if body.is_eof():
+                data += body.read_nowait(CHUNK_BYTES)
+            else:
+                async with asyncio.timeout(seconds):
+                    while len(data) < CHUNK_BYTES and (more := await body.read(CHUNK_BYTES - len(data))):
+                        data += more
+            for piece in decoder.feed(bytes(data)):
+                yield piece
+        decoder.finish()
     except _FAILED as error:
         raise exchange.stream_error(_failure(error)) from None
 

@@ -9,22 +9,25 @@ import copy
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
-from airflow_provider.client.endpoints import BatchLimit
-from airflow_provider.client.exchange import ThrottlePause
+from airflow_provider.client.auth.token_sharing import LOCK_TIMEOUT_SECONDS, Step, TokenStore, renew_shared
+from airflow_provider.client.auth.tokens import AccessToken, TokenCache
+from airflow_provider.client.batches import BatchLimit
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
+from airflow_provider.client.http.wire import Call, Observer
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.tokens import AccessToken, TokenCache
-from airflow_provider.client.wire import Call
 from airflow_provider.exceptions import ComplianceError
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -37,17 +40,22 @@ class PendingRefresh:
 
 
 class TokenProvider:
-    """Provides the access token of one login, with at most one refresh in flight."""
+    """Provides the access token of one login, with at most one refresh in flight.
 
-    def __init__(self, cache: TokenCache) -> None:
+    :param cache: the tokens of this process
+    :param store: shares them with other processes
+    """
+
+    def __init__(self, cache: TokenCache, store: TokenStore | None = None) -> None:
         self.cache = cache
+        self.store = store
         self._lock = threading.Lock()
         self._pending: PendingRefresh | None = None
 
     def acquire(self, refused: AccessToken | None) -> AccessToken | PendingRefresh:
         """Return the token, or a refresh that the caller has to lead or to wait for.
 
-        :param refused: the token that the service has just rejected
+        :param refused: the token that the service has just refused
         """
         with self._lock:
             if self._pending:
@@ -58,6 +66,18 @@ class TokenProvider:
             # A running future can't be cancelled by a waiter.
             self._pending.future.set_running_or_notify_cancel()
             return self._pending
+
+    def renew(
+        self, refused: AccessToken | None, *, may_wait: bool = True
+    ) -> Generator[Step, Any, AccessToken]:
+        """Return the steps of a refresh, which the leader has to run.
+
+        :param may_wait: wait for another process that is renewing the shared token
+        """
+        if self.store is None:
+            return self.cache.renew()
+        timeout = LOCK_TIMEOUT_SECONDS if may_wait else 0.0
+        return renew_shared(self.cache, self.store, refused, lock_timeout=timeout)
 
     @contextmanager
     def refreshing(self, pending: PendingRefresh) -> Iterator[None]:
@@ -89,13 +109,19 @@ class TokenProvider:
 
 
 class SharedState:
-    """State shared by all clients with equal settings."""
+    """State shared by all clients with equal settings.
 
-    def __init__(self, settings: Settings) -> None:
+    :param settings: of all these clients
+    :param store: shares the tokens with other processes
+    """
+
+    def __init__(self, settings: Settings, store: TokenStore | None = None) -> None:
         self.settings = settings
-        self.tokens = TokenProvider(TokenCache(settings))
+        self.tokens = TokenProvider(TokenCache(settings), store)
         # Longer than any refresh takes: after that, its leader is presumed dead.
         longest_refresh = settings.retry_seconds + 2 * settings.timeout + 2 * settings.response_timeout
+        if store:
+            longest_refresh += 2 * LOCK_TIMEOUT_SECONDS
         self.refresh_timeout = 2 * longest_refresh
         self.batch = BatchLimit(settings.batch_size)
         self.service_pause, self.token_pause = ThrottlePause(), ThrottlePause()
@@ -105,10 +131,11 @@ class SharedState:
 
     def after_fork(self) -> None:
         """Reset: a rotating refresh token can't be shared by two processes."""
-        SharedState.__init__(self, self.settings)
+        SharedState.__init__(self, self.settings, self.tokens.store)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return get_shared_state, (self.settings,)  # a copy uses the state of its own process
+        store = self.tokens.store
+        return get_shared_state, (self.settings, store)  # a copy uses the state of its own process
 
     def throttle_pause(self, call: Call[Any]) -> ThrottlePause:
         """Return the throttle pause of the server that the call goes to."""
@@ -119,11 +146,14 @@ _registry: dict[Settings, SharedState] = {}
 _registry_lock = threading.Lock()
 
 
-def get_shared_state(settings: Settings) -> SharedState:
-    """Return the state of all clients with these settings in this process."""
+def get_shared_state(settings: Settings, store: TokenStore | None = None) -> SharedState:
+    """Return the state of all clients with these settings in this process.
+
+    :param store: shares the tokens with other processes, if this is the first of these clients
+    """
     with _registry_lock:
         if settings not in _registry:
-            _registry[settings] = SharedState(settings)
+            _registry[settings] = SharedState(settings, store)
         return _registry[settings]
 
 
@@ -136,11 +166,17 @@ class BaseClient(ABC):
     """The common part of both clients: settings, shared state, and a session that a fork replaces."""
 
     def __init__(
-        self, settings: Settings, *, shared: SharedState | None = None, translate: Translate = dict
+        self,
+        settings: Settings,
+        *,
+        shared: SharedState | None = None,
+        translate: Translate = dict,
+        observer: Observer | None = None,
     ) -> None:
         self.settings = settings
         self._shared = shared or get_shared_state(settings)
         self._translate = translate
+        self._observer = observer
         self._ca_file = ca_file(settings.verify)
         self._proxy_for = cache(proxy_for)  # scans the whole environment
         self._session = self._new_session()
@@ -155,12 +191,28 @@ class BaseClient(ABC):
         _left_to_parent.append(self._session)
         self._session = self._new_session()
 
+    def _exchange(self, call: Call[T]) -> Exchange[T]:
+        pause = self._shared.throttle_pause(call)
+        return Exchange(call, self.settings, pause, self._shared.has_worked, self._observer)
+
     def _proxy(self, call: Call[Any]) -> str | None:
         return self._proxy_for(self.settings.base_url if call.authorized else self.settings.token_url)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy opens its own connections.
-        return partial(type(self), self.settings, shared=self._shared, translate=self._translate), ()
+        make = partial(
+            type(self),
+            self.settings,
+            shared=self._shared,
+            translate=self._translate,
+            observer=self._observer,
+        )
+        return make, ()
+
+    @property
+    def batch_size(self) -> int:
+        """How many jobs go into one batch status request now."""
+        return self._shared.batch.size
 
     @property
     def throttlings(self) -> int:
@@ -174,7 +226,7 @@ class BaseClient(ABC):
 
     @property
     def is_logged_in(self) -> bool:
-        """Whether the identity provider has accepted these credentials, and not rejected them since."""
+        """Whether the identity provider has accepted these credentials, and not refused them since."""
         return self._shared.tokens.cache.latest is not None
 
 

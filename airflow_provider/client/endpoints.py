@@ -5,12 +5,13 @@ from __future__ import annotations
 import json as json_module
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from airflow_provider.client.http.bodies import TextStream
+from airflow_provider.client.http.redaction import redact
+from airflow_provider.client.http.wire import Body, Call, HttpResponse
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -33,7 +34,6 @@ from airflow_provider.client.responses import (
     read_object,
 )
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.wire import Body, Call, HttpResponse
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -61,18 +61,19 @@ TEXT_BYTES = 256 * 1024**2
 
 def submit_file(file: Body) -> Call[ContentJob]:
     """Submit a document; `file` is its multipart form."""
-    return Call("POST", f"{CONTENT}/file", body=file, parse=read_accepted_job)
+    return Call("POST", f"{CONTENT}/file", body=file, parse=read_accepted_job, operation="submit_file")
 
 
 def submit_url(url: str) -> Call[ContentJob]:
     """Submit a web page."""
     url = url.strip() if isinstance(url, str) else ""
     if not _URL.match(url) or not url.isprintable():
+        shown = redact(url) if "://" in url else redact(f"https://{url}").removeprefix("https://")
         raise ComplianceInputError(
-            f"{url[:200]!r} is not a valid URL: it must start with http:// or https:// and a host, without "
-            "control characters."
+            f"{shown[:200]!r} is not a valid URL: it must start with http:// or https:// and "
+            "a host, without control characters."
         )
-    return Call("POST", f"{CONTENT}/url", json={"url": url}, parse=read_accepted_job)
+    return Call("POST", f"{CONTENT}/url", json={"url": url}, parse=read_accepted_job, operation="submit_url")
 
 
 def get_status(uuid: str) -> Call[ContentJob]:
@@ -85,7 +86,12 @@ def get_status(uuid: str) -> Call[ContentJob]:
         return record.model_copy(update={"status": JobStatus.COMPLETED}) if is_completed else record
 
     return Call(
-        "GET", f"{CONTENT}/{_segment(uuid)}/status", parse=job, ok_statuses=SEE_OTHER, idempotent=True
+        "GET",
+        f"{CONTENT}/{_segment(uuid)}/status",
+        parse=job,
+        ok_statuses=SEE_OTHER,
+        idempotent=True,
+        operation="get_status",
     )
 
 
@@ -105,68 +111,8 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
         parse=partial(read_models, model=ContentJob, wanted=is_requested),
         idempotent=True,
         limit=max(MIN_BATCH_BYTES, BYTES_PER_JOB * len(requested)),
+        operation="get_statuses",
     )
-
-
-@dataclass(slots=True)
-class BatchLimit:
-    """How many jobs the service accepts in one batch; learned, and shared by all its clients."""
-
-    size: int
-
-
-def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, ContentJob]]:
-    """Get the status of any number of jobs; unknown ones are absent from the result.
-
-    413 means that a batch is too large. 400 may mean the same, or that one uuid is malformed: the batch is
-    halved until the malformed one is alone, and the limit is lowered only if there is none.
-    """
-    requested = dict.fromkeys([uuids] if isinstance(uuids, str) else uuids)
-    batches = [list(requested)]
-    found: dict[str, ContentJob] = {}
-    refused: ComplianceRefusedError | None = None
-    halved, largest = False, 1
-    while batches:
-        batch = batches.pop()
-        if len(batch) > limit.size:
-            batches += [batch[limit.size :], batch[: limit.size]]
-            continue
-        jobs: list[ContentJob] = []
-        try:
-            if batch:
-                jobs = yield get_batch(batch)
-        except ComplianceRefusedError as error:
-            half = len(batch) // 2
-            if error.status not in (400, 413) or (error.status == 413 and not half):
-                raise
-            if half:
-                if error.status == 413:
-                    limit.size = half
-                else:
-                    halved = True
-                batches += [batch[half:], batch[:half]]
-                continue
-        largest = max(largest, len(batch))
-        by_uuid = {job.uuid: job for job in jobs}
-        # A service may change the case of a uuid; other ids may differ in nothing else.
-        by_lower = {job.uuid.lower(): job for job in jobs if job.uuid not in requested}
-        for uuid in batch:
-            if job := by_uuid.get(uuid) or by_lower.get(uuid.lower()):
-                found[uuid] = job.model_copy(update={"uuid": uuid})
-                continue
-            try:
-                found[uuid] = yield get_status(uuid)
-            except ComplianceNotFoundError:
-                continue
-            except ComplianceRefusedError as error:
-                if error.status != 400:
-                    raise
-                refused = error
-    if refused and not found:
-        raise refused
-    if halved and not refused:
-        limit.size = min(limit.size, largest)
-    return found
 
 
 def get_content(uuid: str) -> Call[str]:
@@ -177,7 +123,14 @@ def get_content(uuid: str) -> Call[str]:
         stream = TextStream.from_response(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call("GET", f"{CONTENT}/{_segment(uuid)}/content", parse=text, idempotent=True, limit=TEXT_BYTES)
+    return Call(
+        "GET",
+        f"{CONTENT}/{_segment(uuid)}/content",
+        parse=text,
+        idempotent=True,
+        limit=TEXT_BYTES,
+        operation="get_content",
+    )
 
 
 def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
@@ -188,12 +141,14 @@ def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
         return TextStream.from_response(response), response.stream
 
     path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=text, idempotent=True, stream=True, limit=None)
+    return Call("GET", path, parse=text, idempotent=True, stream=True, limit=None, operation="get_content")
 
 
 def cancel(uuid: str) -> Call[None]:
     """Cancel and delete a job."""
-    return Call("DELETE", f"{CONTENT}/{_segment(uuid)}", parse=read_nothing, idempotent=True)
+    return Call(
+        "DELETE", f"{CONTENT}/{_segment(uuid)}", parse=read_nothing, idempotent=True, operation="cancel"
+    )
 
 
 def refresh(uuid: str) -> Call[ContentJob]:
@@ -203,20 +158,32 @@ def refresh(uuid: str) -> Call[ContentJob]:
         record = ContentJob.model_validate(read_object(response, strict=False))
         return record.model_copy(update={"uuid": uuid})
 
-    return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", parse=job)
+    return Call("POST", f"{CONTENT}/{_segment(uuid)}/refresh", parse=job, operation="refresh")
 
 
 def list_frameworks() -> Call[list[Framework]]:
     """List all frameworks with their criteria."""
     return Call(
-        "GET", FRAMEWORKS, parse=partial(read_models, model=Framework), idempotent=True, limit=LIST_BYTES
+        "GET",
+        FRAMEWORKS,
+        parse=partial(read_models, model=Framework),
+        idempotent=True,
+        limit=LIST_BYTES,
+        operation="list_frameworks",
     )
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
     """List the criteria of one framework."""
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call("GET", path, parse=partial(read_models, model=Criterion), idempotent=True, limit=LIST_BYTES)
+    return Call(
+        "GET",
+        path,
+        parse=partial(read_models, model=Criterion),
+        idempotent=True,
+        limit=LIST_BYTES,
+        operation="list_criteria",
+    )
 
 
 def submit_feedback(
@@ -227,26 +194,33 @@ def submit_feedback(
 ) -> Call[None]:
     """Send an expert's feedback on an assessment; it is validated before it is sent."""
     payload: dict[str, Any] = {}
-    for name, value in (("expertId", expert_id), ("rationalFeedback", rational_feedback)):
+    for field, name, value in (
+        ("expertId", "expert_id", expert_id),
+        ("rationalFeedback", "rational_feedback", rational_feedback),
+    ):
         if not isinstance(value, str) or not value.strip():
             raise ComplianceInputError(f"{name} of the feedback is required and must not be blank.")
-        payload[name] = value
+        payload[field] = value
     if assessment_response_id is not None:
         number = assessment_response_id
         if isinstance(number, bool) or not isinstance(number, int) or not -(2**63) <= number < 2**63:
-            raise ComplianceInputError(f"assessmentResponseId must be a 64-bit integer, not {number!r}.")
+            raise ComplianceInputError(f"assessment_response_id must be a 64-bit integer, not {number!r}.")
         payload["assessmentResponseId"] = number
     if category_feedback is not None:
         if category_feedback not in list(FeedbackCategory):
             known = ", ".join(FeedbackCategory)
-            raise ComplianceInputError(f"categoryFeedback must be one of {known}, not {category_feedback!r}.")
+            raise ComplianceInputError(
+                f"category_feedback must be one of {known}, not {category_feedback!r}."
+            )
         payload["categoryFeedback"] = str(category_feedback)
-    return Call("POST", FEEDBACK, json=payload, parse=read_nothing)
+    return Call("POST", FEEDBACK, json=payload, parse=read_nothing, operation="submit_feedback")
 
 
 def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
     """Get the service's application info."""
-    return _configured("GET", paths, "application_info", read_object, idempotent=True)
+    return _configured(
+        "GET", paths, "application_info", read_object, idempotent=True, operation="get_application_info"
+    )
 
 
 def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
@@ -259,7 +233,9 @@ def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dic
     def assessment(response: HttpResponse) -> Assessment:
         return read_accepted_assessment(response, translate)
 
-    return _configured("POST", paths, "assessment_submit", assessment, json=payload)
+    return _configured(
+        "POST", paths, "assessment_submit", assessment, json=payload, operation="submit_assessment"
+    )
 
 
 def get_assessment(
@@ -276,7 +252,14 @@ def get_assessment(
         return as_assessment(read_object(response), str(assessment_id), translate)
 
     return _configured(
-        "GET", paths, "assessment_status", assessment, assessment_id, ok_statuses=SEE_OTHER, idempotent=True
+        "GET",
+        paths,
+        "assessment_status",
+        assessment,
+        assessment_id,
+        ok_statuses=SEE_OTHER,
+        idempotent=True,
+        operation="get_assessment",
     )
 
 
@@ -288,13 +271,28 @@ def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[A
         return response.json()
 
     return _configured(
-        "GET", paths, "assessment_results", results, assessment_id, idempotent=True, limit=LIST_BYTES
+        "GET",
+        paths,
+        "assessment_results",
+        results,
+        assessment_id,
+        idempotent=True,
+        limit=LIST_BYTES,
+        operation="get_assessment_results",
     )
 
 
 def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
     """Cancel an assessment."""
-    return _configured("DELETE", paths, "assessment_cancel", read_nothing, assessment_id, idempotent=True)
+    return _configured(
+        "DELETE",
+        paths,
+        "assessment_cancel",
+        read_nothing,
+        assessment_id,
+        idempotent=True,
+        operation="cancel_assessment",
+    )
 
 
 def request(

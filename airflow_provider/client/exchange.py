@@ -1,4 +1,4 @@
-"""One call in flight: the next request, and what its outcome means. Every decision is made here."""
+"""One call in flight: the next request, what its outcome means, and when to retry. All decisions are here."""
 
 from __future__ import annotations
 
@@ -6,15 +6,28 @@ import json
 import logging
 import random
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Generic, TypeVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import quote_plus, urlencode, urlsplit
 
 from airflow_provider import __version__
+from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.masking import mask
+from airflow_provider.client.http.wire import (
+    Call,
+    Failure,
+    FailureKind,
+    HttpRequest,
+    HttpResponse,
+    Observation,
+    Observer,
+    reveal,
+)
+from airflow_provider.client.models import mask_reasons
 from airflow_provider.client.responses import (
     body_excerpt,
     error_message,
@@ -23,8 +36,6 @@ from airflow_provider.client.responses import (
     retry_after,
 )
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConnectionError,
@@ -55,7 +66,12 @@ class Done(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The call must be sent again, after `Exchange.delay()`."""
+    """The call must be sent again, after `Exchange.delay()`.
+
+    :param error: why; None if only the token has to be renewed
+    """
+
+    error: ComplianceError | None = field(default=None, compare=False)
 
 
 @dataclass(slots=True)
@@ -79,6 +95,7 @@ class Exchange(Generic[T]):
     :param settings: URLs, timeouts and retry limits
     :param pause: the throttle pause shared with other calls to the same server
     :param has_worked: an authorized call has succeeded before, so these credentials are good
+    :param observer: is told of every outcome
     :param clock: monotonic time
     :param jitter: random numbers in [0, 1)
     """
@@ -87,11 +104,13 @@ class Exchange(Generic[T]):
     settings: Settings
     pause: ThrottlePause
     has_worked: bool = False
+    observer: Observer | None = None
     clock: Callable[[], float] = time.monotonic
     jitter: Callable[[], float] = random.random
     refused_token: AccessToken | None = field(default=None, init=False)
     _token: AccessToken | None = field(default=None, init=False)
     _retries: int = field(default=0, init=False)
+    _was_adopted: bool = field(default=False, init=False)
     _may_have_arrived: bool = field(default=False, init=False)
     _not_before: float = field(default=0.0, init=False)
     _deadline: float = field(init=False)
@@ -134,6 +153,10 @@ class Exchange(Generic[T]):
             headers["Content-Type"] = body.content_type
         if body is not None:
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
+        if call.basic_auth:
+            # Quoted, as RFC 6749 has it for clients: a colon would end the user.
+            user, password = (quote_plus(reveal(each)) for each in call.basic_auth)
+            headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
         if token:
             headers["Authorization"] = f"Bearer {reveal(token.secret)}"
             if self.settings.idp_subject:
@@ -147,6 +170,24 @@ class Exchange(Generic[T]):
 
     def evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
         """Turn the outcome of the last request into its result, a retry, or an error."""
+        try:
+            result = self._evaluate(outcome)
+        except Exception as error:
+            self._notify(outcome, error)
+            raise
+        if isinstance(result, Retry):
+            self._notify(outcome, result.error, is_retried=True)
+        else:
+            self._notify(outcome)
+        return result
+
+    def _notify(
+        self, outcome: HttpResponse | Failure, error: Exception | None = None, *, is_retried: bool = False
+    ) -> None:
+        if self.observer:
+            self.observer(Observation(self.call.operation, outcome.label, error, is_retried))
+
+    def _evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
         if 200 <= outcome.status < 300 or outcome.status in self.call.ok_statuses:
@@ -195,7 +236,7 @@ class Exchange(Generic[T]):
                     f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
                     f"service. Check {self._url_setting}."
                 )
-            return Done(self.call.parse(response))
+            return Done(mask_reasons(self.call.parse(response), self._secrets))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
@@ -228,13 +269,16 @@ class Exchange(Generic[T]):
         return self._retry(str(failure), error)
 
     def _after_401(self, response: HttpResponse) -> Retry:
-        if self.refused_token is None:
-            self.refused_token = self._token
+        is_first = self.refused_token is None
+        # A token of another process may be as old as the refused one; the one after that is fresh.
+        may_be_stale = self._token is not None and self._token.is_adopted and not self._was_adopted
+        if is_first or may_be_stale:
+            self._was_adopted, self.refused_token = not is_first, self._token
             return Retry()
         error = ComplianceAuthError(
-            f"{self._name} was refused with a fresh token (401{error_message(response)}): user "
-            f"'{self.settings.username}' of {self.settings.name} may lack a role or scope, or the "
-            "identity provider is not the one that the service trusts."
+            f"{self._name} was refused with a fresh token (401{error_message(response)}): "
+            f"{self.settings.account} of {self.settings.name} may lack a role or scope, or the identity "
+            "provider is not the one that the service trusts."
         )
         if not self.has_worked:
             raise error
@@ -278,7 +322,7 @@ class Exchange(Generic[T]):
             "%s: %s; retrying in %.1f s (%s of %s).",
             self._name, why, wait, self._retries, self.settings.max_retries,
         )  # fmt: skip
-        return Retry()
+        return Retry(error)
 
     def _connection_error(self, failure: Failure, detail: str = "") -> ComplianceError:
         is_invalid = failure.kind in (FailureKind.UNREADABLE, FailureKind.TOO_LARGE)
@@ -306,7 +350,7 @@ class Exchange(Generic[T]):
     def _refused(self, response: HttpResponse) -> ComplianceError:
         kind = ComplianceNotFoundError if response.status in (404, 410) else ComplianceRefusedError
         hint = {
-            403: f" User '{self.settings.username}' may lack a role or scope.",
+            403: f" The {self.settings.account} may lack a role or scope.",
             407: f" {proxy_hint(response)}",
         }.get(response.status, "")
         return kind(
@@ -316,11 +360,13 @@ class Exchange(Generic[T]):
             body=body_excerpt(response),
         )
 
+    def _secrets(self) -> list[str]:
+        secrets = [*self.settings.secrets, reveal((self.call.form or {}).get("refresh_token", ""))]
+        return [*secrets, reveal(self._token.secret)] if self._token else secrets
+
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
         """Mask our secrets, which a gateway's error page may echo."""
-        secrets = [*self.settings.secrets, reveal((self.call.form or {}).get("refresh_token", ""))]
-        if self._token:
-            secrets.append(reveal(self._token.secret))
+        secrets = self._secrets()
         text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)
         headers = {name: mask(value, secrets) for name, value in response.headers.items()}
         return replace(response, headers=headers, body=text.encode("utf-8", "surrogateescape"))

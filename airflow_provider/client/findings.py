@@ -63,7 +63,7 @@ def parse_findings(results: Any) -> list[Finding]:
     records = _find_records(results, MAX_DEPTH)
     if records is None:
         error = ComplianceProtocolError(
-            "The results of the assessment have no list of findings: expected is a list, or an object with "
+            "The results of the assessment have no list of findings: expected a list, or an object with "
             "one under 'results' or 'findings'. Override findings_of in a subclass of the hook."
         )
         error.transient = False
@@ -117,7 +117,10 @@ def _normalize(name: str) -> str:
 
 
 def _first(fields: Mapping[str, Any], names: Iterable[str]) -> Any:
-    return next((fields[name] for name in names if fields.get(name) not in (None, "")), None)
+    for name in names:
+        if (value := fields.get(name)) not in (None, ""):
+            return value
+    return None
 
 
 def _parse_finding(fields: Mapping[str, Any]) -> Finding:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import logging
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, cast
 
 from pydantic import (
     AfterValidator,
@@ -19,8 +20,9 @@ from pydantic import (
 )
 from pydantic.alias_generators import to_camel
 
-from airflow_provider.client.http.masking import one_line
+from airflow_provider.client.http.masking import mask, one_line
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
@@ -142,3 +144,17 @@ class FeedbackCategory(enum.StrEnum):
     SUFFICIENTLY_REGULATED = "SUFFICIENTLY_REGULATED"
     NOT_SUFFICIENTLY_REGULATED = "NOT_SUFFICIENTLY_REGULATED"
     MISSING = "MISSING"
+
+
+def mask_reasons(result: T, secrets: Callable[[], Iterable[str]]) -> T:
+    """Mask our secrets in the reasons of failed jobs, one or many: a service may echo what was sent to it.
+
+    :param secrets: returns them
+    """
+    jobs: Any = result
+    match jobs:
+        case ContentJob(error=str(reason)) | Assessment(error=str(reason)):
+            return cast("T", jobs.model_copy(update={"error": mask(reason, secrets())}))
+        case list() if any(isinstance(each, ContentJob) and each.error for each in jobs):
+            return cast("T", [mask_reasons(each, secrets) for each in jobs])
+    return result

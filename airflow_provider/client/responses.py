@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
 from airflow_provider.client.http.masking import one_line
+from airflow_provider.client.http.redaction import redact_text
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
-from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 Model = TypeVar("Model", bound=WireModel)
@@ -54,7 +55,7 @@ def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
             f"The response from {response.url} is about another job, '{one_line(job.uuid)[:100]}': check for "
             "a cache in front of the service."
         )
-    return job.model_copy(update={"uuid": uuid})
+    return job if job.uuid == uuid else job.model_copy(update={"uuid": uuid})
 
 
 def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool = False) -> None:
@@ -86,17 +87,17 @@ def check_complete(response: HttpResponse) -> None:
 
 
 def check_text(response: HttpResponse) -> None:
-    """Refuse what is not a text: JSON and XML are the error message of a gateway, and so may be nothing."""
+    """Refuse what is not a text: another type is the answer of a gateway, and so may be nothing."""
     check_complete(response)
     is_empty = response.status == HTTPStatus.OK and response.headers.get("content-length") == "0"
     if is_empty and not response.content_type.startswith("text/"):
         raise ComplianceProtocolError(
             f"{response.url} returned nothing, not even the type of a text: that is a proxy, not the service."
         )
-    if response.content_type.endswith(("/json", "+json", "/xml", "+xml")):
+    kind = response.content_type
+    if kind and (not kind.startswith("text/") or kind.endswith(("json", "xml"))):
         raise ComplianceProtocolError(
-            f"{response.url} returned {one_line(response.content_type)}, not a text: that is an error "
-            "message of a proxy, not the service."
+            f"{response.url} returned {one_line(kind)}, not a text: that is a proxy, not the service."
         )
 
 
@@ -204,7 +205,8 @@ def reason_phrase(status: int) -> str:
 
 def body_excerpt(response: HttpResponse) -> str:
     """Return the beginning of a body, as text on one line."""
-    return one_line(response.body[: BODY_EXCERPT_CHARS * 4].decode(errors="replace")[:BODY_EXCERPT_CHARS])
+    text = response.body[: BODY_EXCERPT_CHARS * 4].decode(errors="replace")
+    return one_line(redact_text(text)[:BODY_EXCERPT_CHARS])
 
 
 def error_message(response: HttpResponse) -> str:
@@ -212,5 +214,5 @@ def error_message(response: HttpResponse) -> str:
     record = read_object(response, strict=False)
     for key in ("message", "error_description", "detail", "error", "title"):
         if isinstance(text := record.get(key), str) and text.strip():
-            return f", {text.strip()[:BODY_EXCERPT_CHARS]!r}"
+            return f", {redact_text(text.strip())[:BODY_EXCERPT_CHARS]!r}"
     return ""

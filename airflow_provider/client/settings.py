@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import math
 from dataclasses import dataclass, field, fields
@@ -17,6 +18,8 @@ RESPONSE_TIMEOUTS = 3  # timeouts for the head of a response, and again for its 
 
 # Names of settings in the Airflow connection, where they differ.
 _LABELS = {"base_url": "host (the base URL)", "username": "login"}
+
+PASSWORD, CLIENT_CREDENTIALS = "password", "client_credentials"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,7 @@ class Endpoints:
         if unknown := sorted(set(map(str, paths)) - set(known)):
             raise ComplianceConfigError(
                 f"The extra 'endpoints' has unknown entries {', '.join(unknown)}; "
-                f"known are {', '.join(known)}."
+                f"use some of {', '.join(known)}."
             )
         return cls(**paths)
 
@@ -65,10 +68,11 @@ class Settings:
 
     :param base_url: base URL of the service; a path prefix is allowed
     :param token_url: token endpoint of the identity provider
-    :param username: the user's login name
-    :param password: the user's password
+    :param username: the user's login name; not used by the grant `client_credentials`
+    :param password: the user's password; likewise
     :param client_id: registered client identifier
     :param client_secret: secret of the client
+    :param grant_type: how to log in: with `password`, or with the `client_credentials` alone
     :param idp_subject: sent as IDP_SUBJECT where set; usually the gateway sets this header
     :param verify: verify TLS certificates; or the path of a CA file
     :param timeout: seconds to connect, to send a chunk of an upload, and between two parts of a response;
@@ -76,11 +80,14 @@ class Settings:
     :param max_retries: how often a request is retried after a transient error
     :param retry_seconds: how long a request may be retried, pauses included
     :param backoff: seconds before the first retry; doubles with each
-    :param batch_size: maximum number of jobs in one batch status request
+    :param batch_size: maximum number of jobs in one batch status request; the first ones have up to 100
     :param endpoints: paths that the contract leaves open
     :param console_url: web page of a job, with the placeholder `{uuid}`; nothing is sent there
     :param assessment_console_url: likewise of an assessment, with `{assessment_id}`
     :param assessment_payload: JSON template of the payload of bulk assessments
+    :param state_path: prefix in object storage for what tasks must remember; None is Airflow's own store
+    :param share_tokens: share tokens with other processes of this host
+    :param max_in_flight: maximum number of jobs of a bulk operator at the service; None is no limit
     :param allow_http: allow http:// to hosts other than localhost
     :param name: where these settings come from, for error messages
     """
@@ -91,17 +98,21 @@ class Settings:
     password: SecretStr
     client_id: str
     client_secret: SecretStr
+    grant_type: str = PASSWORD
     idp_subject: str | None = None
     verify: bool | str = True
     timeout: float = 60.0
     max_retries: int = 5
     retry_seconds: float = 300.0
     backoff: float = 0.5
-    batch_size: int = 100
+    batch_size: int = 500
     endpoints: Endpoints = field(default_factory=Endpoints)
     console_url: str | None = None
     assessment_console_url: str | None = None
     assessment_payload: str | None = None
+    state_path: str | None = None
+    share_tokens: bool = False
+    max_in_flight: int | None = None
     allow_http: bool = False
     name: str = field(default="the client's settings", compare=False)
 
@@ -109,7 +120,10 @@ class Settings:
         object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
         self._check_url("base_url")
         self._check_url("token_url")
-        for setting in ("username", "password", "client_id", "client_secret"):
+        if self.grant_type not in (PASSWORD, CLIENT_CREDENTIALS):
+            raise self._invalid("grant_type", f"must be {PASSWORD} or {CLIENT_CREDENTIALS}")
+        user = ("username", "password") if self.grant_type == PASSWORD else ()
+        for setting in (*user, "client_id", "client_secret"):
             value = getattr(self, setting)
             if not (value.get_secret_value() if isinstance(value, SecretStr) else value):
                 raise self._invalid(setting, "is missing")
@@ -128,11 +142,26 @@ class Settings:
                 raise self._invalid(setting, "must be 0 seconds or more")
         if self.batch_size < 1:
             raise self._invalid("batch_size", "must be 1 or more")
+        if self.max_in_flight is not None and self.max_in_flight < 1:
+            raise self._invalid("max_in_flight", "must be 1 or more")
 
     @property
     def response_timeout(self) -> float:
         """Seconds for the head of a response, and again for its body; for each chunk of a stream."""
         return self.timeout * RESPONSE_TIMEOUTS
+
+    @property
+    def account(self) -> str:
+        """Who logs in, for messages."""
+        if self.grant_type == PASSWORD:
+            return f"user '{self.username}'"
+        return f"client '{self.client_id}'"
+
+    @property
+    def account_digest(self) -> str:
+        """Tells the jobs of one service and account from those of others, which may have the same ids."""
+        parts = self.base_url, self.grant_type, self.account, self.idp_subject
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
     @property
     def secrets(self) -> tuple[str, ...]:

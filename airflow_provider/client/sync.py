@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
 import requests
 import urllib3.exceptions
 
-from airflow_provider.client import endpoints
+from airflow_provider.client import batches, endpoints
+from airflow_provider.client.auth.token_sharing import (
+    LOCAL_IO_SECONDS,
+    LocalIO,
+    Pause,
+    Step,
+    TokenStoreError,
+    local_io_timeout,
+)
+from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.base import BaseClient
 from airflow_provider.client.exchange import Done, Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
@@ -30,10 +39,9 @@ from airflow_provider.client.http.uploads import (
     run_in_daemon_thread,
     write_all,
 )
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -79,6 +87,7 @@ class ComplianceClient(BaseClient):
     :param settings: URLs, credentials, timeouts and retries
     :param shared: token, throttle pause and batch limit; by default shared by all clients with equal settings
     :param translate: maps an assessment record to one with `id`, `status` and `error`
+    :param observer: is told of the outcome of every request, such as to count them; it must not raise
     """
 
     _session: requests.Session
@@ -120,7 +129,7 @@ class ComplianceClient(BaseClient):
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""
-        return self.run_flow(endpoints.get_statuses(uuids, self._shared.batch))
+        return self.run_flow(batches.get_statuses(uuids, self._shared.batch))
 
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
@@ -144,19 +153,32 @@ class ComplianceClient(BaseClient):
         with self._open(call) as result:
             return result
 
-    def run_flow(self, flow: endpoints.Flow[T]) -> T:
+    def run_flow(self, flow: Generator[Step, Any, T]) -> T:
         """Run an operation of several calls."""
-        resume: Callable[[Any], Call[Any]] = flow.send
+        resume: Callable[[Any], Step] = flow.send
         result: Any = None
-        while True:
-            try:
-                call = resume(result)
-            except StopIteration as end:
-                return cast("T", end.value)
-            try:
-                resume, result = flow.send, self.run(call)
-            except ComplianceError as error:
-                resume, result = flow.throw, error
+        with closing(flow):  # whatever interrupts it: it may hold a lock
+            while True:
+                try:
+                    step = resume(result)
+                except StopIteration as end:
+                    return cast("T", end.value)
+                try:
+                    resume, result = flow.send, self._run_step(step)
+                except (ComplianceError, TokenStoreError) as error:
+                    resume, result = flow.throw, error
+
+    def _run_step(self, step: Step) -> Any:
+        match step:
+            case Call():
+                return self.run(step)
+            case Pause(seconds):
+                return time.sleep(seconds)
+            case LocalIO(function):
+                try:
+                    return run_in_daemon_thread(function).result(LOCAL_IO_SECONDS)
+                except TimeoutError:
+                    raise local_io_timeout() from None
 
     def close(self) -> None:
         """Close all connections; other clients keep the shared token."""
@@ -171,7 +193,7 @@ class ComplianceClient(BaseClient):
     @contextmanager
     def _open(self, call: Call[T]) -> Iterator[T]:
         """Send a call, with retries; yield its result, whose body is read inside this block if streamed."""
-        exchange = Exchange(call, self.settings, self._shared.throttle_pause(call), self._shared.has_worked)
+        exchange = self._exchange(call)
         while True:
             time.sleep(exchange.delay())
             token = self._token(exchange.refused_token) if call.authorized else None
@@ -183,18 +205,18 @@ class ComplianceClient(BaseClient):
                         return
 
     def _token(self, refused: AccessToken | None) -> AccessToken:
-        provider = self._shared.tokens
+        provider, may_wait = self._shared.tokens, True
         while True:
             acquired = provider.acquire(refused)
             if isinstance(acquired, AccessToken):
                 return acquired
             if acquired.is_leader:
                 with provider.refreshing(acquired):
-                    return self.run_flow(provider.cache.renew())
+                    return self.run_flow(provider.renew(refused, may_wait=may_wait))
             # A leader in an event loop of this very thread can't continue while we block it.
-            timeout = 0 if acquired.thread == threading.get_ident() else self._shared.refresh_timeout
+            may_wait = acquired.thread != threading.get_ident()
             try:
-                if token := acquired.future.result(timeout):
+                if token := acquired.future.result(self._shared.refresh_timeout if may_wait else 0):
                     return token
             except TimeoutError:
                 provider.abandon(acquired)

@@ -61,7 +61,7 @@ class ExtractionError(Exception):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ExtractionResult:
     """The result of processing: a text or an error."""
 
     text: str = ""
@@ -353,12 +353,12 @@ class Processor:
 
     async def _process(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
         try:
-            outcome = Outcome(text=await work())
+            outcome = ExtractionResult(text=await work())
         except ExtractionError as error:
-            outcome = Outcome(error=str(error))
+            outcome = ExtractionResult(error=str(error))
         except Exception as error:
             log.exception("Processing job %s failed", job.uuid)
-            outcome = Outcome(error=f"Internal error: {type(error).__name__}")
+            outcome = ExtractionResult(error=f"Internal error: {type(error).__name__}")
         # A test may have set the outcome in the meantime.
         if job.outcome is None:
             self._state.set_outcome(job, outcome)

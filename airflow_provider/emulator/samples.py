@@ -43,7 +43,7 @@ STYLES = (
     '<w:pPr><w:spacing w:before="240"/></w:pPr><w:rPr><w:b/><w:sz w:val="28"/></w:rPr></w:style></w:styles>'
 )
 LINES_PER_PAGE = 44
-COLUMNS = 84
+LINE_CHARS = 84
 BROKEN = ("truncated.docx", "not-a-pdf.pdf", "empty.pdf")
 
 PROVIDERS = ("Alder Cloud", "Brightwater Hosting", "Cormorant Data", "Dunlin Payments", "Elmfield Software")
@@ -173,7 +173,7 @@ def paginate(text: SampleText) -> list[str]:
     lines: list[str] = []
     for paragraph in text.paragraphs:
         # PDF readers remove a hyphen at the end of a line.
-        lines += textwrap.wrap(paragraph, COLUMNS, break_on_hyphens=False)
+        lines += textwrap.wrap(paragraph, LINE_CHARS, break_on_hyphens=False)
     sheets = [lines[start : start + LINES_PER_PAGE] for start in range(0, len(lines), LINES_PER_PAGE)]
     return ["\n".join((*sheet, f"Page {number} of {len(sheets)}")) for number, sheet in enumerate(sheets, 1)]
 

@@ -52,7 +52,7 @@ Phase = Literal["PENDING", "RUNNING", "DONE"]
 
 
 @dataclass(frozen=True)
-class Progress:
+class CompletionRule:
     """When a job finishes: at once, after `amount` polls or seconds, or when a test finishes it."""
 
     kind: str
@@ -60,17 +60,17 @@ class Progress:
 
     @staticmethod
     @functools.cache
-    def parse(text: str, name: str = "jobs") -> Progress:
+    def parse(text: str, name: str = "jobs") -> CompletionRule:
         """Parse `instant`, `polls:N`, `seconds:N` or `manual`."""
         kind, colon, amount = text.partition(":")
         try:
             match kind:
                 case "instant" | "manual" if not colon:
-                    return Progress(kind)
+                    return CompletionRule(kind)
                 case "polls" if int(amount) >= 0:
-                    return Progress(kind, int(amount))
+                    return CompletionRule(kind, int(amount))
                 case "seconds" if 0 <= float(amount) < float("inf"):
-                    return Progress(kind, float(amount))
+                    return CompletionRule(kind, float(amount))
         except ValueError:
             pass
         raise ValueError(f"{name} must be instant, polls:N, seconds:N or manual, not {text!r}.")
@@ -153,8 +153,8 @@ class Settings:
             _check(field.name, str(field.type), getattr(self, field.name))
         if self.base_path and (not self.base_path.startswith("/") or self.base_path.endswith("/")):
             raise ValueError(f"base_path must look like '/prefix', not {self.base_path!r}.")
-        Progress.parse(self.jobs)
-        if Progress.parse(self.visible, "visible").kind == "manual":
+        CompletionRule.parse(self.jobs)
+        if CompletionRule.parse(self.visible, "visible").kind == "manual":
             raise ValueError("visible must be instant, polls:N or seconds:N.")
         for entry, path in self.endpoints.items():
             if entry not in ENDPOINTS:
@@ -176,9 +176,9 @@ class Settings:
         return build_settings(self, changes)
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> CompletionRule:
         """How jobs progress."""
-        return Progress.parse(self.jobs)
+        return CompletionRule.parse(self.jobs)
 
 
 def build_settings(base: Settings, changes: dict[str, Any]) -> Settings:

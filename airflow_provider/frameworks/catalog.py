@@ -17,8 +17,8 @@ MAX_STORED_CHARS = 48_000  # of JSON; Airflow warns of values above 64 KB
 MAX_NAME_CHARS = 60  # of a stored name; the digest of the whole name follows
 NAMES_PER_SUMMARY = 5  # for each kind of change
 
-Kind = Literal["added", "removed", "changed"]
-KINDS: tuple[Kind, ...] = ("added", "removed", "changed")
+ChangeKind = Literal["added", "removed", "changed"]
+KINDS: tuple[ChangeKind, ...] = ("added", "removed", "changed")
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Change:
     :param texts: before and after, by field; None if absent. Before may be abbreviated
     """
 
-    kind: Kind
+    kind: ChangeKind
     framework: Entry
     criterion: Entry | None = None
     texts: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
@@ -202,7 +202,7 @@ class Difference:
         parts += [_count("criterion", "criteria", kind, self._select(kind, True)) for kind in KINDS]
         return "; ".join(filter(None, parts)) or "nothing"
 
-    def _select(self, kind: Kind, criteria: bool) -> list[Change]:
+    def _select(self, kind: ChangeKind, criteria: bool) -> list[Change]:
         return [each for each in self.changes if each.kind == kind and bool(each.criterion) == criteria]
 
 
@@ -244,7 +244,9 @@ def _changes(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterato
                     yield Change(inner, new, now, texts)
 
 
-def _pairs(before: Mapping[str, Entry], after: Mapping[str, Entry]) -> Iterator[tuple[Kind, Entry, Entry]]:
+def _pairs(
+    before: Mapping[str, Entry], after: Mapping[str, Entry]
+) -> Iterator[tuple[ChangeKind, Entry, Entry]]:
     """Yield both sides of each key; where one is missing, the other one twice."""
     for key in sorted({*before, *after}):
         if key not in before:

@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 @dataclass(eq=False)
-class Snapshot:
+class CatalogSnapshot:
     """One poll of the catalog.
 
     :param times: how many polls in a row returned this catalog
@@ -120,11 +120,11 @@ class FrameworkPoller:
         self._clock = clock
         self._sleep = sleep
         self._outage = OutageLog(f"Polling the frameworks of '{conn_id}'", clock)
-        self._last: Snapshot | None = None
+        self._last: CatalogSnapshot | None = None
         self._first_seen = 0.0
         self._refusal: _Refusal | None = None
 
-    async def stream(self) -> AsyncGenerator[Snapshot, None]:
+    async def stream(self) -> AsyncGenerator[CatalogSnapshot, None]:
         """Yield a snapshot per successful poll."""
         while True:
             pause = self.poll_interval
@@ -143,7 +143,7 @@ class FrameworkPoller:
                 yield snapshot
             await self._sleep(pause)
 
-    async def open_stream(self) -> AsyncIterator[tuple[Snapshot, Snapshot]]:
+    async def open_stream(self) -> AsyncIterator[tuple[CatalogSnapshot, CatalogSnapshot]]:
         """Yield snapshots as Airflow expects them: each with what to pass to `advance`."""
         async for snapshot in self.stream():
             yield snapshot, snapshot
@@ -153,19 +153,19 @@ class FrameworkPoller:
         for item in batch:
             await item.broker_payload.commit()
 
-    def get_advance_lane(self, payload: Snapshot) -> Hashable:
+    def get_advance_lane(self, payload: CatalogSnapshot) -> Hashable:
         """Keep all snapshots in one order."""
         return None
 
     async def aclose(self) -> None:
         """Do nothing: each poll closes its own session."""
 
-    def _observe(self, catalog: Catalog) -> Snapshot:
+    def _observe(self, catalog: Catalog) -> CatalogSnapshot:
         now = self._clock()
         if self._last is None or self._last.catalog.digest != catalog.digest:
             self._first_seen = now
-            return Snapshot(catalog, 1, 0.0)
-        return Snapshot(catalog, self._last.times + 1, now - self._first_seen)
+            return CatalogSnapshot(catalog, 1, 0.0)
+        return CatalogSnapshot(catalog, self._last.times + 1, now - self._first_seen)
 
     async def _fetch(self) -> list[Framework]:
         # A new hook and session per poll, so that an edited connection takes effect.
@@ -266,7 +266,7 @@ class Watcher:
         self._uncommitted: Catalog | None = None  # event stored, state not written
         self._outage = OutageLog(f"Using the stored state of the watcher of '{conn_id}'")
 
-    async def evaluate(self, snapshot: Snapshot) -> dict[str, Any] | None:
+    async def evaluate(self, snapshot: CatalogSnapshot) -> dict[str, Any] | None:
         """Return the payload of an event to send, then to commit; None if there is none."""
         if self._in_flight:
             return None
@@ -293,7 +293,7 @@ class Watcher:
         """Give up an event that may not be stored; the next watcher sends it again."""
         self._in_flight = None
 
-    async def _evaluate(self, snapshot: Snapshot) -> dict[str, Any] | None:
+    async def _evaluate(self, snapshot: CatalogSnapshot) -> dict[str, Any] | None:
         before, now = await self._load(), snapshot.catalog
         if before is None:
             # An empty catalog may be an outage, after which everything would seem to be new.

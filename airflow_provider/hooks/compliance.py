@@ -8,7 +8,8 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
-from airflow_provider import provider_info
+from airflow_provider import metrics, provider_info
+from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -19,12 +20,13 @@ from airflow_provider.hooks.interop import fail_without_retry
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.base import SharedState
     from airflow_provider.client.findings import Finding
     from airflow_provider.client.http.uploads import FileSource
+    from airflow_provider.client.http.wire import HttpResponse
     from airflow_provider.client.models import Assessment, ContentJob, Criterion, Framework
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
-    from airflow_provider.client.wire import HttpResponse
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -97,7 +99,12 @@ class ComplianceHook(BaseHook):
     def _client(self) -> ComplianceClient:
         from airflow_provider.client.sync import ComplianceClient
 
-        return ComplianceClient(self._settings, translate=self.translate_assessment)
+        return ComplianceClient(
+            self._settings,
+            shared=_shared_state(self._settings),
+            translate=self.translate_assessment,
+            observer=metrics.get_observer(self.conn_id),
+        )
 
     async def get_async_conn(self, **changes: Any) -> AsyncComplianceClient:
         """Return the async client: `async with await hook.get_async_conn() as client`.
@@ -112,13 +119,13 @@ class ComplianceHook(BaseHook):
         def prepare() -> AsyncComplianceClient:
             # These imports are slow enough to block an event loop, too.
             from airflow_provider.client.aio import AsyncComplianceClient
-            from airflow_provider.client.base import get_shared_state
 
             settings = self._settings
             return AsyncComplianceClient(
                 replace(settings, **changes),
-                shared=get_shared_state(settings),
+                shared=_shared_state(settings),
                 translate=self.translate_assessment,
+                observer=metrics.get_observer(self.conn_id),
             )
 
         if "_settings" in self.__dict__:
@@ -190,7 +197,7 @@ class ComplianceHook(BaseHook):
         except ComplianceError as error:
             return False, str(error)
         note = f" Note that {note}" if (note := port_note(conn)) else ""
-        return True, f"Logged in as '{settings.username}'; the service lists {count} frameworks.{note}"
+        return True, f"Logged in as {settings.account}; the service lists {count} frameworks.{note}"
 
     @_operation
     def get_application_info(self) -> dict[str, Any]:
@@ -216,7 +223,7 @@ class ComplianceHook(BaseHook):
         """
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
-                raise ComplianceInputError(f"'{file}' is a web page: submit it with submit_url.")
+                raise ComplianceInputError(f"'{redact(file)}' is a web page: submit it with submit_url.")
             from airflow_provider.hooks.interop import object_path
 
             file = object_path(file)
@@ -279,6 +286,16 @@ class ComplianceHook(BaseHook):
         return parse_findings(results)
 
     @property
+    def state_path(self) -> str | None:
+        """Where tasks store in object storage what they must remember, if the connection says so."""
+        return self._settings.state_path
+
+    @property
+    def account_digest(self) -> str:
+        """Tells the jobs of one service and account from those of others, which may have the same ids."""
+        return self._settings.account_digest
+
+    @property
     def assessment_payload(self) -> Any:
         """The payload template of bulk assessments, if the connection has one."""
         import json
@@ -327,6 +344,19 @@ class ComplianceHook(BaseHook):
     def request(self, /, method: str, path: str, **kwargs: Any) -> HttpResponse:
         """Make any other call of the service, authenticated; see `client.endpoints.request` for `kwargs`."""
         return self._client.request(method, path, **kwargs)
+
+
+def _shared_state(settings: Settings) -> SharedState:
+    """Return the state of a connection in this process, with tokens of other processes if they are shared."""
+    from airflow_provider.client.base import get_shared_state
+    from airflow_provider.hooks.runtime_directory import runtime_directory
+
+    store = None
+    if settings.share_tokens and (directory := runtime_directory()):
+        from airflow_provider.hooks.token_file import TokenFile, can_encrypt
+
+        store = TokenFile(directory, settings) if can_encrypt() else None
+    return get_shared_state(settings, store)
 
 
 def _fill_link(template: str | None, placeholder: str, identifier: str) -> str | None:

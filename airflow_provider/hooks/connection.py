@@ -8,11 +8,17 @@ import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from airflow.providers.common.compat.sdk import conf
 from pydantic import SecretStr
 
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.exceptions import ComplianceConfigError
-from airflow_provider.provider_info import CONNECTION_FIELDS
+from airflow_provider.provider_info import (
+    CONFIG_OPTIONS,
+    CONFIG_SECTION,
+    CONNECTION_FIELDS,
+    CONNECTION_TYPE,
+)
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -42,8 +48,9 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
 
     for key in ("token_url", "client_id", "client_secret"):
         if not extras.get(key):
+            note = type_note(conn, name)
             raise ComplianceConfigError(
-                f"The extra '{key}' of {name} is missing: set it in the field "
+                f"{note}{' ' if note else ''}The extra '{key}' of {name} is missing: set it in the field "
                 f"'{CONNECTION_FIELDS[key]['label']}' of the connection form, or in its JSON or URI."
             )
     if note := port_note(conn):
@@ -56,6 +63,7 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
         password=SecretStr(conn.password or ""),
         client_id=str(extras["client_id"]),
         client_secret=SecretStr(str(extras["client_secret"])),
+        grant_type=extra("grant_type", _parse_word, Settings.grant_type),
         idp_subject=extra("idp_subject", str, None),
         verify=extra("verify", _parse_bool_or_path, verify),
         timeout=extra("timeout", float, Settings.timeout),
@@ -65,8 +73,46 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
         console_url=extra("console_url", str, None),
         assessment_console_url=extra("assessment_console_url", str, None),
         assessment_payload=extra("assessment_payload", _parse_payload, None),
+        state_path=extra("state_path", _parse_location, _read_option("state_path", _parse_location, None)),
+        share_tokens=extra("share_tokens", _parse_bool, _read_option("share_tokens", _parse_bool, False)),
+        max_in_flight=extra("max_in_flight", int, None),
         allow_http=extra("allow_http", _parse_bool, False),
         name=name,
+    )
+
+
+def _read_option(name: str, parse: Callable[[str], T], default: T) -> T:
+    """Read a default of the connection from the configuration of Airflow."""
+    if not (value := conf.get(CONFIG_SECTION, name, fallback=None)):
+        return default
+    try:
+        return parse(value)
+    except (ValueError, TypeError):
+        raise ComplianceConfigError(
+            f"The option '{name}' in the section [{CONFIG_SECTION}] of the Airflow configuration is "
+            f"'{value}', which is invalid. Expected: {CONFIG_OPTIONS[name]['description']}"
+        ) from None
+
+
+def type_note(conn: Any, name: str = "") -> str:
+    """Return what to do if the connection is of another type, else an empty string.
+
+    Another type is no error by itself: a `generic` connection with all settings works.
+
+    :param name: what to call the connection, instead of its id
+    """
+    if conn.conn_type == CONNECTION_TYPE:
+        return ""
+    name = name or f"the Airflow connection '{conn.conn_id}'"
+    name = name[0].upper() + name[1:]
+    if not conn.conn_type:
+        return (
+            f"{name} has no type: write it as JSON with 'conn_type' '{CONNECTION_TYPE}', or as a URI that "
+            f"begins with {CONNECTION_TYPE}://."
+        )
+    return (
+        f"{name} has the type '{conn.conn_type}', not '{CONNECTION_TYPE}': choose another connection, or "
+        "correct its type."
     )
 
 
@@ -105,6 +151,16 @@ def _parse_endpoints(value: Any) -> Endpoints:
 def _parse_payload(value: Any) -> str | None:
     payload = json.loads(value) if isinstance(value, str) else value
     return json.dumps(payload)
+
+
+def _parse_word(value: Any) -> str:
+    return str(value).strip().lower()
+
+
+def _parse_location(value: Any) -> str | None:
+    if "://" not in (location := str(value)) and not location.startswith("/"):
+        raise ValueError
+    return location
 
 
 def _parse_bool(value: Any) -> bool:

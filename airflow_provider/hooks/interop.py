@@ -6,19 +6,19 @@ import functools
 import re
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
+from urllib.parse import unquote
 
-from airflow.providers.common.compat.sdk import AirflowFailException
-
+from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
 # The extra to install for each URI scheme.
-_EXTRAS = {
+EXTRAS = {
     "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
 }  # fmt: skip
-STORES = frozenset({"file", "local", *_EXTRAS})
+STORES = frozenset({"file", "local", *EXTRAS})
 
 _SECRETS = re.compile(
     r"""(?ix) (
@@ -40,6 +40,8 @@ def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
         try:
             return method(*args, **kwargs)
         except ComplianceError as error:
+            from airflow.providers.common.compat.sdk import AirflowFailException
+
             if error.transient or isinstance(error, AirflowFailException):
                 raise
             raise as_non_retryable(error).with_traceback(error.__traceback__) from None
@@ -58,6 +60,8 @@ def as_non_retryable(error: ComplianceError) -> ComplianceError:
 
 @functools.cache
 def _non_retryable(kind: type[Any]) -> type[Any]:
+    from airflow.providers.common.compat.sdk import AirflowFailException
+
     def reduce_to_original(self: ComplianceError) -> tuple[Any, ...]:
         return kind, self.args, self.__dict__
 
@@ -79,7 +83,7 @@ def object_path(uri: str, name: str = "") -> Any:
 
     found = re.match("[^/]*://([^/]+)@", uri)
     conn_id = found[1] if found else ""
-    problem = f"'{name or uri}' can't be used"
+    problem = f"'{redact(name or uri)}' can't be used"
     try:
         if conn_id:
             _check_connection(conn_id)  # else Amazon's provider would go on without credentials
@@ -87,10 +91,12 @@ def object_path(uri: str, name: str = "") -> Any:
         path.fs  # noqa: B018 - only this fails if the storage library is missing
     except AirflowNotFoundException as error:
         missing = f"connection {conn_id} does not exist" if conn_id else error
+        if ":" in unquote(conn_id):
+            missing = "the part before the @ is a login, not the id of an Airflow connection"
         message = f"{problem}: {missing}. Create it in Airflow, or correct the URI."
         raise ComplianceInputError(mask_secrets(message)) from None
     except (ValueError, ImportError) as error:
-        extra = _EXTRAS.get(uri.partition("://")[0].lower())
+        extra = EXTRAS.get(uri.partition("://")[0].lower())
         hint = f" Install airflow-provider-compliance[{extra}], with Airflow's constraints." if extra else ""
         raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
     except Exception as error:  # such as a secrets backend that does not respond

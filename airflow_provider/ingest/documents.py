@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.bulk.items import Item
 from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.client.http.redaction import is_redacted, mask_address
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.ingest.sources import SourceFile, is_page
+from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import Confirm, store_text
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
@@ -18,10 +21,13 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.ingest.unchanged import UnchangedIndex
 
-COLUMNS = (
+MANIFEST_COLUMNS = (
     "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
-    "attempts", "source_version",
+    "attempts", "source_version", "source_etag", "source_bytes", "source_sha256", *PROVENANCE_COLUMNS,
 )  # fmt: skip
+
+# What is known of the file that was submitted.
+SOURCE_FIELDS = ("source_version", "source_etag", "source_bytes", "source_sha256")
 
 
 @dataclass(slots=True)
@@ -32,6 +38,9 @@ class Document(Item):
     :param bytes: of its text
     :param sha256: of its text
     :param source_version: fingerprint of the file that was submitted, to see whether it has changed since
+    :param source_etag: of the file that was submitted: its version id at the store, else its ETag
+    :param source_bytes: of the file that was submitted
+    :param source_sha256: of the bytes that the service has accepted
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
@@ -40,27 +49,52 @@ class Document(Item):
     bytes: int | None = None
     sha256: str | None = None
     source_version: str = ""
+    source_etag: str | None = None
+    source_bytes: int | None = None
+    source_sha256: str = ""
+    _address: str = field(default="", compare=False, repr=False)
 
     @property
     def source(self) -> str:
-        """Where it comes from."""
+        """Where it comes from, as it is stored and shown."""
         return self.key
 
-    def row(self) -> dict[str, Any]:
-        """Return its row of the manifest."""
-        record = self.record()
-        return {name: record.get(name, 0 if name == "attempts" else None) for name in COLUMNS}
+    @property
+    def address(self) -> str:
+        """Where it comes from, with all secrets; in no journal, manifest or log."""
+        return self._address or self.key
+
+    def set_address(self, address: str) -> None:
+        """Keep where it comes from, for as long as the task runs."""
+        self._address = "" if address == self.key else address
+
+    def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return its row of the manifest.
+
+        :param writer: the provenance of the attempt that writes it
+        """
+        record = self.record() | self.provenance(writer or {})
+        return {name: record.get(name, 0 if name == "attempts" else None) for name in MANIFEST_COLUMNS}
 
     def fail(self, error: object) -> None:
         """Give it up."""
         super(Document, self).fail(error)  # slots rule out a bare super()
         self.path, self.bytes, self.sha256 = "", None, None
 
+    def describe(self, error: object) -> str:
+        """Return the text of an error, without what is secret in its address."""
+        return mask_address(super(Document, self).describe(error), self.address)
+
+    def reset(self) -> Self:
+        """Return the same document with everything still to do."""
+        return replace(super(Document, self).reset(), _address=self._address)
+
     def for_retry(self) -> Self:
         """Return it as the next attempt of the task starts with it: a failed one is processed again."""
         again = super(Document, self).for_retry()
         if again.job_id:
-            again.source_version = self.source_version
+            for name in SOURCE_FIELDS:
+                setattr(again, name, getattr(self, name))
         return again
 
 
@@ -93,14 +127,22 @@ class IngestSteps(Steps[Document]):
 
     async def submit(self, item: Document) -> Record:
         """Submit a page or a file."""
-        if is_page(item.source):
-            job = await self._client.submit_url(item.source)
+        if is_redacted(item.address):
+            raise ComplianceInputError(
+                "A login or signature was removed from its address when that was stored, so it can't be "
+                "submitted: use the original address."
+            )
+        if is_page(item.address):
+            job = await self._client.submit_url(item.address)
         else:
-            file = SourceFile(item.source)
+            file = SourceFile(item.address)
+            item.source_sha256 = ""  # of an earlier submit
             try:
                 job = await self._client.submit_file(file)
+                item.source_sha256 = file.sha256
             finally:
                 item.source_version = file.version or item.source_version
+                item.source_etag, item.source_bytes = file.etag, file.size
         return job_record(job.uuid, job)
 
     async def retry(self, item: Document) -> Record:
@@ -115,3 +157,25 @@ class IngestSteps(Steps[Document]):
         item.path, item.bytes, item.sha256 = target.uri, written.bytes, written.sha256
         if self._unchanged:
             await self._unchanged.remember(item)
+
+
+class ResubmitSteps(IngestSteps):
+    """Submits a document again whose job the service has forgotten.
+
+    :param known: documents of earlier runs: the next one skips the document with its new job and text
+    """
+
+    def __init__(
+        self,
+        client: AsyncComplianceClient,
+        target: Callable[[Document], Location],
+        known: UnchangedIndex,
+        confirm: Confirm | None = None,
+    ) -> None:
+        super().__init__(client, target, confirm=confirm)
+        self._known = known
+
+    async def fetch(self, item: Document) -> None:
+        """Stream the text to its place."""
+        await super().fetch(item)
+        await self._known.replace(item)

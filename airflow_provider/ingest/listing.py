@@ -10,7 +10,8 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import OBJECT_STORES
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.layout import OWN_FOLDERS
+from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import printable
 
 log = logging.getLogger(__name__)
@@ -75,7 +76,7 @@ def _select(
     wanted: re.Pattern[str] | None = None,
     endings: tuple[str, ...] = DOCUMENTS,
 ) -> list[str]:
-    """Select files below a folder: those that match, are documents, and are not temporary files."""
+    """Select files below a folder: those that match, are documents, and neither temporary nor our own."""
     found: list[str] = []
     ignored: Counter[str] = Counter()
     for path, info in _files(source, root, depth):
@@ -83,6 +84,8 @@ def _select(
             continue
         if not path.lower().endswith(endings):
             ignored[f"of other types than {' and '.join(endings)}"] += 1
+        elif _is_output(path.removeprefix(root)):
+            ignored["written by this provider"] += 1
         elif path.rpartition("/")[2].startswith(
             TEMPORARY_PREFIXES
         ) or f"/{TEMPORARY_FOLDER}/" in path.removeprefix(root):
@@ -99,6 +102,12 @@ def _select(
     start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
     conn = f"{source.conn_id}@" if source.conn_id else ""
     return [f"{start}{conn}{path}" for path in sorted(found)]
+
+
+def _is_output(path: str) -> bool:
+    """Tell whether a task has written a file; it writes no documents, so one in such a folder is a user's."""
+    *folders, _ = path.split("/")
+    return not OWN_FOLDERS.isdisjoint(folders) and not path.lower().endswith(DOCUMENTS)
 
 
 def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -153,3 +162,28 @@ def own_path(location: Location) -> str:
     if location.protocol not in OBJECT_STORES:
         path = re.sub("//+", "/", path)
     return path.rstrip("/")
+
+
+def find_destinations(root: Location, destination: Location) -> Iterator[Location]:
+    """Yield the destinations of nights, the latest first: those as deep below the root as this one."""
+    base, own = own_path(root), own_path(destination)
+    if own != base and not own.startswith(f"{base}/"):
+        yield destination
+        return
+    depth = own.removeprefix(base).count("/")
+    yield from _descend(root, depth)
+
+
+def _descend(folder: Location, depth: int) -> Iterator[Location]:
+    if not depth:
+        yield folder
+        return
+    with storage_errors(folder, "searched"):
+        folder.fs.invalidate_cache()
+        try:
+            entries = folder.fs.ls(folder.path.rstrip("/"), detail=True)
+        except FileNotFoundError:
+            entries = []
+    names = (each["name"].rstrip("/").rpartition("/")[2] for each in entries if each["type"] == "directory")
+    for name in sorted(set(names) - OWN_FOLDERS, reverse=True):
+        yield from _descend(folder / name, depth - 1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,6 +9,7 @@ from itertools import takewhile
 from typing import Any
 from urllib.parse import quote
 
+from airflow_provider import metrics
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
@@ -18,24 +18,19 @@ from airflow_provider.ingest.documents import Document
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
+from airflow_provider.storage.layout import INGEST_FOLDER
 from airflow_provider.storage.locations import Location
 
-WORK_FOLDER = "_ingest"  # for everything but texts
 MANIFEST = "manifest.jsonl"
 REPORT = "report.html"
-NAME_FIELDS = ("source_name", "source_stem", "source_hash", "uuid")
+SOURCE_NAME_FIELDS = ("source_name", "source_stem")
+NAME_FIELDS = (*SOURCE_NAME_FIELDS, "source_hash", "uuid")
 DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
-def task_folder(ti: Any, work_folder: str = WORK_FOLDER) -> str:
-    """Name a folder that no other task instance has; all attempts of this one share it.
-
-    The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
-    """
-    shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
-    digest = names.digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
-    task = f"{names.safe(ti.task_id)}{shard}-{digest}"
-    return "/".join((work_folder, names.safe(ti.dag_id), names.safe(ti.run_id), task))
+def task_folder(ti: Any, parent: str = INGEST_FOLDER) -> str:
+    """Name a folder that no other task instance has; all attempts of this one share it."""
+    return f"{parent}/{names.task_path(ti)}"
 
 
 def check_template(template: str) -> None:
@@ -55,13 +50,15 @@ def check_template(template: str) -> None:
 
 def text_name(document: Document, template: str) -> str:
     """Name the text of a document."""
-    uuid, safe_uuid = document.job_id, names.safe(document.job_id)
-    values = {
-        **names.source_fields(names.name_in(document.source), default="document"),
-        "source_hash": names.digest(document.source),
+    used, values = names.fields_in(template), {}
+    if not used.isdisjoint(SOURCE_NAME_FIELDS):
+        values.update(names.source_fields(names.name_in(document.source), default="document"))
+    if "source_hash" in used:
+        values["source_hash"] = names.digest(document.source)
+    if "uuid" in used:
         # Ids that are not uuids must not become equal by being made safe.
-        "uuid": uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}",
-    }
+        uuid, safe_uuid = document.job_id, names.safe(document.job_id)
+        values["uuid"] = uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}"
     return names.fill_in(template, values)
 
 
@@ -86,7 +83,7 @@ async def publish(
     ti: Any, documents: Sequence[Document], checkpoint: Checkpoint, destination: str, started_at: str
 ) -> Location:
     """Write the report, then the manifest; return where the report is."""
-    report = checkpoint.folder / REPORT
+    report = checkpoint.output_folder / REPORT
     run = Run(
         dag_id=ti.dag_id,
         task_id=ti.task_id,
@@ -97,7 +94,7 @@ async def publish(
         destination=destination,
         manifest=checkpoint.manifest.uri,
     )
-    rows = [each.row() for each in documents]
+    rows = [each.row(checkpoint.provenance) for each in documents]
     page = render_report(rows, run)
     await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
@@ -110,6 +107,15 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
     counts = Counter(each.state for each in documents)
     numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
     return {"manifest": manifest.uri, **numbers}
+
+
+def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
+    """Send metrics of the documents, except for those that an earlier attempt has counted."""
+    new = [each for each in documents if not checkpoint.is_published(each)]
+    for state, number in Counter(each.state for each in new).items():
+        metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
+    size = sum(each.bytes or 0 for each in new if each.state is COMPLETED)
+    metrics.count(metrics.BYTES, conn_id, size)
 
 
 def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
@@ -127,6 +133,6 @@ def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
     if problems:
         raise ComplianceIngestError(
             f"The rows of this ingest are inconsistent: {'; '.join(problems)}. No manifest was written. "
-            "Clear the task to resume; if that does not help, remove its folder below _ingest/, and report "
-            "this bug."
+            "Clear the task to resume; if that does not help, remove its folders below _ingest/ and "
+            "_work/ingest/, and report this bug."
         )

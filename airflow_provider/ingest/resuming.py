@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,8 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
 )
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.sources import fingerprint, is_page
+from airflow_provider.ingest.sources import fingerprint, is_page, version_in
+from airflow_provider.storage.infos import find_infos
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 
@@ -26,18 +27,20 @@ Stores = dict[tuple[str, str | None], Exception | None]
 
 
 def resume_documents(
-    sources: Iterable[str], earlier: Mapping[str, Document], *, is_new_attempt: bool, log: Any
+    addresses: Mapping[str, str], earlier: Mapping[str, Document], *, is_new_attempt: bool, log: Any
 ) -> list[Document]:
     """Return all documents, each as far as it has come; in the task's own thread.
 
+    :param addresses: of all documents, by source
     :param is_new_attempt: failed documents are processed again; not so after a deferral
     """
     if earlier:
         log.info("Resuming from an earlier attempt: %s documents are known.", len(earlier))
-    documents = resume(sources, earlier, Document, is_new_attempt=is_new_attempt)
+    documents = resume(addresses, earlier, Document, is_new_attempt=is_new_attempt)
     stores: Stores = {}
     for document in documents:
-        error = _source_error(document.source, stores)
+        document.set_address(addresses[document.source])
+        error = _source_error(document.address, stores)
         if error and document.state is PENDING:
             document.fail(error)
     return documents
@@ -93,9 +96,29 @@ async def reset_outdated(documents: list[Document], concurrency: int, log: Any) 
             documents[number] = replace(document, state=SUBMITTED) if is_own else document.reset()
 
     started = [number for number, each in enumerate(documents) if each.state is not FAILED and each.job_id]
-    await for_each(check, started, concurrency)
+    valid = await _find_valid([documents[number] for number in started])
+    await for_each(check, [each for each in started if documents[each].key not in valid], concurrency)
     kept = {each.job_id for each in documents}
     return [job_id for job_id in outdated if job_id not in kept]
+
+
+async def _find_valid(documents: Sequence[Document]) -> set[str]:
+    """Return the sources that have not changed, and whose texts are there, as far as listings tell."""
+    texts = [each for each in documents if each.state in (COMPLETED, SKIPPED)]
+    files = [each for each in documents if each.source_version]
+    found = await find_infos(
+        [*(each.path for each in texts), *(each.address for each in files)], SOURCE_SECONDS
+    )
+    nothing: Mapping[str, Any] = {}
+    outdated = {
+        each.key
+        for each in texts
+        if (info := found.get(each.path, nothing)).get("type") != "file" or info["size"] != each.bytes
+    }
+    outdated |= {
+        each.key for each in files if version_in(found.get(each.address, nothing)) != each.source_version
+    }
+    return {each.key for each in documents} - outdated
 
 
 async def _has_text(document: Document) -> bool:
@@ -106,7 +129,7 @@ async def _has_changed(document: Document) -> bool:
     """Tell whether the source is another one now; one that is gone has not changed."""
     try:
         async with asyncio.timeout(SOURCE_SECONDS):
-            return await asyncio.to_thread(fingerprint, document.source) != document.source_version
+            return await asyncio.to_thread(fingerprint, document.address) != document.source_version
     except (ComplianceStorageDeniedError, FileNotFoundError):
         return False
     except TimeoutError:

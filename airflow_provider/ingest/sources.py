@@ -25,6 +25,8 @@ READ_AHEAD_BYTES = 1 << 20
 VERSION_KEYS = (
     "ETag", "etag", "content_md5", "md5Hash", "LastModified", "last_modified", "updated", "mtime"
 )  # fmt: skip
+# Version ids first, as Amazon, Azure and Google name them.
+ETAG_KEYS = ("VersionId", "version_id", "generation", "ETag", "etag")
 
 
 def chunk(items: Any, size: int) -> Any:
@@ -109,13 +111,10 @@ def _is_store(location: Location) -> bool:
 
 
 def _listed(location: Location) -> list[str]:
-    with storage_errors(location, "read"):
-        try:
-            content: bytes = location.fs.cat_file(location.path)
-        except FileNotFoundError:
-            raise ComplianceStorageError(
-                f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
-            ) from None
+    if (content := location.read()) is None:
+        raise ComplianceStorageError(
+            f"The list '{location}' can't be read: there is no such file. Create it or correct the path."
+        )
     as_json = location.path.lower().endswith((".jsonl", ".ndjson"))
     content = content.removeprefix(b"\xef\xbb\xbf")
     if b"\0" in content:
@@ -151,11 +150,20 @@ def _entry(line: str, location: Location, number: int) -> str:
 
 
 class SourceFile:
-    """A file to submit, opened when it is its turn; remembers which version was opened."""
+    """A file to submit, opened when it is its turn; remembers what was opened, and what was read of it.
+
+    :ivar version: fingerprint of what was opened
+    :ivar etag: its version id at the store, or its ETag; None if the store has neither
+    :ivar size: in bytes; None if nothing was read
+    :ivar sha256: of all bytes that the last request has read; empty if it did not read all of them
+    """
 
     def __init__(self, source: str) -> None:
         self.location = Location(source)
         self.version = ""
+        self.etag: str | None = None
+        self.size: int | None = None
+        self.sha256 = ""
 
     @property
     def name(self) -> str:
@@ -165,12 +173,17 @@ class SourceFile:
     def __str__(self) -> str:
         return str(self.location)
 
+    def record_read(self, size: int, sha256: str) -> None:
+        """Keep what a request has read."""
+        self.size, self.sha256 = size, sha256
+
     def open(self, mode: str) -> IO[bytes]:
         """Open it; the client maps errors of its store."""
         fs, path = self.location.fs, self.location.path
         try:
             if self.location.protocol in ("file", "local"):
                 _refuse_pipes(own_path(self.location))
+            fs.invalidate_cache(path)  # a listing may be old by now, and has no version ids
             opened: IO[bytes] = fs.open(path, mode, block_size=READ_AHEAD_BYTES)
         except (FileNotFoundError, IsADirectoryError):
             if not fs.isdir(path):
@@ -178,7 +191,8 @@ class SourceFile:
             raise ComplianceInputError(
                 f"'{self}' is a folder: to ingest all documents below it, end it with '/'."
             ) from None
-        self.version = _opened_version(opened)
+        details = _opened_details(opened)
+        self.version, self.etag = version_in(details), _etag_in(details)
         return opened
 
 
@@ -189,15 +203,22 @@ def _refuse_pipes(path: str) -> None:
         raise ComplianceInputError(f"'{printable(path)}' is a pipe, a socket or a device, not a file.")
 
 
-def _opened_version(opened: Any) -> str:
+def _opened_details(opened: Any) -> Mapping[str, Any]:
+    """Return what a store says about what was opened, which may be newer than what it has listed."""
     details = getattr(opened, "details", None)  # of an object that fsspec has opened
     if isinstance(details, Mapping):
-        return version_in(details)
+        return details
     try:
         status = os.fstat(opened.fileno())
     except (AttributeError, OSError, ValueError):
-        return ""
-    return version_in({"size": status.st_size, "mtime": status.st_mtime})
+        return {}
+    return {"size": status.st_size, "mtime": status.st_mtime}
+
+
+def _etag_in(details: Mapping[str, Any]) -> str | None:
+    """Return the version id of an object, else its ETag; the version `null` of S3 is none."""
+    found = (str(details[key]).strip('"') for key in ETAG_KEYS if details.get(key))
+    return next((each for each in found if each != "null"), None)
 
 
 def fingerprint(source: str) -> str:

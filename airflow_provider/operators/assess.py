@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
-from airflow_provider.ingest.output import common_root
-from airflow_provider.operators.bulk import ComplianceBulkOperator
+from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
 from airflow_provider.params import as_ids, as_json, optional
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.assess import ComplianceAssessTrigger
@@ -17,7 +16,7 @@ from airflow_provider.triggers.assess import ComplianceAssessTrigger
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.assess.night import AssessmentNight
+    from airflow_provider.assess.output import Outcome
     from airflow_provider.assess.payloads import PayloadTemplate
     from airflow_provider.waiting.deadlines import Deadline
 
@@ -30,7 +29,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     lets a retry, a clear or another worker resume.
 
     Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried` and
-    `failed`, how many verdicts `changed`, and `categories`: how many criteria of each framework are in each.
+    `failed`, how many verdicts `changed`, and `categories`: how many criteria of each framework are in each;
+    with `delete_after="assess"` also how many jobs were `deleted`.
 
     :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
         uuid, a dict with the fields of a row of the manifest
@@ -38,18 +38,24 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
         `{framework[codeName]}`, or a callable that gets the fields of both; by default what the connection's
         `assessment_payload` says, else the document's uuid and the framework's code name
-    :param changed_only: assess only cells that no earlier night has decided
-    :param resubmit_missing: submit the source of a document again, once, if the service has forgotten its job
-    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would cost
+    :param changed_only: assess only cells that no earlier night has decided; on by default
+    :param resubmit_missing: submit the source of a document again, once, if the service has forgotten its
+        job; on by default
+    :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
+        of a document are stored and checked, and none has failed; `"fetch"` leaves that to
+        `ComplianceIngestOperator`; by default never
+    :param dry_run: send nothing; return how many cells are new, changed and carried, and what they would
+        cost; off by default
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "documents", "frameworks", "payload", "destination", "root", "report_base_url"
+        "conn_id", "documents", "frameworks", "payload", "destination", "root", "report_base_url",
+        "delete_after",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
     trigger_class: ClassVar[type[ComplianceAssessTrigger]] = ComplianceAssessTrigger
     ui_color = "#e4dcf5"
-    _published: AssessmentNight | None = None
+    _published: Outcome | None = None
 
     def __init__(
         self,
@@ -95,12 +101,14 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
         from airflow_provider.assess.cells import select_frameworks
-        from airflow_provider.assess.documents import read_documents
+        from airflow_provider.assess.inputs import read_documents
         from airflow_provider.assess.night import AssessmentNight
-        from airflow_provider.assess.verdicts import Night
+        from airflow_provider.bulk.nights import Night
 
         ends_at = self.clock() + deadline.at - time.time()
+        is_deleting = parse_delete_after(self.delete_after) == ASSESS
         destination = Location.to_write(self.destination)
+        root = self._root(destination)
         documents = read_documents(self.documents)
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
@@ -119,9 +127,10 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             frameworks,
             template,
             destination,
-            Location(str(self.root or common_root(destination.uri))),
+            root,
             self.concurrency,
             self.log,
+            deadline.at,
         )
         threads = 2 * self.concurrency + 2
         if self.is_dry_run:
@@ -129,14 +138,20 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         night.checkpoint.acquire()
         assessing = night.assess(
             self._run_engine,
-            self._options(ends_at),
+            self._options(context["ti"], ends_at),
             is_new_attempt=is_new_attempt,
             changed_only=self.changed_only,
             resubmit_missing=self.resubmit_missing,
         )
         if job_ids := self._run_in_loop(assessing, threads):
             self._defer(job_ids, deadline.name, ends_at, started_at)
-        return self._publish(context, night, started_at)
+        outcome = night.outcome()
+
+        def delete_jobs() -> int:
+            finished, needed = outcome.finished_jobs()
+            return self._delete_jobs(context, root, outcome.checkpoint, finished, needed, ends_at)
+
+        return self._publish(context, outcome, started_at, delete_jobs if is_deleting else None)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage which texts were assessed, with an assertion for each criterion."""
@@ -144,19 +159,25 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             return self._published.openlineage()
         return super().get_openlineage_facets_on_complete(task_instance)
 
-    def _publish(self, context: Context, night: AssessmentNight, started_at: str) -> dict[str, Any]:
+    def _publish(
+        self, context: Context, outcome: Outcome, started_at: str, delete_jobs: Callable[[], int] | None
+    ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
-        result, report = self._run_in_loop(night.publish(started_at), threads=2)
+        result, report = self._run_in_loop(outcome.publish(started_at), threads=2)
+        outcome.send_metrics(self.conn_id)
+        if delete_jobs:
+            result["deleted"] = delete_jobs()
         self._push_report_link(context, report)
-        self._published = night
-        lineage.report_assessment(self.hook, night.texts().values(), night.tables)
+        self._published = outcome
+        lineage.report_assessment(self.hook, outcome.texts().values(), outcome.tables)
         self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
-        self.log.info("Wrote %s and report %s.", night.checkpoint.manifest, report)
+        self.log.info("Wrote %s and report %s.", outcome.checkpoint.manifest, report)
+        self._push_result(context, result)
         check_failures(
-            night.cells,
+            outcome.cells,
             self.max_failed,
-            night.checkpoint.manifest,
+            outcome.checkpoint.manifest,
             "assessments",
             ComplianceAssessError,
             self.log,

@@ -30,16 +30,24 @@ class ComplianceSubmitAssessmentOperator(ComplianceBaseJobOperator):
 
     :param payload: the assessment as a dict or list, as JSON text, or a `.json` template file
     :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the assessment is completed; otherwise as soon as it is submitted
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: seconds or timedelta between two polls at most; a new one is polled more often
-    :param timeout: seconds or timedelta to wait; then the assessment is cancelled and the task fails
-    :param cancel_on_kill: cancel an assessment in flight when the task is killed, marked or timed out
-    :param durable: re-attach to the assessment of a previous attempt (Airflow 3.3 and newer)
+    :param wait_for_completion: succeed when the assessment is completed; otherwise, by default, as soon as it
+        is submitted
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new one is polled
+        more often
+    :param timeout: seconds or timedelta to wait, by default one day; then the assessment is cancelled and the
+        task fails
+    :param cancel_on_kill: cancel an assessment in flight when the task is killed, marked, timed out or fails
+        for good; on by default
+    :param durable: re-attach to the assessment of a previous attempt. None, the default, does so wherever the
+        assessment can be stored; True also warns where it can't; False submits in every attempt
+    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
+        `resubmit`, the default, or `fail` without retries
     """
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
-    template_fields: Sequence[str] = ("conn_id", "payload")
+    template_fields: Sequence[str] = ("conn_id", "payload", "on_uncertain")
     template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json"}
 
     def __init__(self, *, payload: dict[str, Any] | Sequence[Any] | str | XComArg, **kwargs: Any) -> None:
@@ -70,7 +78,8 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     :param destination: where to write the results as JSON, such as `s3://conn_id@bucket/results/`; below a
         prefix that ends with a slash the file is called `<assessment id>.json`. An existing file is replaced.
     :param conn_id: the Airflow connection
-    :param xcom_limit: maximum size in bytes of results in XCom; larger ones need a destination
+    :param xcom_limit: maximum size in bytes of results in XCom, by default 256 KiB; larger ones need a
+        destination
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id", "destination")
@@ -130,7 +139,7 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
 
     :param assessment_id: the assessment
     :param conn_id: the Airflow connection
-    :param ignore_missing: succeed even if the service does not know the assessment
+    :param ignore_missing: succeed even if the service does not know the assessment; on by default
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id")

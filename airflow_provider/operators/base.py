@@ -27,6 +27,7 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.interop import as_non_retryable, mask_secrets
+from airflow_provider.params import IS_EXECUTING
 from airflow_provider.storage.names import printable
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult
@@ -36,6 +37,7 @@ from airflow_provider.waiting.waits import wait_in_worker
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
+    from airflow_provider.storage.locations import Location
     from airflow_provider.triggers.base import ComplianceWaitTrigger
     from airflow_provider.waiting.kinds import JobKind
 
@@ -58,6 +60,7 @@ def entry_point(method: Entry) -> Entry:
     @functools.wraps(method)
     def wrapped(self: BaseOperator, context: Context, *args: Any, **kwargs: Any) -> Any:
         apply_map_index_template(self, context)
+        vars(self)[IS_EXECUTING] = True
         try:
             return method(self, context, *args, **kwargs)
         except ComplianceError as error:
@@ -69,6 +72,17 @@ def entry_point(method: Entry) -> Entry:
         raise final.with_traceback(None) from None
 
     return cast("Entry", wrapped)
+
+
+def is_last_attempt(ti: Any) -> bool:
+    """Return whether Airflow has no retry left for a task instance."""
+    return bool(getattr(ti, "try_number", 0) > getattr(ti, "max_tries", 0))
+
+
+def fails_for_good(error: BaseException, ti: Any) -> bool:
+    """Return whether a task that ends with this error is not retried."""
+    is_final = isinstance(error, ComplianceError) and not error.transient
+    return is_final or isinstance(error, AirflowFailException) or is_last_attempt(ti)
 
 
 def log_error(log: Any, error: ComplianceError, retries: str) -> None:
@@ -200,6 +214,7 @@ class StoringMixin:
     _loop: EventLoop | None = None
     _is_killed = False  # before there was work to cancel
     _transfers: tuple[lineage.Transfer, ...] = ()
+    _tables: Mapping[Location, int] | None = None
 
     if TYPE_CHECKING:  # of the operator
         outlets: list[Any]
@@ -213,7 +228,7 @@ class StoringMixin:
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage which documents went into which objects."""
-        return lineage.openlineage(self._transfers)
+        return lineage.openlineage(self._transfers, self._tables)
 
     def _run_in_loop(self, work: Coroutine[Any, Any, T], threads: int) -> T:
         self._loop = EventLoop(threads)
@@ -227,13 +242,15 @@ class StoringMixin:
         hook: ComplianceHook,
         transfers: Iterable[lineage.Transfer],
         extra: Mapping[str, Any],
+        tables: Mapping[Location, int] | None = None,
     ) -> None:
         """Report to Airflow's lineage, and to the assets that the task updates.
 
         :param extra: of their events
+        :param tables: what was written besides the texts, with the number of rows
         """
-        self._transfers = tuple(transfers)
-        lineage.report(hook, self._transfers)
+        self._transfers, self._tables = tuple(transfers), tables
+        lineage.report(hook, self._transfers, tables or ())
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(extra)

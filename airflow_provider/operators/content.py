@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
+from airflow_provider.client.http.redaction import redact
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceNotFoundError,
+    ComplianceRefusedError,
+    ComplianceUncertainError,
+)
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
+from airflow_provider.params import RedactedField
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import job_record
 
@@ -20,7 +27,8 @@ if TYPE_CHECKING:
 class ComplianceContentOperator(ComplianceBaseJobOperator):
     """Base of the operators that have content processed and may wait for it.
 
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again
+    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
+        by default
     """
 
     trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
@@ -31,9 +39,14 @@ class ComplianceContentOperator(ComplianceBaseJobOperator):
 
     def resubmit(self, identifier: str) -> bool:
         """Refresh the job if asked to."""
-        if self.refresh_failed:
+        if not self.refresh_failed:
+            return False
+        try:
             self.hook.refresh(identifier)
-        return self.refresh_failed
+        except (ComplianceNotFoundError, ComplianceRefusedError, ComplianceUncertainError) as error:
+            self.log.warning("Job %s can't be refreshed: %s", identifier, error)
+            return False
+        return True
 
 
 class ComplianceSubmitFileOperator(ComplianceContentOperator):
@@ -42,16 +55,26 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     :param file: a path, an object-storage URI such as `s3://conn@bucket/key`, or an ObjectStoragePath
     :param file_name: file name to send to the service; by default the file's own
     :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise as soon as it is submitted
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: seconds or timedelta between two polls at most; a new job is polled more often
-    :param timeout: seconds or timedelta to wait; then the job is cancelled and the task fails
-    :param cancel_on_kill: cancel a job in flight when the task is killed, marked or timed out
-    :param durable: re-attach to the job of a previous attempt (Airflow 3.3 and newer)
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again
+    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
+        submitted
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
+        more often
+    :param timeout: seconds or timedelta to wait, by default one day; then the job is cancelled and the task
+        fails
+    :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
+        for good; on by default
+    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
+        job can be stored; True also warns where it can't; False submits in every attempt
+    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
+        `resubmit`, the default, or `fail` without retries
+    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
+        by default
     """
 
-    template_fields: Sequence[str] = ("conn_id", "file", "file_name")
+    template_fields: Sequence[str] = ("conn_id", "file", "file_name", "on_uncertain")
+    file = RedactedField()
 
     def __init__(self, *, file: Any, file_name: str | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -61,12 +84,12 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     @property
     def topic(self) -> object:
         """What the task is about."""
-        return self.file_name or self.file
+        return self.file_name or self.source
 
     @property
     def source(self) -> str:
-        """The file."""
-        return str(self.file)
+        """The file, without secrets."""
+        return redact(str(self.file))
 
     @property
     def fingerprint(self) -> str | None:
@@ -76,7 +99,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
         if hasattr(self.file, "read"):
             return None
         try:
-            return f"{fingerprint(self.source)} {self.file_name or ''}"
+            return f"{fingerprint(str(self.file))} {self.file_name or ''}"
         except (ComplianceError, OSError) as error:
             self.log.info("The version of %s is unknown: %s", self.source, error)
             return None
@@ -91,16 +114,26 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
 
     :param url: the URL of the page
     :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise as soon as it is submitted
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: seconds or timedelta between two polls at most; a new job is polled more often
-    :param timeout: seconds or timedelta to wait; then the job is cancelled and the task fails
-    :param cancel_on_kill: cancel a job in flight when the task is killed, marked or timed out
-    :param durable: re-attach to the job of a previous attempt (Airflow 3.3 and newer)
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again
+    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
+        submitted
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
+        more often
+    :param timeout: seconds or timedelta to wait, by default one day; then the job is cancelled and the task
+        fails
+    :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
+        for good; on by default
+    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
+        job can be stored; True also warns where it can't; False submits in every attempt
+    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
+        `resubmit`, the default, or `fail` without retries
+    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
+        by default
     """
 
-    template_fields: Sequence[str] = ("conn_id", "url")
+    template_fields: Sequence[str] = ("conn_id", "url", "on_uncertain")
+    url = RedactedField()
 
     def __init__(self, *, url: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -108,8 +141,13 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
 
     @property
     def source(self) -> str:
-        """The page."""
-        return self.url
+        """The page, without secrets."""
+        return redact(self.address)
+
+    @property
+    def address(self) -> str:
+        """The page as it was given."""
+        return str(self.url)
 
     def submit(self) -> ContentJob:
         """Submit the page."""
@@ -121,16 +159,22 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
 
     :param uuid: the job
     :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise as soon as it is submitted
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: seconds or timedelta between two polls at most; a new job is polled more often
-    :param timeout: seconds or timedelta to wait; then the task fails
+    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
+        submitted
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
+        more often
+    :param timeout: seconds or timedelta to wait, by default one day; then the task fails
     :param cancel_on_kill: cancel, and so delete, a job in flight when the task is killed, marked or timed
         out; off by default, because the job existed before the task
-    :param durable: re-attach to the job of a previous attempt (Airflow 3.3 and newer)
+    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
+        job can be stored; True also warns where it can't; False submits in every attempt
+    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
+        `resubmit`, the default, or `fail` without retries
     """
 
-    template_fields: Sequence[str] = ("conn_id", "uuid")
+    template_fields: Sequence[str] = ("conn_id", "uuid", "on_uncertain")
 
     def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
         super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)
@@ -155,7 +199,7 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
 
     :param uuid: the job
     :param conn_id: the Airflow connection
-    :param ignore_missing: succeed even if the service does not know the job
+    :param ignore_missing: succeed even if the service does not know the job; on by default
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")

@@ -8,7 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import parse_id
-from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceUncertainError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceInputError,
+    ComplianceStateError,
+    ComplianceUncertainError,
+)
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
@@ -16,8 +21,8 @@ from airflow_provider.params import optional
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
-    from airflow_provider.assess.forms import group_findings
     from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
+    from airflow_provider.review.grouping import group_findings
 
 __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
@@ -27,7 +32,7 @@ STATE_KEY = "compliance_feedback"
 def __getattr__(name: str) -> Any:
     """Import what reviews need on first use: Airflow's human-in-the-loop operators, and storage."""
     if name == "group_findings":
-        from airflow_provider.assess.forms import group_findings
+        from airflow_provider.review.grouping import group_findings
 
         return group_findings
     if name != "ComplianceReviewAssessmentOperator":
@@ -41,8 +46,8 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     """Send an expert's feedback on an assessment result; it is checked before it is sent.
 
     An uncertain submit, which the service may have accepted, fails the task without retries: a retry could
-    send it twice. So does, on Airflow 3.3 and newer, a retry after an attempt that died while it sent. A
-    clear sends again.
+    send it twice. So does a retry after an attempt that died while it sent, where that can be stored: below
+    the connection's `state_path`, or in Airflow's task state store (since 3.3). A clear sends again.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
@@ -83,6 +88,8 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> None:
         """Send the feedback, unless a previous attempt has."""
+        from airflow_provider.storage.task_state import open_state_store
+
         number = _response_id(self.assessment_response_id)
         expert_id, rational_feedback = (optional(each) for each in (self.expert_id, self.rational_feedback))
         feedback = (
@@ -92,11 +99,14 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
             optional(self.category_feedback),
         )
         about = "" if number is None else f" on assessment response {number}"
-        store: Any = context.get("task_state_store")  # since Airflow 3.3
-        # A clear raises `max_tries`; a retry does not.
-        state = {"digest": _digest(feedback), "max_tries": context["ti"].max_tries}
-        stored: Any = None if store is None else store.get(STATE_KEY)
-        stored = stored if isinstance(stored, dict) else {}
+        store = open_state_store(context, self.hook)
+        state = {
+            "digest": _digest(feedback),
+            "max_tries": context["ti"].max_tries,  # a clear raises it, a retry does not
+            "run_started": str(getattr(context.get("dag_run"), "start_date", None)),  # or was created again
+            "connection": self.conn_id,
+        }
+        stored = self._read(store, {"run_started": state["run_started"], "connection": self.conn_id})
         match stored.get("outcome") if state.items() <= stored.items() else None:
             case "sent":
                 self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
@@ -119,8 +129,26 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
         self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
         try:
             self._save(store, {**state, "outcome": "sent"})
-        except Exception as error:  # of Airflow's API: the feedback is sent, so the task must not fail
+        except Exception as error:  # of the store: the feedback is sent, so the task must not fail
             self.log.warning("Could not store for later attempts that the feedback was sent: %s", error)
+
+    @staticmethod
+    def _read(store: Any, defaults: dict[str, Any]) -> dict[str, Any]:
+        """Return what an earlier attempt has stored.
+
+        :param defaults: of what earlier versions did not store
+        """
+        stored: Any = None if store is None else store.get(STATE_KEY)
+        if stored is None:
+            return {}
+        if not isinstance(stored, dict):
+            raise as_non_retryable(
+                ComplianceStateError(
+                    "The state of this task is not what its attempts store, so it is not known whether one "
+                    "has sent the feedback. Check at the service, delete the state, and clear the task."
+                )
+            )
+        return {**defaults, **stored}
 
     @staticmethod
     def _save(store: Any, state: dict[str, Any]) -> None:

@@ -19,7 +19,7 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
     """List all compliance frameworks; returns them as dicts, each with its criteria.
 
     :param conn_id: the Airflow connection
-    :param with_criteria: include the criteria; without them the result is small
+    :param with_criteria: include the criteria, the default; without them the result is small
     """
 
     ui_color = "#f1ecda"

@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow.providers.common.compat.sdk import conf
+
 from airflow_provider import lineage
-from airflow_provider.exceptions import ComplianceIngestError
+from airflow_provider.client.http.redaction import redact_all, redact_text
+from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.sources import chunk
-from airflow_provider.operators.bulk import ComplianceBulkOperator, check_whole_number
-from airflow_provider.params import as_list, as_seconds
+from airflow_provider.operators.base_bulk import (
+    FETCH,
+    ComplianceBulkOperator,
+    check_whole_number,
+    parse_delete_after,
+)
+from airflow_provider.params import (
+    IS_EXECUTING,
+    RedactedField,
+    as_list,
+    as_seconds,
+    check_unless_templated,
+    optional,
+)
+from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 
@@ -19,7 +36,13 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.bulk.checkpoint import Checkpoint
+    from airflow_provider.bulk.deletes import FinishedJob
+    from airflow_provider.bulk.engine import BulkOptions
+    from airflow_provider.bulk.nights import Night
     from airflow_provider.ingest.documents import Document
+    from airflow_provider.ingest.failures import FailureHistory
+    from airflow_provider.ingest.plan import IngestPlan
+    from airflow_provider.ingest.unchanged import UnchangedIndex
     from airflow_provider.waiting.deadlines import Deadline
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
@@ -32,37 +55,50 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     Submits, polls and fetches at the same time. A checkpoint beside the texts lets a retry, a clear or
     another worker resume. Returns the URI of the manifest and how many documents were `completed`, `failed`
-    and `skipped`.
+    and `skipped`; how many of the failed ones were `given_up`; with `delete_after="fetch"` how many jobs were
+    `deleted`.
 
     :param sources: one or many of: a URL; a path or storage URI of a PDF or DOCX file, or a pattern such as
         `s3://conn_id@bucket/in/*.pdf`; a folder, ending with `/`; a file with a list of these, `.jsonl`,
         `.ndjson`, `.txt` or `.lst`; the result of a task
     :param destination: prefix for the texts, such as `s3://conn_id@bucket/run={{ run_id }}/`; manifest and
-        report are below it in `_ingest/`
+        report are below it in `_ingest/`, the checkpoint in `_work/`
     :param file_name_template: names of the texts, with the fields `{source_name}`, `{source_stem}`,
         `{source_hash}` and `{uuid}`; one of the last two is required, so that no two texts share a name
-    :param concurrency: maximum number of requests in flight; fewer for a while after a 429
+    :param concurrency: maximum number of requests in flight; fewer for a while after a 429. By default the
+        option of that name in the section `[compliance]` of Airflow's configuration, else 16
     :param max_failed: how many documents may fail before the task does: a number (`int`), a share from 0.0 to
-        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`
-    :param retry_failed: how often a failed job is processed again
+        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
+    :param retry_failed: how often a failed job is processed again; by default once
+    :param give_up_after: in how many nights in a row a document may fail until it is listed, but not sent any
+        more, unless its source changes; None or 0 is never. It does not count for `max_failed` then. By
+        default the option of that name in the section `[compliance]` of Airflow's configuration, else 7
+    :param delete_after: when to delete jobs at the service: `"fetch"`, when their texts are stored and
+        checked; `"assess"` leaves that to `ComplianceAssessOperator`; by default never
     :param skip_unchanged: do not submit what has not changed since a run below the same root: files by size
-        and ETag or time, pages by `max_age`
-    :param max_age: for how long a web page counts as unchanged: a timedelta, or seconds
-    :param root: common prefix of the runs that compare for `skip_unchanged`; by default the destination up to
-        its first part with a `=` in it, such as `dt=2026-01-01`
+        and ETag or time, pages by `max_age`; off by default
+    :param max_age: for how long a web page counts as unchanged: a timedelta, or seconds. Without it, pages
+        are submitted every time, also with `skip_unchanged`
+    :param root: common prefix of the runs that compare, for `skip_unchanged` and `give_up_after`; by default
+        the destination up to its first part with a `=` in it, such as `dt=2026-01-01`
     :param report_base_url: where a person finds the destination in a browser, for the link to the report
     :param conn_id: the Airflow connection of the service
-    :param deferrable: wait in the triggerer when only waiting is left
-    :param poll_interval: longest time between two polls of a job, a timedelta or seconds; young ones are
-        polled sooner
-    :param timeout: after that time, a timedelta or seconds, unfinished documents have failed
-    :param cancel_on_kill: cancel jobs in flight when the task is killed or times out
+    :param deferrable: wait in the triggerer when only waiting is left; by default
+        `[operators] default_deferrable` of Airflow's configuration
+    :param poll_interval: longest time between two polls of a job, a timedelta or seconds, by default 30 s;
+        young ones are polled sooner
+    :param timeout: after that time, a timedelta or seconds, unfinished documents have failed; by default one
+        day
+    :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
+        default
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "sources", "destination", "file_name_template", "root", "report_base_url"
+        "conn_id", "sources", "destination", "file_name_template", "root", "report_base_url", "delete_after",
+        "give_up_after",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
+    sources = RedactedField()
     trigger_class: ClassVar[type[ComplianceIngestTrigger]] = ComplianceIngestTrigger
     ui_color = "#f4ecd8"
 
@@ -72,15 +108,18 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         sources: Any,
         file_name_template: str = "{source_stem}-{source_hash}.txt",
         retry_failed: int = 1,
+        give_up_after: int | str | None = conf.getint(CONFIG_SECTION, "give_up_after", fallback=7),
         skip_unchanged: bool = False,
         max_age: timedelta | float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         check_whole_number("retry_failed", retry_failed, at_least=0)
+        check_unless_templated(parse_give_up_after, give_up_after)
         self.sources = sources
         self.file_name_template = file_name_template
         self.retry_failed = retry_failed
+        self.give_up_after = give_up_after
         self.skip_unchanged = skip_unchanged
         self.max_age = None if max_age is None else as_seconds(max_age, "max_age")
 
@@ -88,51 +127,121 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     def topic(self) -> object:
         """What the task is about: its first source, and how many more there are."""
         first, *others = as_list(self.sources, "source") or ["nothing"]
-        return f"{str(first)[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
+        first = redact_text(str(first))
+        return f"{first[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
     def _process(
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
+        from airflow_provider.bulk.nights import Night
         from airflow_provider.ingest.documents import Document
+        from airflow_provider.ingest.failures import FailureHistory
         from airflow_provider.ingest.output import MANIFEST, check_rows, check_template, task_folder
         from airflow_provider.ingest.resuming import resume_documents
         from airflow_provider.ingest.sources import resolve
+        from airflow_provider.storage.layout import FAILURES, INGEST_WORK
 
         ends_at = self.clock() + deadline.at - time.time()
         check_template(self.file_name_template)
+        is_deleting = parse_delete_after(self.delete_after) == FETCH
+        give_up_after = parse_give_up_after(self.give_up_after)
         ti, destination = context["ti"], Location.to_write(self.destination)
-        sources = resolve(self.sources)
-        checkpoint = Checkpoint.for_task(destination / task_folder(ti), MANIFEST, ti)
+        root, night = self._root(destination), Night.of(context)
+        addresses = redact_all(resolve(self.sources))
+        work_folder, output_folder = destination / task_folder(ti, INGEST_WORK), destination / task_folder(ti)
+        checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, deadline.at)
+        checkpoint.account = self.hook.account_digest
         checkpoint.acquire()
         earlier = checkpoint.read(Document)
-        documents = resume_documents(sources, earlier, is_new_attempt=is_new_attempt, log=self.log)
+        documents = resume_documents(addresses, earlier, is_new_attempt=is_new_attempt, log=self.log)
         if not documents:
             self.log.warning("Found nothing to ingest.")
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
-        ingesting = self._ingest(documents, destination, checkpoint, ends_at, is_new_attempt=is_new_attempt)
+        history = FailureHistory(root / FAILURES, night, give_up_after, self.concurrency, self.log)
+        ingesting = self._ingest(
+            documents,
+            destination,
+            checkpoint,
+            self._options(ti, ends_at, self.retry_failed),
+            self._unchanged_index(root, night),
+            history,
+            started=() if is_new_attempt else earlier,
+            is_new_attempt=is_new_attempt,
+        )
         if job_ids := self._run_in_loop(ingesting, threads=2 * self.concurrency + 2):
             self._defer(job_ids, deadline.name, ends_at, started_at)
-        check_rows(documents, sources)
-        return self._publish(context, documents, checkpoint, started_at)
+        check_rows(documents, list(addresses))
+
+        def delete_jobs() -> int:
+            finished, needed = finished_jobs(documents)
+            return self._delete_jobs(context, root, checkpoint, finished, needed, ends_at)
+
+        return self._publish(
+            context, documents, checkpoint, started_at, history, delete_jobs if is_deleting else None
+        )
+
+    def plan(self, night: Night, *, is_new_run: bool = False) -> IngestPlan:
+        """Return what the task would do now; nothing is sent or written, and nobody logs in.
+
+        :param night: of the run
+        :param is_new_run: do not resume what another run has started at the destination
+        """
+        from airflow_provider.ingest.failures import FailureHistory
+        from airflow_provider.ingest.plan import find_started, make_plan, resume_plan
+        from airflow_provider.ingest.sources import resolve
+        from airflow_provider.storage.layout import FAILURES
+
+        log = logging.getLogger(__name__)
+        vars(self)[IS_EXECUTING] = True  # else sources have no secrets, and can't be read
+        give_up_after = parse_give_up_after(self.give_up_after)
+        destination = Location.to_write(self.destination)
+        root = self._root(destination)
+        addresses = redact_all(resolve(self.sources))
+        started = [] if is_new_run else find_started(destination)
+        documents, resumed = resume_plan(addresses, started, log)
+        history = FailureHistory(root / FAILURES, night, give_up_after, self.concurrency, log)
+        unchanged = self._unchanged_index(root, night)
+        planning = make_plan(documents, root, destination, history, unchanged, self.concurrency, log)
+        plan = self._run_in_loop(planning, threads=2 * self.concurrency + 2)
+        plan.resumed = resumed
+        return plan
+
+    def _root(self, destination: Location) -> Location:
+        try:
+            return super()._root(destination)
+        except ComplianceInputError:
+            if self.root or self.skip_unchanged:
+                raise
+            return destination  # such as file:///dt=2026-01-01/: there is nothing to compare with
+
+    def _unchanged_index(self, root: Location, night: Night) -> UnchangedIndex | None:
+        from airflow_provider.ingest.unchanged import UnchangedIndex
+        from airflow_provider.storage.layout import KNOWN_DOCUMENTS
+
+        if not self.skip_unchanged:
+            return None
+        return UnchangedIndex(root / KNOWN_DOCUMENTS, night, self.max_age)
 
     async def _ingest(
         self,
         documents: list[Document],
         destination: Location,
         checkpoint: Checkpoint,
-        ends_at: float,
+        options: BulkOptions,
+        unchanged: UnchangedIndex | None,
+        history: FailureHistory,
         *,
+        started: Collection[str],
         is_new_attempt: bool,
     ) -> list[str]:
         """Process all documents; return the jobs in flight.
 
-        :param ends_at: the deadline, on our clock
+        :param started: sources that this attempt has started with before it deferred
         """
         from airflow_provider.ingest.documents import IngestSteps
-        from airflow_provider.ingest.output import WORK_FOLDER, common_root, text_name
+        from airflow_provider.ingest.output import text_name
         from airflow_provider.ingest.resuming import reset_outdated
-        from airflow_provider.ingest.unchanged import UnchangedIndex
 
         def target(document: Document) -> Location:
             return destination / text_name(document, self.file_name_template)
@@ -141,34 +250,79 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         if is_new_attempt:
             destination.fs.invalidate_cache()
             outdated = await reset_outdated(documents, 2 * self.concurrency, self.log)
-        unchanged = None
-        if self.skip_unchanged:
-            root = Location(str(self.root or common_root(destination.uri)))
-            unchanged = UnchangedIndex(root / WORK_FOLDER / "known", self.max_age)
+        await history.read(each.source for each in documents)
+        await history.give_up(documents, started)
         async with await self.hook.get_async_conn() as client:
             steps = IngestSteps(client, target, unchanged, checkpoint.confirm_owner)
-            options = self._options(ends_at, self.retry_failed)
             return await self._run_engine(client, documents, steps, checkpoint, options, outdated)
 
     def _publish(
-        self, context: Context, documents: list[Document], checkpoint: Checkpoint, started_at: str
+        self,
+        context: Context,
+        documents: list[Document],
+        checkpoint: Checkpoint,
+        started_at: str,
+        history: FailureHistory,
+        delete_jobs: Callable[[], int] | None,
     ) -> dict[str, Any]:
-        from airflow_provider.bulk.counts import check_failures
+        from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN, check_failures
         from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.output import build_result, publish
+        from airflow_provider.ingest.output import build_result, count_documents, publish
 
         destination, manifest = str(self.destination), checkpoint.manifest
         report = self._run_in_loop(
             publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
         )
-        result = build_result(documents, manifest)
+        count_documents(self.conn_id, documents, checkpoint)
+        self._run_in_loop(history.update(documents), threads=self.concurrency + 2)
+        result = build_result(documents, manifest) | {"given_up": len(history.given_up)}
+        if delete_jobs:
+            result["deleted"] = delete_jobs()
         self._push_report_link(context, report)
         transfers = (
             lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
             for each in documents
             if each.state is COMPLETED
         )
-        self._report_written(context, self.hook, transfers, {**result, "destination": destination})
+        tables = {manifest: len(documents)}
+        self._report_written(context, self.hook, transfers, {**result, "destination": destination}, tables)
         self.log.info("Wrote manifest %s and report %s.", manifest, report)
-        check_failures(documents, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
+        self._push_result(context, result)
+        history.log_given_up(MAX_FAILURES_SHOWN)
+        sent = [each for each in documents if each.source not in history.given_up]
+        check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
         return result
+
+
+def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
+    """Return the jobs whose texts are stored, and those that are needed again.
+
+    A service may give one job to equal documents. That of a skipped document is of an earlier night.
+    """
+    from airflow_provider.bulk.deletes import FinishedJob, StoredObject
+    from airflow_provider.bulk.items import COMPLETED, FAILED
+
+    stored: dict[str, list[StoredObject]] = {}
+    needed: set[str] = set()
+    for each in documents:
+        if each.state is COMPLETED:
+            text = StoredObject(each.path, each.sha256, each.bytes)
+            stored.setdefault(each.job_id, []).append(text)
+        elif each.state is FAILED and each.job_id:
+            needed.add(each.job_id)
+    finished = [FinishedJob(uuid, tuple(texts)) for uuid, texts in stored.items() if uuid not in needed]
+    return finished, needed
+
+
+def parse_give_up_after(value: Any) -> int | None:
+    """Return after how many nights in a row a document is given up, None for never."""
+    given = optional(value)
+    if given is None:
+        return None
+    if isinstance(given, str) and given.isascii() and given.isdigit():  # rendered
+        given = int(given)
+    try:
+        check_whole_number("give_up_after", given, at_least=0)
+    except ValueError as error:
+        raise ComplianceInputError(f"{error} Use None to never give up.") from None
+    return int(given) or None

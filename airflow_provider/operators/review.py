@@ -10,24 +10,25 @@ from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.compat import (
-    awaiting_input,
     human_in_the_loop,
     response_timeout_for,
     send_map_index,
+    wait_for_form,
     waiting_for_input,
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.operators.reviewed import ReviewedFindingsMixin
 from airflow_provider.params import optional
+from airflow_provider.provenance import describe_attempt, read_provenance
+from airflow_provider.review.subject import ReviewedFindingsMixin
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.standard.operators.hitl import HITLOperator
 
     from airflow_provider.client.findings import Finding
-    from airflow_provider.review.findings import Selection
+    from airflow_provider.review.selection import Selection
     from airflow_provider.review.state import ReviewState
 else:
     HITLOperator = human_in_the_loop()
@@ -35,6 +36,7 @@ else:
 SEND = "Send feedback"
 NOTHING = "No feedback"
 MAX_SUBJECT_CHARS = 160
+STORE_HINT = "To have it stored from now on, set `state_path` in the connection, or a `destination`."
 NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
@@ -54,15 +56,19 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
     Decisions on `findings` also have their `source`, `night`, `cell` and `findings`. They are written below
     the root of the night, too: the next night carries them forward with the verdicts.
 
-    A retry or clear neither asks nor sends again what was answered or sent before (Airflow 3.3 and newer).
+    A retry or clear neither asks nor sends again what was answered or sent before. That is stored below the
+    connection's `state_path`, else in `_work/` at a `destination` in object storage, else in Airflow's task
+    state store (since 3.3). If nothing is stored of an answer, the next attempt neither asks nor sends: it
+    fails, and says what to do.
 
     :param assessment_id: the assessment whose results are reviewed
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
     :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
         `findings.jsonl`, one or many; or one of the groups of `group_findings`, which is asked as it is
-    :param only: of `findings`: `changed` since the night before, `insufficient`, both without what an expert
-        has decided before, or `all`
-    :param limit: at most that many of `findings`; what has become worse first, then what is missing
+    :param only: of `findings`: `changed` since the night before, the default, `insufficient`, both without
+        what an expert has decided before, or `all`
+    :param limit: at most that many of `findings`, by default all; what has become worse first, then what is
+        missing
     :param document: name of the document; by default that of `source_uri`, or what the results say
     :param framework: name of the framework; by default what the results say
     :param text_uri: where the text is: linked from the form if it is an http or https URL, else read, so that
@@ -71,8 +77,9 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
         below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
-    :param threshold: ask only for findings whose score is below this, or that have none
-    :param max_findings: most findings on one form; the log says how to ask for more
+    :param threshold: ask only for findings whose score is below this, or that have none; by default
+        for all
+    :param max_findings: most findings on one form, by default 50; the log says how to ask for more
     :param conn_id: the Airflow connection
     :param subject: headline of the form; by default it names the document and the framework
     :param body: Markdown to show above the findings
@@ -165,36 +172,37 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
     @entry_point
     def execute(self, context: Context) -> Any:
         """Ask, unless an earlier attempt was answered already."""
-        state = _state(context)
-        if not state.is_persistent and context["ti"].try_number > 1:
+        from airflow_provider.review.state import ReviewState
+
+        if context["ti"].try_number > 1 and ReviewState.is_lost(self._open_store(context)):
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
             trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
             return self.defer(trigger=trigger, method_name="execute_after_check")
-        return self._review(context, state)
+        return self._review(context, self._state(context, is_new_attempt=True))
 
     @entry_point
     def execute_after_check(self, context: Context, event: Any = None) -> Any:
-        """Resume when it is known whether an earlier attempt was answered; before Airflow 3.3."""
+        """Resume when it is known whether an earlier attempt was answered, of which nothing is stored."""
         if event:
             raise as_non_retryable(
                 ComplianceError(
                     f"An earlier attempt was answered by {event.get('by')} at {event.get('at')}, and may "
-                    "have sent feedback: its log says what. Airflow before 3.3 keeps nothing of it, so "
-                    f"nothing is asked or sent again. {NEXT_STEP}"
+                    "have sent feedback: its log says what. Nothing of it is stored, so nothing is asked or "
+                    f"sent again. {NEXT_STEP} {STORE_HINT}"
                 )
             )
-        return self._review(context, _state(context))
+        return self._review(context, self._state(context))
 
     def _review(self, context: Context, state: ReviewState) -> Any:
         from airflow_provider.review.form import keep_asked
 
         selection = self._select()
         self._adopt_names(keep_asked(selection.asked))
-        if state.asked_digest not in ("", selection.digest):
+        if state.asked_digest not in ("", selection.digest) and not state.start_over():
             raise ComplianceInputError(
-                "There are other findings to ask for than when this task asked for the first time, and "
-                "Airflow keeps the form of that time. Start a new DAG run to review them."
+                "The findings have changed since this task first asked, and Airflow keeps the first form. "
+                "Start a new DAG run to review them."
             )
         if state.is_answered:
             decisions = self._finish(context, state)
@@ -212,10 +220,12 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
 
         resumed = {"asked": keep_asked(selection.asked)}
         send_map_index(self, context)
-        if state.has_open_form and (awaiting := awaiting_input()):
+        fields = build_fields(selection.asked)
+        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
+        if state.has_open_form:
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
             self.log.info("Waiting for the answer to the form of an earlier attempt.")
-            raise awaiting(method_name="execute_complete", kwargs=resumed, timeout=self.response_timeout)
+            return wait_for_form(self, context, resumed)
         against = f" against {self.framework}" if self.framework else ""
         self.subject = self.subject or to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
         self.body = render(
@@ -229,8 +239,6 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
                 if (uri := optional(given))
             },
         )
-        fields = build_fields(selection.asked)
-        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
             return unwrap(HITLOperator.execute)(self, context)
@@ -252,7 +260,7 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
 
         asked = asked or {}
         self._adopt_names(asked)
-        state = _state(context)
+        state = self._state(context)
         user = event.get("responded_by_user")
         if user is None:
             state.expire_form()
@@ -263,7 +271,11 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
             is_feedback = SEND in answer["chosen_options"]
             answers = parse_answers(answer["params_input"], asked, with_feedback=is_feedback)
             if answers.decisions:
-                by = {"answered_by": user["id"], "decided_at": event["responded_at"].isoformat()}
+                by = {
+                    "answered_by": user["id"],
+                    "decided_at": event["responded_at"].isoformat(),
+                    **read_provenance(context),
+                }
                 signed = [{**each, "expert_id": self._expert(user), **by} for each in answers.decisions]
                 answers = replace(answers, decisions=signed)
             if known := state.record_answers(answers):
@@ -316,19 +328,24 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
             sent = [each["assessment_response_id"] for each in state.feedback if state.outcome(each)]
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
-                f"Airflow before 3.3 keeps nothing of that, so there is no retry. {NEXT_STEP}"
+                f"Nothing of that is stored, so there is no retry. {NEXT_STEP} {STORE_HINT}"
             )
             raise as_non_retryable(ComplianceError(message)) from error
         return decisions
 
+    def _open_store(self, context: Context) -> Any:
+        from airflow_provider.storage.task_state import open_state_store
+
+        return open_state_store(context, self.hook, optional(self.destination))
+
+    def _state(self, context: Context, *, is_new_attempt: bool = False) -> ReviewState:
+        from airflow_provider.review.state import ReviewState
+
+        attempt = describe_attempt(context["ti"])
+        return ReviewState(self._open_store(context), **attempt, is_new_attempt=is_new_attempt)
+
     def _write(self, context: Context, decisions: list[dict[str, Any]]) -> None:
-        from airflow_provider.assess.decisions import write_decisions
+        from airflow_provider.review.decisions import write_decisions
 
         for location in write_decisions(decisions, optional(self.destination), context["ti"], self._reviewed):
             self.log.info("Wrote the decisions to %s.", location)
-
-
-def _state(context: Context) -> ReviewState:
-    from airflow_provider.review.state import ReviewState
-
-    return ReviewState(context.get("task_state_store"), context["ti"].try_number)

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-import heapq
 import json
+import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.page import (
+    MAX_SOURCE_LENGTH,
     documents,
-    moment,
-    percent,
+    format_night,
     read_time,
     render,
     sanitize,
     split_source,
+)
+from airflow_provider.reports.verdicts import (
+    CATEGORIES,
+    LABELS,
+    LEGEND,
+    MAX_CHANGES,
+    MAX_RATIONALE_CHARS,
+    OTHER,
+    VerdictCounts,
+    to_name,
 )
 
 if TYPE_CHECKING:
@@ -24,65 +33,23 @@ if TYPE_CHECKING:
 
     from airflow_provider.reports.ingest import Run
 
-# Best first; each with its letter in the matrix, its CSS class and its words.
-CATEGORIES = {
-    "SUFFICIENTLY_REGULATED": ("S", "sufficient", "sufficiently regulated"),
-    "NOT_SUFFICIENTLY_REGULATED": ("N", "insufficient", "not sufficiently regulated"),
-    "MISSING": ("M", "missing", "missing"),
-}
-OTHER = ("U", "other", "without a known category")
-RANKS = {name: rank for rank, name in enumerate(CATEGORIES)}
-MAX_CHANGES = 200
-OPEN_CHANGES = 20  # of these; the rest are behind a click
+OPEN_CHANGES = 20  # the rest are behind a click
 MAX_DOCUMENTS = 20_000  # of the matrix
-MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
-MAX_REASONS = 12
-MAX_DECISIONS = 200
-DECISION_COLUMNS = (
-    "criterion", "category", "expert", "expert_category", "expert_rationale", "decided_at"
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Change:
-    """A criterion whose category is another one than in the last night."""
-
-    source: str
-    framework: str
-    criterion: str
-    title: str
-    before: str
-    after: str
-    rationale: str
-
-    @property
-    def is_worse(self) -> bool:
-        """Whether the document regulates it less than before."""
-        return RANKS.get(self.after, len(RANKS)) > RANKS.get(self.before, len(RANKS))
+MAX_GONE = 12
 
 
 @dataclass
-class VerdictStats:
-    """What the report shows, collected cell by cell in bounded memory."""
+class VerdictStats(VerdictCounts):
+    """What the report shows: counts, and the verdicts of each document for the matrix."""
+
+    max_criteria: ClassVar[int] = sys.maxsize  # each is a column of the matrix
+    max_source_chars: ClassVar[int] = MAX_SOURCE_LENGTH
 
     documents: dict[str, int] = field(default_factory=dict)
-    criteria: dict[str, dict[str, str]] = field(default_factory=dict)  # titles, by framework and criterion
     letters: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
-    by_criterion: dict[tuple[str, str], Counter[str]] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    worse: int = 0
-    better: int = 0
-    assessed: int = 0
-    carried: int = 0
-    failed: int = 0
-    without_findings: int = 0  # completed, but the service has found nothing
     gone: int = 0  # verdicts of the last night that have no counterpart tonight
     gone_criteria: Counter[tuple[str, str]] = field(default_factory=Counter)
-    reasons: Counter[str] = field(default_factory=Counter)
-    examples: dict[str, str] = field(default_factory=dict)
-    decisions: list[dict[str, Any]] = field(default_factory=list)
-    decision_count: int = 0
     notes: dict[tuple[int, str, str], str] = field(default_factory=dict)
     _note_chars: int = 0
 
@@ -93,66 +60,37 @@ class VerdictStats:
 
         :param before: the criteria that had a verdict in the last night
         """
-        source, framework = str(cell["source"]), str(cell["framework"])
+        self.add_cell(cell)
+        source, framework = str(cell["source"]), to_name(cell["framework"])
         number = self.documents.setdefault(source, len(self.documents))
         letters = self.letters.setdefault(framework, {}).setdefault(number, {})
-        titles = self.criteria.setdefault(framework, {})
         if cell["status"] != "COMPLETED":
-            self.failed += 1
-            reason = sanitize(cell.get("error") or "(no reason given)", 300)
-            self.reasons[reason] += 1
-            self.examples.setdefault(reason, source)
             letters[""] = "F"
             return
-        self.carried += bool(cell.get("carried_from"))
-        self.assessed += not cell.get("carried_from")
-        self.without_findings += not findings
-        for criterion in set(before).difference(str(each["criterion"]) for each in findings):
+        for criterion in sorted(set(before).difference(str(each["criterion"]) for each in findings)):
             self.gone += 1
             self.gone_criteria[framework, criterion] += 1
         for each in findings:
-            self._add_finding(source, framework, number, each, letters, titles)
+            self.add_finding({**each, "source": source, "framework": framework})
+            counted = str(each.get("expert_category") or each["category"])
+            letter, _, _ = CATEGORIES.get(counted, OTHER)
+            is_changed = bool(each.get("changed_from"))
+            criterion = to_name(each["criterion"])
+            letters[criterion] = letter.lower() if is_changed else letter
+            # What needs a person is explained on the page; the rest where there is room.
+            room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
+            self._add_note((number, framework, criterion), each, room)
 
-    def _add_finding(
-        self,
-        source: str,
-        framework: str,
-        number: int,
-        each: Mapping[str, Any],
-        letters: dict[str, str],
-        titles: dict[str, str],
-    ) -> None:
-        criterion, category = str(each["criterion"]), str(each["category"])
-        # Where an expert has decided, that counts.
-        counted = str(each.get("expert_category") or category)
-        titles.setdefault(criterion, str(each.get("title") or ""))
-        letter, style, _ = CATEGORIES.get(counted, OTHER)
-        before = each.get("changed_from")
-        letters[criterion] = letter.lower() if before else letter
-        self.by_criterion.setdefault((framework, criterion), Counter())[style] += 1
-        rationale = sanitize(each.get("rationale"), MAX_RATIONALE_CHARS)
-        if before:
-            change = Change(source, framework, criterion, titles[criterion], str(before), category, rationale)
-            self.worse += change.is_worse
-            self.better += not change.is_worse
-            if len(self.changes) < 50 * MAX_CHANGES:
-                self.changes.append(change)
-        if each.get("expert"):
-            self.decision_count += 1
-            if len(self.decisions) < MAX_DECISIONS:
-                decision = {name: each.get(name) for name in DECISION_COLUMNS}
-                self.decisions.append({**decision, "source": source, "framework": framework})
-            rationale = sanitize(_explain(each, rationale), MAX_RATIONALE_CHARS)
-        # What needs a person is explained on the page; the rest where there is room.
-        room = RATIONALE_BUDGET_CHARS if before or letter != "S" else RATIONALE_BUDGET_CHARS // 3
+    def _add_note(self, key: tuple[int, str, str], finding: Mapping[str, Any], room: int) -> None:
+        rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
+        if finding.get("expert"):
+            rationale = sanitize(_explain(finding, rationale), MAX_RATIONALE_CHARS)
         if rationale and self._note_chars + len(rationale) <= room:
             self._note_chars += len(rationale)
-            self.notes[number, framework, criterion] = rationale
+            self.notes[key] = rationale
 
-    @property
-    def changed(self) -> int:
-        """How many verdicts are other ones than in the last night."""
-        return self.worse + self.better
+    def _group(self, reason: str) -> str:
+        return reason
 
 
 def render_verdicts(
@@ -172,33 +110,31 @@ def render_verdicts(
     """
     started, ended = read_time(run.started), read_time(run.ended)
     tone, status, headline = _summarize(stats, last_night)
-    shown = heapq.nsmallest(
-        MAX_CHANGES, stats.changes, key=lambda each: (not each.is_worse, each.source, each.framework)
-    )
-    reasons = stats.reasons.most_common(MAX_REASONS)
     return render(
         "assess.html",
         run=run,
         started=started,
         ended=ended,
-        night=_format_night(night),
-        last_night=_format_night(last_night),
+        night=format_night(night),
+        last_night=format_night(last_night),
         tone=tone,
         status=status,
         headline=headline,
         stats=stats,
-        changes=(shown[:OPEN_CHANGES], shown[OPEN_CHANGES:]),
-        words={name: words for name, (_, _, words) in CATEGORIES.items()},
-        styles={name: style for name, (_, style, _) in CATEGORIES.items()},
+        changes=stats.first_changes(MAX_CHANGES),
+        open_changes=OPEN_CHANGES,
+        labels=LABELS,
+        legend=LEGEND,
         frameworks=[
-            (framework, _total(stats, framework), _bars(stats, framework), _count_documents(stats, framework))
+            (
+                framework,
+                stats.framework_bar(framework),
+                stats.criterion_bars(framework),
+                _count_documents(stats, framework),
+            )
             for framework in stats.criteria
         ],
-        gone=stats.gone_criteria.most_common(MAX_REASONS),
-        legend=[(style, words) for _, style, words in (*CATEGORIES.values(), OTHER)],
-        reasons=[
-            (StackedBar(reason, {"failed": number}), stats.examples[reason]) for reason, number in reasons
-        ],
+        gone=stats.gone_criteria.most_common(MAX_GONE),
         without_text=without_text,
         files=files,
         matrix=_script_json(_matrix(stats)),
@@ -239,15 +175,6 @@ def _summarize(stats: VerdictStats, last_night: str | None) -> tuple[str, str, s
     return tone, status, headline
 
 
-def _total(stats: VerdictStats, framework: str) -> StackedBar:
-    """Return all verdicts of a framework."""
-    total: Counter[str] = Counter()
-    for (name, _), counts in stats.by_criterion.items():
-        if name == framework:
-            total += counts
-    return StackedBar(framework, _in_order(total))
-
-
 def _count_documents(stats: VerdictStats, framework: str) -> str:
     """Count the documents by the worst of their verdicts."""
     worst: Counter[str] = Counter()
@@ -263,20 +190,6 @@ def _count_documents(stats: VerdictStats, framework: str) -> str:
     }
     counted = ", ".join(f"{worst[letter]:,} {words}" for letter, words in parts.items() if worst[letter])
     return f"{documents(len(stats.letters[framework]))}: {counted}." if counted else ""
-
-
-def _bars(stats: VerdictStats, framework: str) -> list[tuple[StackedBar, str]]:
-    """Return the verdicts of each criterion, the least regulated first."""
-    bars = []
-    for criterion, title in stats.criteria[framework].items():
-        counts = stats.by_criterion[framework, criterion]
-        note = percent(counts["sufficient"], counts.total())
-        bars.append((StackedBar(criterion, _in_order(counts), note), title))
-    return sorted(bars, key=lambda bar: bar[0].counts["sufficient"] / (bar[0].total or 1))
-
-
-def _in_order(counts: Counter[str]) -> dict[str, int]:
-    return {style: counts[style] for _, style, _ in (*CATEGORIES.values(), OTHER)}
 
 
 def _matrix(stats: VerdictStats) -> dict[str, Any]:
@@ -317,12 +230,6 @@ def _letters(row: Mapping[str, str] | None, titles: Mapping[str, str]) -> str:
     if "" in row:
         return "F"
     return "".join(row.get(criterion, ".") for criterion in titles)
-
-
-def _format_night(night: str | None) -> str:
-    """Return when a night was, as people read it."""
-    at = read_time(night)
-    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
 
 
 def _script_json(value: Any) -> str:

@@ -121,12 +121,13 @@ def _plot(
     for labeled in tick_sets:
         inside = (index for index in range(max(first, 1), last + 1) if edges[index - 1] in labeled)
         ticks = [((index - first) / len(bars), labels[index - 1]) for index in inside]
-        if _fit_on_a_phone(ticks):
+        if fit_on_a_phone(ticks):
             break
     return Histogram(bars, ticks, x_label)
 
 
-def _fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
+def fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
+    """Tell whether the labels of an axis have room on a narrow screen."""
     return all(
         (right - left) * PHONE_WIDTH_PIXELS >= (len(a) + len(b)) / 2 * CHARACTER_PIXELS + LABEL_GAP_PIXELS
         for (left, a), (right, b) in pairwise(ticks)

@@ -53,7 +53,7 @@ def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
 
 
 def _is_safe_url(text: str) -> bool:
-    if not re.fullmatch(r"(?i)https?://[^\s\\\"'<>`]+", text) or text.endswith("…"):
+    if not re.fullmatch(r"(?i)https?://[^\s\\\"'<>`]+", text) or "…" in text:
         return False
     try:
         parts = urlsplit(text)
@@ -62,9 +62,14 @@ def _is_safe_url(text: str) -> bool:
         return False
 
 
+def plural(number: int, noun: str) -> str:
+    """Return a number with its noun: `1 task` or `12,345 tasks`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def documents(number: int) -> str:
     """Return `1 document` or `12,345 documents`."""
-    return f"{number:,} document{'' if number == 1 else 's'}"
+    return plural(number, "document")
 
 
 def percent(part: int, whole: int) -> str:
@@ -119,6 +124,12 @@ def moment(timestamp: float, pattern: str = "%Y-%m-%d %H:%M:%S UTC") -> str:
         return "(out of range)"
 
 
+def format_night(night: object) -> str:
+    """Return when a night was, as people read it."""
+    at = read_time(night)
+    return sanitize(night) if at is None else moment(at, "%Y-%m-%d %H:%M UTC")
+
+
 def read_time(value: object) -> float | None:
     """Return the Unix timestamp of a `datetime` or an ISO 8601 text, by default in UTC."""
     if isinstance(value, str):
@@ -161,7 +172,7 @@ def _environment() -> Environment:
         text, _, _ = loader.get_source(environment, file)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    shown = (documents, duration, moment, percent, rate, sanitize, size, split_source)
+    shown = (documents, duration, moment, percent, plural, rate, sanitize, size, split_source)
     environment.filters.update({each.__name__: each for each in shown}, count="{:,}".format)
     return environment
 

@@ -15,8 +15,7 @@ from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
-from airflow_provider.review.findings import CONTEXT_CHARS, Selection
-from airflow_provider.review.night import ORIGIN, NightFinding
+from airflow_provider.review.selection import CONTEXT_CHARS, ORIGIN, NightFinding, Selection
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"

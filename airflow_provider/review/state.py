@@ -14,6 +14,7 @@ from airflow_provider.exceptions import (
     ComplianceSupersededError,
     ComplianceUncertainError,
 )
+from airflow_provider.provenance import is_newer
 from airflow_provider.review.form import Answers
 
 # Errors of a single feedback; any other one would affect the next one, too.
@@ -25,24 +26,39 @@ FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "
 
 
 class ReviewState:
-    """Stores in Airflow's task state store what must not be asked or sent again.
+    """Stores what must not be asked or sent again.
 
     The intent is written before a submit: if an attempt dies in between, the feedback is uncertain and never
     sent again. Each feedback has its own key, so that concurrent attempts do not overwrite each other, and
     the newest attempt holds a lease: see `begin`.
 
-    :param store: the task state store; None before Airflow 3.3, where nothing survives an attempt
+    :param store: see `storage.task_state`; None where nothing survives an attempt
     :param try_number: the number of this attempt; an older one stops when it finds the lease of a newer one
+    :param started_at: when the attempt started, as a timestamp; 0 if unknown
+    :param is_new_attempt: the attempt starts now; otherwise it is resumed
     """
 
-    def __init__(self, store: Any, try_number: int = 1) -> None:
+    def __init__(
+        self, store: Any, try_number: int = 1, started_at: float = 0.0, *, is_new_attempt: bool = False
+    ) -> None:
         self._store: Any = {} if store is None else store
         self.is_persistent = store is not None
-        self._lease = {"try_number": try_number, "process": uuid4().hex}
-        self._acquire_lease(self._store.get(LEASE) or {})
+        self._lease = {"try_number": try_number, "started_at": started_at, "process": uuid4().hex}
+        held = self._store.get(LEASE) or {}
+        # A run that was deleted and created again counts its attempts from 1, and has no form yet.
+        is_created_again = is_new_attempt and held.get("try_number", 0) >= try_number
+        self._acquire_lease({**held, "is_new_run": is_created_again or held.get("is_new_run", False)})
         self._read_answer()
         # One key for all, before each feedback had its own.
         self._legacy_outcomes: dict[str, str] = dict(self._store.get(SENT) or {})
+
+    @staticmethod
+    def is_lost(store: Any) -> bool:
+        """Return whether earlier attempts left nothing, or what is left was deleted in part."""
+        if store is None:
+            return True
+        lease = store.get(LEASE) or {}
+        return bool(lease.get("has_asked", True)) and not store.get(QUESTION) and not store.get(ANSWER)
 
     # -- the lease
 
@@ -53,14 +69,17 @@ class ReviewState:
         held = self._store.get(LEASE) or {}
         if held == self._lease:
             return True
-        if held.get("try_number", self._lease["try_number"]) >= self._lease["try_number"]:
+        if not held or not is_newer(self._lease, held):
             raise ComplianceSupersededError(_superseded_message(held))
         self._acquire_lease(held)
         return False
 
     def _acquire_lease(self, held: dict[str, Any]) -> None:
-        if held.get("try_number", 0) > self._lease["try_number"]:
+        if is_newer(held, self._lease):
             raise ComplianceSupersededError(_superseded_message(held))
+        # A retention rule may delete the form before the lease, which every attempt writes again.
+        self._lease["has_asked"] = bool(held.get("has_asked") or self._store.get(QUESTION))
+        self._lease["is_new_run"] = bool(held.get("is_new_run"))
         self._write(LEASE, self._lease)
 
     # -- the form
@@ -73,11 +92,25 @@ class ReviewState:
     @property
     def has_open_form(self) -> bool:
         """Whether a form waits for its answer."""
-        return bool(self._question.get("waiting"))
+        return bool(self._question.get("waiting")) and not self._lease["is_new_run"]
 
     def record_form(self, digest: str) -> None:
         """Record that the form is shown."""
         self._set(QUESTION, {"about": digest, "waiting": True})
+        if self._lease["is_new_run"]:
+            self._lease["is_new_run"] = False
+            self._write(LEASE, self._lease)
+
+    def start_over(self) -> bool:
+        """Forget question and answer if they are of a run that was deleted; return whether they are.
+
+        What was sent is never forgotten.
+        """
+        if self._lease["is_new_run"]:
+            self._set(QUESTION, {})
+            self._set(ANSWER, {})
+            self._read_answer()
+        return bool(self._lease["is_new_run"])
 
     def expire_form(self) -> None:
         """Record that the form is closed: the next attempt asks again."""
@@ -115,6 +148,9 @@ class ReviewState:
         self.invalid = {each: name for each, name in answers.invalid.items() if int(each) not in given}
         self.is_answered = True
         self._set(ANSWER, {"decisions": self.decisions, "invalid": self.invalid})
+        for each in given.values():
+            if outcome := self.outcome(each):
+                self.record_outcome(each, outcome)  # so that no retention rule deletes it before the answer
         self.expire_form()
         return sum(bool(each["rational_feedback"]) for number, each in new.items() if number in given)
 

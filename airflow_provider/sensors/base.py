@@ -18,9 +18,11 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds
+from airflow_provider.storage.task_state import open_state_store
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import Record, WaitResult, error_for
@@ -40,8 +42,12 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
     or `never_fail`; the same when deferred. A sensor never cancels anything.
 
     :param conn_id: the Airflow connection
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: seconds or timedelta between two polls at most; the same as `poke_interval`
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; the same as
+        `poke_interval`
+    :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
+        configuration, seven days
     """
 
     ui_color = "#e2efe4"
@@ -123,10 +129,17 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
         )
 
     def _outage(self, context: Context, result: WaitResult) -> str:
-        """Return why a long outage, over all pokes, ends the wait, if Airflow has a store to remember it."""
-        store = context.get("task_state_store")
-        if store is None or not result.message or result.transient:
+        """Return why a long outage, over all pokes, ends the wait, if there is a store to remember it."""
+        if not result.message or result.transient:
             return ""
+        try:
+            store = open_state_store(context, self.hook)
+            return "" if store is None else self._track_outage(store, result.message)
+        except ComplianceError as error:  # of the store: without it, a sensor waits until its timeout
+            self.log.warning("Could not store when the outage began: %s", error)
+            return ""
+
+    def _track_outage(self, store: Any, message: str) -> str:
         now = time.time()
         outage: Any = store.get(OUTAGE_KEY) or {}
         # A successful poke writes nothing: it is noticed by the gap that it leaves.
@@ -135,7 +148,7 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
         seconds = now - outage["since"]
         if seconds >= rules.OUTAGE_SECONDS:
             store.delete(OUTAGE_KEY)
-            return rules.outage_message(seconds, result.message)
+            return rules.outage_message(seconds, message)
         store.set(OUTAGE_KEY, {**outage, "last": now})
         return ""
 

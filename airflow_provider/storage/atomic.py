@@ -7,13 +7,16 @@ replaces an existing object with it. So nothing here is closed unless it is comp
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import secrets
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -24,7 +27,20 @@ log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 5 << 20  # the minimum size of a part on S3; the default of s3fs is ten times that
 OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
-_PROC_FD = Path("/proc/self/fd")
+_PROC_FD = "/proc/self/fd"
+# Memory of a large upload of a file: parts in flight, times their size.
+_S3, _GCS, _AZURE = (
+    {"chunksize": 8 << 20, "max_concurrency": 2},
+    {"chunksize": 8 << 20},
+    {"max_concurrency": 2},
+)
+_UPLOAD_OPTIONS: dict[str, dict[str, int]] = {
+    "s3": _S3, "s3a": _S3, "s3n": _S3, "gs": _GCS, "gcs": _GCS, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE
+}  # fmt: skip
+EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
+CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
+CONFLICT_DELAYS_SECONDS = (0.2, 1.0, 3.0)  # another writer is at it: wait until it is done
+NO_LINK_ERRORS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 ABANDONED_SECONDS = 24 * 3600.0  # age of an incomplete upload that is certainly abandoned
 
 
@@ -33,6 +49,10 @@ class AtomicFile(Protocol):
 
     def write(self, data: bytes | bytearray) -> Any:
         """Add bytes."""
+        ...
+
+    def sync(self) -> None:
+        """Have what is written so far on the disk, if it is a disk; a thread may write more meanwhile."""
         ...
 
     def commit(self) -> None:
@@ -55,13 +75,13 @@ def create(location: Location) -> AtomicFile:
 
 async def put(location: Location, data: bytes) -> None:
     """Write a small file atomically."""
+    if location.protocol not in OBJECT_STORES or not location.fs.async_impl:
+        await in_thread(put_sync, location, data)
+        return
     with storage_errors(location):
-        if location.protocol in OBJECT_STORES and location.fs.async_impl:
-            # One request, on the event loop of the storage library.
-            call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's naming of coroutines
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
-        else:
-            await in_thread(put_sync, location, data)
+        # One request, on the event loop of the storage library.
+        call = location.fs._pipe_file(location.path, data)  # noqa: SLF001 - fsspec's naming of coroutines
+        await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(call, location.fs.loop))
 
 
 def put_sync(location: Location, data: bytes) -> None:
@@ -95,54 +115,154 @@ def writing(location: Location) -> Iterator[Callable[[bytes], Any]]:
         raise
 
 
+def create_once(location: Location, content: bytes | Path) -> bool:
+    """Write a file atomically unless there is one; return whether it was written.
+
+    Of two writers at the same time one wins: by a link on a local disk, by a conditional request in an object
+    store. Other stores have neither: there, of two writers at the very same moment the last one wins.
+
+    :param content: bytes, or a local file with them
+    """
+    with storage_errors(location):
+        if location.protocol in OBJECT_STORES:
+            return _create_object(location, content)
+        if location.protocol not in ("file", "local") and location.fs.exists(location.path):
+            return False
+        file = create(location)
+        try:
+            if isinstance(content, bytes):
+                file.write(content)
+            else:
+                with content.open("rb") as source:
+                    while data := source.read(BLOCK_BYTES):
+                        file.write(data)
+            if isinstance(file, _LocalFile):
+                return file.commit_once()
+            file.commit()
+        finally:
+            file.discard()
+    return True
+
+
+def _create_object(location: Location, content: bytes | Path) -> bool:
+    fs, path = location.fs, location.path
+    for delay in (*CONFLICT_DELAYS_SECONDS, None):
+        fs.invalidate_cache()
+        if fs.exists(path):  # for stores that ignore the condition
+            return False
+        try:
+            if isinstance(content, bytes):
+                fs.pipe_file(path, content, mode="create")
+            else:
+                fs.put_file(str(content), path, mode="create", **_UPLOAD_OPTIONS.get(location.protocol, {}))
+        except Exception as error:
+            codes = set(_error_codes(error))
+            if isinstance(error, FileExistsError) or codes & EXISTS_CODES:
+                return False
+            if delay is None or not codes & CONFLICT_CODES:
+                raise
+            time.sleep(delay)
+        else:
+            return True
+    raise AssertionError("unreachable")
+
+
+def _error_codes(error: BaseException) -> Iterator[str]:
+    """Yield the codes that S3 gave: s3fs knows only the answer of Amazon's own to a failed condition."""
+    cause: BaseException | None = error
+    while cause is not None:
+        response = getattr(cause, "response", None)
+        if isinstance(response, dict):
+            yield str(response.get("Error", {}).get("Code"))
+        cause = cause.__cause__ or cause.__context__
+
+
 class _LocalFile:
     """A file without a name until commit, so that not even a killed process leaves one behind."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        _make_directory(path.parent)
-        # A short name of its own: the file's name plus a suffix could be too long.
-        self._temporary = path.parent / f".{secrets.token_hex(8)}.part"
+        self._folder = path.parent
+        self._temporary: Path | None  # its name before commit, where it needs one
         try:
-            if not _PROC_FD.is_dir():
-                raise OSError("Unnamed files can't be linked.")
-            descriptor = os.open(path.parent, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            self._is_unnamed = True
-        except (AttributeError, OSError):  # macOS, network file systems
-            descriptor = os.open(self._temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-            self._is_unnamed = False
+            descriptor = self._create()
+        except FileNotFoundError:
+            _make_directory(self._folder)
+            descriptor = self._create(has_folder=True)
         self._file = os.fdopen(descriptor, "wb")
         self.write = self._file.write
+
+    def _create(self, *, has_folder: bool = False) -> int:
+        self._temporary = None
+        if _can_link_unnamed_files() and hasattr(os, "O_TMPFILE"):
+            try:
+                return os.open(self._folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
+            except FileNotFoundError:
+                if not has_folder:  # another thread may create it at this moment: then it needs no name
+                    raise
+            except OSError:
+                pass  # network file systems
+        return os.open(self._temporary_name(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+
+    def _temporary_name(self) -> Path:
+        # A short name of its own: the file's name plus a suffix could be too long.
+        self._temporary = self._folder / f".{secrets.token_hex(8)}.part"
+        return self._temporary
+
+    def sync(self) -> None:
+        """Flush to the disk what the file system has."""
+        os.fsync(self._file.fileno())
 
     def commit(self) -> None:
         """Link or rename it to its name."""
         self._file.flush()
         os.fsync(self._file.fileno())
-        needs_rename = not self._is_unnamed
-        if self._is_unnamed:
+        if not self._temporary:
             try:
                 self._link(self._path)
             except FileExistsError:
-                self._link(self._temporary)  # only a rename can replace a file
-                needs_rename = True
+                self._link(self._temporary_name())  # only a rename can replace a file
         self._file.close()
-        if needs_rename:
+        if self._temporary:
             self._temporary.replace(self._path)
-        _sync_directory(self._path.parent)
+        _sync_directory(self._folder)
+
+    def commit_once(self) -> bool:
+        """Link it to its name unless that is taken; return whether it was free. Discard it then."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        try:
+            if self._temporary:
+                os.link(self._temporary, self._path)  # unlike a rename, it replaces nothing
+            else:
+                self._link(self._path)
+        except FileExistsError:
+            return False
+        except OSError as error:
+            if error.errno not in NO_LINK_ERRORS or not self._temporary:
+                raise
+            if self._path.exists():  # such as a bucket that is mounted, which has no links
+                return False
+            self._temporary.replace(self._path)
+        _sync_directory(self._folder)
+        return True
 
     def _link(self, name: Path) -> None:
-        folder = os.open(_PROC_FD, os.O_RDONLY)
-        try:
-            # Only with src_dir_fd does Python follow the symbolic link to the open file.
-            os.link(str(self._file.fileno()), name, src_dir_fd=folder)
-        finally:
-            os.close(folder)
+        descriptor = self._file.fileno()
+        # Only with src_dir_fd, which means nothing here, does Python follow the symbolic link to the file.
+        os.link(f"{_PROC_FD}/{descriptor}", name, src_dir_fd=descriptor)
 
     def discard(self) -> None:
         """Remove it."""
         with suppress(OSError):
             self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        if self._temporary:
+            self._temporary.unlink(missing_ok=True)
+
+
+@cache
+def _can_link_unnamed_files() -> bool:
+    return Path(_PROC_FD).is_dir()
 
 
 def _make_directory(folder: Path) -> None:
@@ -179,6 +299,9 @@ class _Upload:
             self._abort_abandoned()
         self._size += len(data)
         self._file.write(data)
+
+    def sync(self) -> None:
+        """Do nothing: the store has what it was sent."""
 
     def commit(self) -> None:
         """Complete the upload."""
@@ -221,6 +344,9 @@ class _RenamedFile:
         self._temporary = f"{folder}/.{secrets.token_hex(8)}.part"
         self._file = fs.open(self._temporary, "wb")
         self.write = self._file.write
+
+    def sync(self) -> None:
+        """Do nothing: the store has what it was sent."""
 
     def commit(self) -> None:
         """Rename it."""

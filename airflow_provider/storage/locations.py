@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -90,13 +91,38 @@ class Location:
                 return None
         return int(info["size"]) if info["type"] == "file" else None
 
+    def read(self) -> bytes | None:
+        """Return the content of a small object, or None if it does not exist."""
+        with storage_errors(self, "read"):
+            try:
+                content: bytes = self.fs.cat_file(self.path)
+            except FileNotFoundError:
+                return None
+        return content
+
+    def remove(self) -> None:
+        """Remove the object, if it exists."""
+        with storage_errors(self, "cleaned up"), suppress(FileNotFoundError):
+            self.fs.rm_file(self.path)
+
+    def list_names(self) -> set[str]:
+        """Return the names of all objects below this prefix, without their folders, as they are now."""
+        path = self.path.rstrip("/")
+        with storage_errors(self, "searched"):
+            self.fs.invalidate_cache(path)
+            try:
+                found = self.fs.find(path)
+            except FileNotFoundError:
+                return set()
+        return {each.rpartition("/")[2] for each in found}
+
     def __truediv__(self, name: str) -> Location:
         inner = Location(self.uri.rstrip("/") + "/" + name)
         inner.fs = self.fs
         return inner
 
     def __str__(self) -> str:
-        return printable(self.uri)
+        return printable(redact(self.uri))
 
 
 class StoreError(Exception):

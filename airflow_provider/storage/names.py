@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import re
 import unicodedata
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from string import Formatter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -16,7 +18,7 @@ from airflow_provider.exceptions import ComplianceInputError
 if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
 
-_KEPT = frozenset(" ._-()+,=@~")
+_UNSAFE = re.compile(r"[^\w .\-()+,=@~]")  # letters and digits of all languages are safe
 _MAX_VALUE_BYTES = 120  # so that a name of several values stays below the limit
 _MAX_NAME_BYTES = 255  # of one path component, on most file systems
 _MAX_KEY_BYTES = 900  # S3 and Azure allow 1,024, including the prefix
@@ -52,8 +54,18 @@ def safe(value: str, default: str = "unnamed") -> str:
     A truncated text gets a short hash, so that long names with the same beginning stay distinct.
     """
     text = unicodedata.normalize("NFC", value)
-    text = "".join(letter if letter.isalnum() or letter in _KEPT else "_" for letter in text)
+    text = _UNSAFE.sub("_", text)
     return _shorten(text.strip(" ."), _MAX_VALUE_BYTES, value) or default
+
+
+def task_path(ti: Any) -> str:
+    """Name a folder that no other task instance has; all attempts of this one share it.
+
+    The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
+    """
+    shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
+    key = json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index])
+    return "/".join((safe(ti.dag_id), safe(ti.run_id), f"{safe(ti.task_id)}{shard}-{digest(key)}"))
 
 
 def source_name(job: ContentJob) -> str:

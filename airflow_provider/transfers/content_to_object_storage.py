@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider import lineage
+from airflow_provider import lineage, metrics
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
@@ -48,16 +48,18 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
         `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
         mapped tasks
-    :param overwrite: what to do where there is an object of the name already: "replace", "skip" (and return
-        its URI, with no hash), or "fail" before anything is written
+    :param overwrite: what to do where there is an object of the name already: "replace" (the default), "skip"
+        (and return its URI, with no hash), or "fail" before anything is written
     :param compression: None, or "gzip", which adds `.gz` to names below a prefix
-    :param concurrency: how many texts are on their way at a time
+    :param concurrency: how many texts are on their way at a time; by default 16
     :param conn_id: the Airflow connection of the service
-    :param wait_for_completion: wait for jobs that are still in progress; otherwise they are an error
-    :param deferrable: wait in the triggerer, not in a worker
-    :param poll_interval: longest time between two polls, in seconds or as a timedelta; young jobs are polled
-        sooner
-    :param timeout: how long to wait, in seconds or as a timedelta
+    :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
+        error
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    :param poll_interval: longest time between two polls, in seconds or as a timedelta, by default 30 s; young
+        jobs are polled sooner
+    :param timeout: how long to wait, in seconds or as a timedelta; by default one day
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
@@ -81,11 +83,11 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
     ) -> None:
         super().__init__(**kwargs)
         if overwrite not in ("replace", "skip", "fail"):
-            raise ValueError(f"overwrite is 'replace', 'skip' or 'fail', not {overwrite!r}.")
+            raise ValueError(f"overwrite must be 'replace', 'skip' or 'fail', not {overwrite!r}.")
         if compression not in (None, "gzip"):
-            raise ValueError(f"compression is None or 'gzip', not {compression!r}.")
+            raise ValueError(f"compression must be None or 'gzip', not {compression!r}.")
         if concurrency < 1:
-            raise ValueError(f"concurrency is at least 1, not {concurrency!r}.")
+            raise ValueError(f"concurrency must be at least 1, not {concurrency!r}.")
         self.uuid = uuid
         self.destination = destination
         self.file_name_template = file_name_template
@@ -145,7 +147,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        written = self._run_in_loop(self._store(hook, targets), threads=2 * self.concurrency)
+        written = self._run_in_loop(self._store(hook, targets), threads=2 * self.concurrency + 1)
         uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
@@ -155,6 +157,8 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
             for uuid in uuids
         )
         size = sum(result.bytes for result in results)
+        new = sum(result.bytes for result in results if result.sha256)  # not what was there before
+        metrics.count(metrics.BYTES, self.conn_id, new)
         event = {
             "destination": str(self.destination),
             "objects": len(uris),

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-from airflow_provider.compat import HAS_TASK_STATE_STORE, TRIGGER_HAS_ON_KILL, task_state
+from airflow_provider.compat import TRIGGER_HAS_ON_KILL, task_state
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
@@ -24,8 +24,6 @@ class ComplianceWaitTrigger(BaseTrigger):
     """Base of the triggers that wait; a dataclass whose fields Airflow keeps in its database."""
 
     kind: ClassVar[JobKind]
-    # After a clear, the next attempt of a submit finds the job in Airflow's task state store.
-    next_attempt_reattaches: ClassVar[bool] = HAS_TASK_STATE_STORE
 
     conn_id: str
     poll_interval: float
@@ -41,6 +39,11 @@ class ComplianceWaitTrigger(BaseTrigger):
     @abstractmethod
     def ids(self) -> list[str]:
         """What to wait for."""
+
+    @property
+    def next_attempt_reattaches(self) -> bool:
+        """Whether the next attempt, also one after a clear, finds the jobs."""
+        return self.is_durable
 
     def make_hook(self) -> ComplianceHook:
         """Create the hook."""
@@ -75,8 +78,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
         state = await task_state(self)
-        is_reattached = self.next_attempt_reattaches and self.is_durable
-        if state in ENDED if is_reattached else state not in (None, "deferred"):
+        if state in ENDED if self.next_attempt_reattaches else state not in (None, "deferred"):
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
             await cancel(self.kind, self.make_hook(), self.ids, self.log)
         else:
@@ -99,9 +101,12 @@ class WaitForEnough(ComplianceWaitTrigger):
     Its event has no records: there may be thousands, and the task polls the jobs anyway.
     """
 
-    next_attempt_reattaches: ClassVar[bool] = True  # by its journal, on every Airflow
-
     enough: int
+
+    @property
+    def next_attempt_reattaches(self) -> bool:
+        """Yes, by its journal."""
+        return True
 
     async def _wait(self, **options: Any) -> WaitResult:
         # The task finds out what is wrong with a single item.

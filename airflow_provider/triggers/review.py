@@ -1,4 +1,4 @@
-"""The trigger that checks whether a form was answered in an earlier attempt, for Airflow before 3.3."""
+"""The trigger that checks whether a form was answered in an earlier attempt, of which nothing is stored."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 class ComplianceEarlierAnswerTrigger(BaseTrigger):
     """Finds out by whom and when a form was answered, before the task shows it again and loses the answer.
 
-    Before Airflow 3.3 only a triggerer can ask for it. Not needed when 3.3 is the oldest supported version.
+    Only a triggerer can ask for it.
 
     :param ti_id: the task instance
     """

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.client.http.redaction import mask_address, redact
 from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceNotFoundError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceNotFoundError,
+    ComplianceProtocolError,
+    ComplianceThrottledError,
+)
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import PollResult
+from airflow_provider.waiting.rules import MISSED_POLL_STEP_SECONDS, PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -19,7 +28,8 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 500
 POLL_CONCURRENCY = 8
-MAX_ISOLATING_REQUESTS = 10  # of one poll, to find out which job of many is refused
+MAX_ISOLATING_REQUESTS = 18  # of one poll, to find out which job of a batch of 500 is refused
+MAX_UNBATCHED = 100  # jobs that one poll asks for alone, where a service knows none of a batch
 POLLS_PER_SECOND = 20  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
@@ -29,10 +39,16 @@ class JobKind(ABC):
     """One kind of job.
 
     :cvar id_name: the field of its id, in models and records
+    :cvar has_batches: many are polled in one request, so at the same times
+    :cvar first_poll_quantile: the share of jobs that should have ended when they are first polled
+    :cvar first_poll_seconds: when to poll first as long as no job has ended; 0 is the next regular poll
     """
 
     noun: str
     id_name: str
+    has_batches = False
+    first_poll_quantile = 0.9
+    first_poll_seconds = 0.0
 
     def min_interval(self, count: int) -> float:
         """Return the shortest time in seconds between two polls of so many."""
@@ -47,8 +63,8 @@ class JobKind(ABC):
         """Poll these, and report the result of each."""
 
     @abstractmethod
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
-        """Cancel one."""
+    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
+        """Cancel one, and return True; return False if it is left alone, because it has ended meanwhile."""
 
     async def cancel_in_flight(
         self,
@@ -69,19 +85,20 @@ class JobKind(ABC):
 
         async def cancel(identifier: str) -> None:
             try:
-                await self.cancel(client, identifier)
+                is_cancelled = await self.cancel(client, identifier)
             except ComplianceNotFoundError:
-                pass
+                is_cancelled = True
             except ComplianceError as error:
                 failed[identifier] = error
                 return
-            on_cancelled(identifier)
+            if is_cancelled:
+                on_cancelled(identifier)
 
         failed: dict[str, ComplianceError] = {}
         if ids:
-            log.info("Cancelling %s, where in flight.", self.describe(ids))
+            log.info("Cancelling %s, if in flight.", self.describe(ids))
         # In groups that are cancelled at once: a job may complete while it waits for others to be cancelled.
-        size = min(client.settings.batch_size, concurrency)
+        size = min(client.batch_size, concurrency)
         for start in range(0, len(ids), size):
             found: dict[str, PollResult] = {}
             await self.poll(client, ids[start : start + size], found.__setitem__)
@@ -99,38 +116,28 @@ class JobKind(ABC):
 
 
 class Jobs(JobKind):
-    """Content processing jobs, polled in batches."""
+    """Content processing jobs, polled in batches, so that a poll too early costs little."""
 
     noun = "job"
     id_name = "uuid"
+    has_batches = True
+    first_poll_quantile = 0.25
+    first_poll_seconds = 0.25
+
+    def min_interval(self, count: int) -> float:
+        """Poll jobs of less than a second more often."""
+        return MISSED_POLL_STEP_SECONDS
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll batch by batch; split a batch that is refused, to isolate the job at fault."""
-        # Shuffled, so that the same jobs do not share a group with the one at fault every time.
-        shuffled, size = random.sample(ids, len(ids)), client.settings.batch_size
-        groups = [shuffled[start : start + size] for start in range(0, len(shuffled), size)]
-        budget = MAX_ISOLATING_REQUESTS
-        while groups:
-            group = groups.pop(0)
-            try:
-                jobs = await client.get_statuses(group)
-            except ComplianceError as error:
-                is_refused = isinstance(error, ComplianceHttpError) and not error.transient
-                if is_refused and len(group) > 1 and budget >= 2:
-                    budget -= 2
-                    groups += [group[: len(group) // 2], group[len(group) // 2 :]]
-                    continue
-                if not is_refused:  # an outage: the other batches would wait just as long
-                    group, groups = [*group, *chain.from_iterable(groups)], []
-                for uuid in group:
-                    on_result(uuid, error)
-            else:
-                for uuid in group:
-                    on_result(uuid, job_record(uuid, jobs.get(uuid)))
+        """Poll batch by batch; split a batch that fails while others do not, to isolate the job at fault."""
+        await _BatchPoll(client, ids, on_result).run()
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
-        """Cancel a job."""
+    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
+        """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
+        if (await client.get_status(identifier)).status.is_final:
+            return False
         await client.cancel(identifier)
+        return True
 
 
 class Assessments(JobKind):
@@ -157,9 +164,111 @@ class Assessments(JobKind):
 
         await for_each(poll_one, ids, POLL_CONCURRENCY)
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> None:
+    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Cancel an assessment."""
         await client.cancel_assessment(identifier)
+        return True
+
+
+class _BatchPoll:
+    """One poll of many jobs.
+
+    :ivar _suspects: parts of batches that failed, to be polled when the rest is
+    """
+
+    def __init__(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
+        self._client = client
+        # Shuffled, so that the same jobs do not share a group with the one at fault every time.
+        self._rest = random.sample(ids, len(ids))
+        self._suspects = deque[list[str]]()
+        self._budget = MAX_ISOLATING_REQUESTS
+        self._unbatched = MAX_UNBATCHED
+        self._has_worked = False
+        self._on_result = on_result
+
+    async def run(self) -> None:
+        while group := self._next_group():
+            await self._poll(group)
+
+    def _next_group(self) -> list[str]:
+        if not self._rest:
+            return self._suspects.popleft() if self._suspects else []
+        size = self._client.batch_size  # grows with each full batch at first
+        group, self._rest = self._rest[:size], self._rest[size:]
+        return group
+
+    async def _poll(self, group: list[str]) -> None:
+        try:
+            jobs = await self._client.get_statuses(group)
+        except ComplianceError as error:
+            await self._on_error(group, error)
+        else:
+            self._has_worked = True
+            for uuid in group:
+                self._on_result(uuid, job_record(uuid, jobs.get(uuid)))
+
+    async def _on_error(self, group: list[str], error: ComplianceError) -> None:
+        is_refused = isinstance(error, ComplianceHttpError) and not error.transient
+        if len(group) > 1 and not is_refused and not self._has_worked and _may_be_one_job(error):
+            await self._poll_alone(group.pop())  # tells whether all are concerned
+        if not is_refused and not self._has_worked:  # an outage: the others would wait just as long
+            self._report([*group, *self._rest, *chain.from_iterable(self._suspects)], error)
+            self._rest, self._suspects = [], deque()
+        elif len(group) > 1 and self._budget >= 2:
+            self._budget -= 2
+            half = len(group) // 2
+            self._suspects += [group[:half], group[half:]]
+        elif isinstance(error, ComplianceNotFoundError):
+            await self._poll_unbatched(group, error)
+        else:
+            self._report(group, error)
+
+    async def _poll_alone(self, uuid: str) -> None:
+        """Poll one job of a batch that failed."""
+        try:
+            jobs = await self._client.get_statuses([uuid])
+        except ComplianceError as error:
+            self._on_result(uuid, error)
+        else:
+            self._has_worked = True
+            self._on_result(uuid, job_record(uuid, jobs.get(uuid)))
+
+    async def _poll_unbatched(self, group: list[str], error: ComplianceError) -> None:
+        """Poll jobs for which a batch was answered with 404: the service may not know them."""
+        await self._poll_one(group.pop())
+        count = self._unbatched if self._has_worked else 0  # else it is an outage
+        self._unbatched -= min(count, len(group))
+        await for_each(self._poll_one, group[:count], POLL_CONCURRENCY)
+        self._report(group[count:], error)
+
+    async def _poll_one(self, uuid: str) -> None:
+        try:
+            record = to_record(await self._client.get_status(uuid))
+        except ComplianceNotFoundError as error:
+            self._on_result(uuid, job_record(uuid, None) if await self._is_service_there() else error)
+        except ComplianceError as error:
+            self._on_result(uuid, error)
+        else:
+            self._has_worked = True
+            self._on_result(uuid, record)
+
+    async def _is_service_there(self) -> bool:
+        """Tell whether a 404 comes from the service: it knows other jobs, or at least its frameworks."""
+        if not self._has_worked:
+            with suppress(ComplianceError):
+                await self._client.list_frameworks()
+                self._has_worked = True
+        return self._has_worked
+
+    def _report(self, uuids: Sequence[str], error: ComplianceError) -> None:
+        for uuid in uuids:
+            self._on_result(uuid, error)
+
+
+def _may_be_one_job(error: ComplianceError) -> bool:
+    """Tell whether the service is there, so that not an outage but one job of a batch may be at fault."""
+    is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
+    return is_answer and not isinstance(error, ComplianceThrottledError)
 
 
 JOBS = Jobs()
@@ -172,8 +281,11 @@ def job_record(uuid: str, job: ContentJob | None) -> Record:
 
 
 def to_record(model: ContentJob | Assessment) -> Record:
-    """Return the record of a job or assessment, without the fields that the contract does not name."""
+    """Return the record of a job or assessment, without secrets and unknown fields."""
     record: Record = model.model_dump(mode="json", exclude_none=True, exclude={"raw"})
+    address = record.get("source_url", "")
     if "error" in record:
-        record["error"] = record["error"][:MAX_REASON_CHARS]
+        record["error"] = mask_address(record["error"], address)[:MAX_REASON_CHARS]
+    if address:
+        record["source_url"] = redact(address)
     return record

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections import Counter
+import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -13,10 +12,11 @@ from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting.connection import PollerConnection
-from airflow_provider.waiting.results import UNKNOWN, Record
+from airflow_provider.waiting.job_times import JobTimes
+from airflow_provider.waiting.poll_log import PollLog
+from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import (
     LAST_POLL_SECONDS,
-    LOG_INTERVAL_SECONDS,
     Accepts,
     PollState,
     accept_final,
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
 
-log = logging.getLogger(__name__)
-
 CLOSE_SECONDS = 5.0  # for a poller to close its connections
+ENDED = frozenset({"COMPLETED", "FAILED"})  # by itself: tells how long jobs take
+PHASE_SECONDS = 86_400.0  # longer than any poll interval
 
 Update = tuple[str, Record | Exception]
 """What a subscription gets: the id, and the record or the error that ends the wait for it."""
@@ -51,19 +51,21 @@ class _Watched(PollState):
 
 
 class Poller:
-    """Polls all work of one kind and connection that somebody in this event loop waits for."""
+    """Polls all work of one kind and connection that somebody in this event loop waits for.
 
-    def __init__(self, hook: ComplianceHook, kind: JobKind) -> None:
+    :param times: how long jobs of this kind and connection took
+    :param phase: where the grid of its poll times begins: other processes poll at other times
+    """
+
+    def __init__(self, hook: ComplianceHook, kind: JobKind, times: JobTimes, phase: float = 0.0) -> None:
         self._kind = kind
-        self._name = f"{kind.noun}s of '{hook.conn_id}'"
+        self._times = times
+        self._phase = phase
+        self._log = PollLog(hook.conn_id, kind.noun, _now())
         self._connection = PollerConnection(hook)
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
         self._wakes_at = float("inf")
-        self._states: Counter[str] = Counter()
-        self._logged_at = _now()
-        self._failing: set[str] = set()
-        self._failing_since = 0.0
         self._is_connection_doubtful = False
         self._last_success_at: float | None = None
         self._round_at = 0.0  # when the last round of polls began: its results count as of one time
@@ -110,11 +112,13 @@ class Poller:
     def join(self, subscription: Subscription, ids: Collection[str]) -> None:
         """Poll these for a subscription, too."""
         now = _now()
-        min_interval = self._kind.min_interval(1)  # later polls depend on how many there are
+        min_interval = self._kind.min_interval(len(self._watched) + len(ids))
+        first_poll = self._times.first_poll(now)
         for each in ids:
-            one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval))
+            phase = self._phase if self._kind.has_batches else _random_phase()
+            one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval, phase=phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
-            one.schedule(now, min_interval)
+            one.schedule(now, min_interval, first_poll)
             one.subscriptions.append(subscription)
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
@@ -157,6 +161,7 @@ class Poller:
             for each in list(self._watched):
                 self._publish(each, error)
         finally:
+            self._log.close()
             await self._connection.close()
 
     async def _due(self) -> list[str]:
@@ -174,6 +179,8 @@ class Poller:
     async def _poll(self, ids: list[str]) -> None:
         self._round_at = _now()
         polled = {each: one.polled for each in ids if (one := self._watched.get(each))}
+        due = [at for each in polled if (at := self._watched[each].next_poll_at)]  # 0: it was not due
+        lag = self._round_at - min(due, default=self._round_at)
         for each in polled:
             self._watched[each].polled = []
         try:
@@ -190,19 +197,21 @@ class Poller:
                     await self._kind.poll(client, ids, self._on_result)
             has_changed = self._is_connection_doubtful and await self._connection.reload()
             if has_changed:
-                log.info("The connection of %s has changed: using the new one.", self._name)
+                self._log.on_new_connection()
         finally:
             for futures in polled.values():
                 _release(futures)
         now = _now()
-        min_interval = self._kind.min_interval(len(self._watched))
+        min_interval, first_poll = self._kind.min_interval(len(self._watched)), self._times.first_poll(now)
         for each in ids:
             if one := self._watched.get(each):
-                one.schedule(now, min_interval)
+                one.schedule(now, min_interval, first_poll)
                 if one.polled or has_changed:
                     one.next_poll_at = now
-        if self._watched and now - self._logged_at >= LOG_INTERVAL_SECONDS:
-            self._log_progress(now)
+        self._log.on_round(self._watched, now, lag, self._count_waiters)
+
+    def _count_waiters(self) -> int:
+        return len({each for one in self._watched.values() for each in one.subscriptions})
 
     def _slots(self, ids: Iterable[str]) -> set[Slot]:
         watched = (self._watched[each] for each in ids if each in self._watched)
@@ -216,15 +225,15 @@ class Poller:
         ended = one.observe(found, now, self._connection.has_worked)
         if isinstance(found, ComplianceError):
             self._is_connection_doubtful |= is_refusal(found)
-            self._fail(identifier, found)
+            self._log.on_error(identifier, found, _now())
             if isinstance(ended, ComplianceError):
                 ended.concerns_one_job = self._is_refused_alone(one)
                 self._publish(identifier, ended)
             return
         self._last_success_at = now
-        self._recover(identifier)
-        self._states[found["status"]] += 1
-        if ended is not None or found["status"] != UNKNOWN:
+        self._log.on_success(identifier, found["status"], _now())
+        is_believed = ended is not None or found["status"] != UNKNOWN  # unknown only after a while
+        if is_believed:
             self._offer(one, found, now)
 
     def _offer(self, one: _Watched, record: Record, now: float) -> None:
@@ -235,38 +244,19 @@ class Poller:
                 each.queue.put_nowait((one.id, record))
             else:
                 staying.append(each)
+        self._learn(one, record, now, is_accepted=len(staying) < len(one.subscriptions))
         one.subscriptions = staying
         if not staying:
             self._drop(one.id)
 
-    def _fail(self, identifier: str, error: ComplianceError) -> None:
-        if not self._failing:
-            self._failing_since = _now()
-            log.warning("Polling the %s failed, retrying: %s", self._name, error)
-        self._failing.add(identifier)
-
-    def _recover(self, identifier: str) -> None:
-        if self._failing:
-            self._failing.discard(identifier)
-            if not self._failing:
-                seconds = _now() - self._failing_since
-                log.info("Polling the %s works again, after %.0f s.", self._name, seconds)
-
-    def _log_progress(self, now: float) -> None:
-        self._logged_at = now
-        oldest = now - min(one.since for one in self._watched.values())
-        seen = ", ".join(f"{count} {state}" for state, count in self._states.most_common())
-        if seen:
-            log.info("Waiting for the %s: %s in flight, the oldest for %.0f s; seen since the last line: %s.",
-                     self._name, len(self._watched), oldest, seen)  # fmt: skip
-        if error := self._last_error():
-            log.warning("Polling the %s has failed for %.0f s, still retrying; %s in flight: %s",
-                        self._name, now - self._failing_since, len(self._watched), error)  # fmt: skip
-        self._states.clear()
-
-    def _last_error(self) -> ComplianceError | None:
-        found = (one.last_result for each, one in self._watched.items() if each in self._failing)
-        return next((each for each in found if isinstance(each, ComplianceError)), None)
+    def _learn(self, one: _Watched, record: Record, now: float, is_accepted: bool) -> None:
+        """Learn how long jobs take."""
+        if record["status"] not in FINAL:
+            one.running_at = now
+            self._times.on_running(now - one.since)
+        elif record["status"] in ENDED and is_accepted:  # else it may be the result before a refresh
+            running_at = one.since if one.running_at is None else one.running_at
+            self._times.on_ended(record, now, now - one.since, running_at - one.since)
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
@@ -274,7 +264,7 @@ class Poller:
                 each.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
-        self._failing.discard(identifier)
+        self._log.forget(identifier)
         one = self._watched.pop(identifier, None)
         if one:
             _release(one.polled)
@@ -283,6 +273,8 @@ class Poller:
 
 # Per event loop, because a session of aiohttp belongs to one; and no longer than it.
 _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], Poller]] = WeakKeyDictionary()
+# Longer than a poller, which ends with the last who waits.
+_times: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], JobTimes]] = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
@@ -358,9 +350,12 @@ async def subscribe(
 
 
 def _get_poller(hook: ComplianceHook, kind: JobKind) -> Poller:
-    pollers, key = _pollers.setdefault(asyncio.get_running_loop(), {}), _key(hook, kind)
+    loop, key = asyncio.get_running_loop(), _key(hook, kind)
+    pollers = _pollers.setdefault(loop, {})
     if key not in pollers or pollers[key].is_over:
-        pollers[key] = Poller(hook, kind)
+        new = JobTimes(kind.first_poll_quantile, kind.first_poll_seconds)
+        times = _times.setdefault(loop, {}).setdefault(key, new)
+        pollers[key] = Poller(hook, kind, times, _random_phase())
     return pollers[key]
 
 
@@ -372,6 +367,10 @@ def _release(futures: Iterable[asyncio.Future[None]]) -> None:
     for each in futures:
         if not each.done():
             each.set_result(None)
+
+
+def _random_phase() -> float:
+    return random.uniform(0.0, PHASE_SECONDS)  # noqa: S311 - to spread load, not for secrets
 
 
 def _now() -> float:

@@ -98,6 +98,6 @@ def _describe(record: Record) -> str:
         case "CANCELLED":
             return "was cancelled"
         case "UNKNOWN":
-            why = f". {reason}" if reason else ": cancelled, expired, or of another partner"
+            why = f". {reason}" if reason else ": cancelled, expired, or of another account"
             return f"is not known to the service{why}"
     return "is still in progress"

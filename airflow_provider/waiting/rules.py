@@ -10,9 +10,11 @@ from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigErr
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 
 OUTAGE_SECONDS = 900.0  # how long a wait outlasts refusals, such as a 403
-LONGEST_OUTAGE_PAUSE = 60.0  # seconds between two failing polls, unless `poll_interval` is longer
+MAX_OUTAGE_PAUSE_SECONDS = 60.0  # seconds between two failing polls, unless `poll_interval` is longer
 UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as gone
 REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
+FIRST_POLL_STEP_SECONDS = 0.125  # seconds between the first polls of different jobs
+MISSED_POLL_STEP_SECONDS = 0.5  # likewise, of jobs that their first poll was too early for
 MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
 LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
@@ -36,17 +38,33 @@ def accept_any(identifier: str, record: Record, now: float) -> bool:
     return True
 
 
-def next_poll_time(now: float, since: float, poll_interval: float, min_interval: float = 1.0) -> float:
+def next_poll_time(
+    now: float,
+    since: float,
+    poll_interval: float,
+    min_interval: float = 1.0,
+    *,
+    first_poll: float = 0.0,
+    phase: float = 0.0,
+) -> float:
     """Return when to poll next what has been waited for since then.
 
-    At first every `min_interval` seconds, later less often, up to `poll_interval`. The times lie on a common
-    grid, so that jobs of different age are polled in the same request.
+    First after `first_poll` seconds; then at intervals that grow with the age, from `min_interval` up to
+    `poll_interval`. The times lie on a common grid, so that jobs of different age are polled in the same
+    request.
+
+    :param phase: where the grid begins: other processes poll at other times
     """
-    step = min_interval
-    while step * 2 <= (now - since) / 4:
+    age, longest = now - since, max(poll_interval, MIN_POLL_SECONDS)
+    is_first = age < first_poll
+    # Up to a second old, at most twice as old at the next poll; later a quarter older.
+    aim = first_poll / 2 if is_first else max(age / 4, min(age, 1.0))
+    step = min(min_interval, FIRST_POLL_STEP_SECONDS) if is_first else min_interval
+    while step * 2 <= aim:
         step *= 2
-    step = min(step, max(poll_interval, MIN_POLL_SECONDS))
-    at = (now // step + 1) * step
+    step = min(step, longest)
+    earliest = max(now, min(since + first_poll, now + longest - step)) if is_first else now
+    at = ((earliest - phase) // step + 1) * step + phase
     # On the grid itself, rounding may yield the present time again.
     return at if at - now > step / 1000 else at + step
 
@@ -58,6 +76,8 @@ class PollState:
     The one place that decides which errors a wait outlasts, in triggers and in workers.
 
     :param since: when the wait began, on a monotonic clock
+    :param running_at: when it was last seen in flight
+    :param phase: where the grid of its poll times begins
     """
 
     id: str
@@ -67,6 +87,8 @@ class PollState:
     failing_since: float | None = None
     refused_since: float | None = None
     unknown_since: float | None = None
+    running_at: float | None = None
+    phase: float = 0.0
     last_result: PollResult | None = None
 
     def observe(self, found: PollResult, now: float, has_worked: bool) -> Record | ComplianceError | None:
@@ -104,14 +126,20 @@ class PollState:
         ended.transient = True  # a retry may succeed, whatever the error was
         return ended
 
-    def schedule(self, now: float, min_interval: float) -> None:
-        """Set the time of the next poll; what fails is polled like a new job, then less and less often."""
+    def schedule(self, now: float, min_interval: float, first_poll: float = 0.0) -> None:
+        """Set the time of the next poll; what fails is polled every second, then less and less often."""
         since, interval = self.since, self.poll_interval
         if self.failing_since is not None:
-            since, interval = self.failing_since, max(interval, LONGEST_OUTAGE_PAUSE)
+            since, interval = self.failing_since, max(interval, MAX_OUTAGE_PAUSE_SECONDS)
         elif self.unknown_since is not None:
             since = self.unknown_since
-        self.next_poll_at = next_poll_time(now, since, interval, min_interval)
+        if self.failing_since is not None or self.unknown_since is not None:
+            first_poll = 0.0
+        if not first_poll:  # jobs are not known to be short
+            min_interval = max(min_interval, 1.0)
+        self.next_poll_at = next_poll_time(
+            now, since, interval, min_interval, first_poll=first_poll, phase=self.phase
+        )
 
 
 def outage_message(seconds: float, cause: object) -> str:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
-from airflow_provider.assess.documents import AssessedDocument
+from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, READY, SKIPPED, SUBMITTED
 from airflow_provider.client.models import Criterion, Framework

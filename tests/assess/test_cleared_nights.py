@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import assessments as emulated
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.storage.reading import read_object
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts
 
@@ -162,7 +165,7 @@ def test_results_that_nobody_can_read_any_more_fail_their_own_cell_only(
 def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failing(location: Any) -> bytes:
+    async def failing(location: Any) -> bytes:
         raise exc.ComplianceStorageError("The store is not available.")
 
     task, attempts = start(nights, {"in/a": "x"})
@@ -171,7 +174,7 @@ def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
         service.remove_assessment(each["uuid"])  # so that it could not be fetched again
     attempts.clear()
     with monkeypatch.context() as broken:
-        broken.setattr(resuming, "_read", failing)
+        broken.setattr(resuming, "read_object", failing)
         with pytest.raises(exc.ComplianceStorageError):
             attempts.run(task)
     assert attempts.run(task)["assessed"] == 1
@@ -185,3 +188,153 @@ def test_results_that_were_overwritten_are_fetched_again(service: Emulator, nigh
     Path(night.rows[0]["results_path"].removeprefix("file://")).write_text("[]")
     attempts.clear()
     assert NightOutcome(attempts.run(task)).findings == findings
+
+
+def test_results_of_an_earlier_attempt_are_read_once_when_nothing_is_in_flight_any_more(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousands of them: neither before the first submit, nor each time that the task defers."""
+    task, attempts = start(nights, {"in/a": "x", "in/b": "y"}, deferrable=True)
+    service.configure(jobs="manual")
+    reads: list[tuple[int, int]] = []
+
+    async def counted(location: Any) -> bytes:
+        reads.append((deferrals, service.count("submit_assessment")))
+        return await read_object(location)
+
+    deferrals = 0
+
+    def finish_one(_: int) -> None:
+        nonlocal deferrals
+        deferrals += 1
+        left = [each for each in service.assessments() if each["status"] != "COMPLETED"]
+        service.set_assessment(left[0]["uuid"], status="COMPLETED")
+
+    attempts.while_deferred = finish_one
+    monkeypatch.setattr(resuming, "read_object", counted)
+    night = NightOutcome(attempts.run(task))
+    assert [row["status"] for row in night.rows] == ["COMPLETED", "COMPLETED"]
+    assert {row["source"] for row in night.findings} == {"in/a", "in/b"}
+    assert reads == [(deferrals, 2)]  # that of the cell that was completed before the last deferral
+
+
+# -- scratch that is deleted, such as by a lifecycle rule
+
+
+def delete_scratch(nights: Nights) -> None:
+    for folder in list(nights.folder.glob("out/**/_work")):
+        shutil.rmtree(folder)
+
+
+def names_below(folder: Path) -> set[str]:
+    return {path.name.partition("-")[0] for path in folder.rglob("*") if path.is_file()}
+
+
+def test_without_scratch_nights_carry_forward_and_compare_as_ever(service: Emulator, nights: Nights) -> None:
+    run(nights, {"in/a": "x", "in/b": "y"})
+    delete_scratch(nights)
+    task, attempts = start(nights, {"in/a": EXIT, "in/b": "y"})
+    second = NightOutcome(attempts.run(task))
+    rows, findings = second.rows, second.findings
+    assert (second.result["assessed"], second.result["carried"], second.result["changed"]) == (1, 1, 1)
+    delete_scratch(nights)
+    third = run(nights, {"in/a": "x", "in/b": "y"}, changed_only=False)
+    assert third.result["changed"] == 1
+    submitted = service.count("submit_assessment")
+    delete_scratch(nights)
+    attempts.clear()
+    again = NightOutcome(attempts.run(task))
+    assert (again.rows, again.findings, again.result) == (rows, findings, second.result)
+    assert service.count("submit_assessment") == submitted
+
+
+def test_a_night_that_is_cleared_without_scratch_compares_with_the_same_verdicts_again(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The index can't tell: later nights have replaced the verdicts on the same text."""
+    run(nights, {"in/a": "x"})
+    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (GOOD, "A new model."))
+    task, attempts = start(nights, {"in/a": "x"}, changed_only=False)
+    second = NightOutcome(attempts.run(task))
+    findings = second.findings
+    assert second.result["changed"] == 6
+    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (MISSING, "The next model."))
+    assert run(nights, {"in/a": "x"}, changed_only=False).result["changed"] == 6
+    delete_scratch(nights)
+    attempts.clear()
+    again = NightOutcome(attempts.run(task))
+    assert (again.findings, again.result) == (findings, second.result)
+
+
+def test_outputs_of_a_night_and_scratch_are_apart(service: Emulator, nights: Nights) -> None:
+    task, attempts = start(nights, {"in/a": "x"}, deferrable=True)
+    service.configure(jobs="manual")
+    while_deferred: list[set[str]] = []
+
+    def finish(_: int) -> None:
+        while_deferred.append(names_below(nights.folder / "out"))
+        for each in service.assessments():
+            service.set_assessment(each["uuid"], status="COMPLETED")
+
+    attempts.while_deferred = finish
+    attempts.run(task)
+    (night,) = (nights.folder / "out").glob("dt=*")
+    assert while_deferred == [{"journal", "lease.json", "frameworks.json"}]
+    assert names_below(night / "_work/assess") == {"lease.json", "frameworks.json"}
+    outputs = {"assessments.jsonl", "findings.jsonl", "last_night.jsonl", "report.html", "summary.json"}
+    assert names_below(night / "_assess") >= outputs
+    assert not names_below(nights.folder / "out/_work")
+
+
+def test_a_deferred_task_whose_scratch_is_deleted_fails_until_its_retry_which_has_all_rows(
+    service: Emulator, nights: Nights
+) -> None:
+    """Without the scratch, nobody would notice a framework that the service lists no more."""
+    task, attempts = start(nights, {"in/a": "x"}, deferrable=True, frameworks="")
+    service.configure(jobs="manual")
+    frameworks = copy.deepcopy(service.frameworks())
+
+    def delete(_: int) -> None:
+        delete_scratch(nights)
+        service.set_frameworks(frameworks[1:])
+        service.configure(jobs="instant")
+        for each in service.assessments():
+            service.set_assessment(each["uuid"], status="COMPLETED")
+
+    attempts.while_deferred = delete
+    with pytest.raises(exc.ComplianceStorageError, match=r"frameworks\.json' is missing") as error:
+        attempts.run(task)
+    assert error.value.transient
+    assert not list(nights.folder.glob("out/**/assessments.jsonl"))
+    service.set_frameworks(frameworks)
+    night = NightOutcome(attempts.run(task))
+    assert len(night.rows) == len(frameworks)
+
+
+def test_documents_that_were_submitted_again_are_known_without_scratch(
+    service: Emulator, nights: Nights, tmp_path: Path
+) -> None:
+    from airflow_provider.emulator.samples import write_samples
+
+    samples = write_samples(tmp_path / "in", pdfs=2, docx=0, pages=0)
+    common = {"uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
+    rows = [{"source": str(each.path), **common} for each in samples]
+    nights.number = 1
+    task = ComplianceAssessOperator(
+        task_id="t", documents=rows, frameworks="DORA", destination=nights.destination, poll_interval=0.1
+    )
+    attempts = attempts_of(1)
+    night = NightOutcome(attempts.run(task))
+    before, findings = night.rows, night.findings
+    (manifest,) = nights.folder.glob("out/*/_assess/*/*/*/resubmitted.jsonl")
+    written = [json.loads(line) for line in manifest.read_text().splitlines()]
+    assert {each["source"]: each["uuid"] for each in written} == {
+        each["source"]: each["uuid"] for each in before
+    }
+    assert all(Path(each["path"].removeprefix("file://")).exists() for each in written)
+    assert not list(nights.folder.glob("out/**/journal-*"))
+    delete_scratch(nights)
+    attempts.clear()
+    again = NightOutcome(attempts.run(task))
+    assert (again.rows, again.findings) == (before, findings)
+    assert (service.count("submit_file"), service.count("submit_assessment")) == (2, 2)

@@ -301,6 +301,24 @@ def test_nothing_to_assess_is_a_success(service: Emulator, nights: Nights) -> No
     assert (result["assessed"], result["carried"], result["failed"]) == (0, 0, 0)
 
 
+@pytest.mark.parametrize(
+    "given", ["DORA", '"DORA"', ' "DORA"\n', '["DORA"]', "['DORA']", ["DORA"], 1, "1", '"1"', "[1]"]
+)
+def test_one_framework_is_named_in_any_form_that_a_template_renders(
+    service: Emulator, nights: Nights, given: Any
+) -> None:
+    result = attempts_of(1).run(assess(nights, nights.manifest({"in/a.pdf": "An exit."}), frameworks=given))
+    assert list(result["categories"]) == ["DORA"]
+
+
+@pytest.mark.parametrize("given", [(), "", '""', "[]", "None", "null", None])
+def test_no_framework_means_all_in_any_form_that_a_template_renders(
+    service: Emulator, nights: Nights, given: Any
+) -> None:
+    result = attempts_of(1).run(assess(nights, nights.manifest({"in/a.pdf": "An exit."}), frameworks=given))
+    assert list(result["categories"]) == ["DORA", "GDPR"]
+
+
 def test_an_unknown_framework_is_refused_before_anything_is_sent(service: Emulator, nights: Nights) -> None:
     documents = nights.manifest(TEXTS)
     with pytest.raises(AirflowFailException, match=r"no framework 'SOX'.*DORA \(id 1\)"):
@@ -357,3 +375,16 @@ def test_attempts_of_other_runs_do_not_share_a_folder(service: Emulator, nights:
     one = Attempts(identity={"run_id": "load:1"}).run(assess(nights, documents, frameworks="DORA"))
     other = Attempts(identity={"run_id": "load_1"}).run(assess(nights, documents, frameworks="DORA"))
     assert one["assessments"] != other["assessments"]
+
+
+def test_each_row_has_the_attempt_that_has_finished_it(service: Emulator, nights: Nights) -> None:
+    documents = nights.manifest(TEXTS)
+    attempts = attempts_of(1)
+    service.fail("submit_assessment", status=422)
+    with pytest.raises(exc.ComplianceAssessError):
+        attempts.run(assess(nights, documents, frameworks="DORA"))
+    outcome = NightOutcome(attempts.run(assess(nights, documents, frameworks="DORA")))
+    numbers = [row["try_number"] for row in outcome.rows]
+    assert sorted(numbers) == [1] * (len(numbers) - 1) + [2]
+    assert {row["run_id"] for row in outcome.rows} == {"run-1"}
+    assert all(row["provider_version"] for row in outcome.rows)

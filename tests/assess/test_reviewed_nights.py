@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
-from airflow_provider.assess.forms import group_findings
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
+from airflow_provider.review.grouping import group_findings
 from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
-from tests.operators.desk import Desk, sent
+from tests.operators.hitl import FakeHitl, sent
 from tests.support.attempts import StateStore
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -27,8 +27,8 @@ TEXTS = {
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    made = Desk()
+def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
+    made = FakeHitl()
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
     monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
     return made
@@ -56,15 +56,15 @@ def rerun(nights: Nights, number: int, **kwargs: Any) -> NightOutcome:
     return NightOutcome(attempts.run(task))
 
 
-def review(desk: Desk, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+def review(hitl: FakeHitl, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
     """Review in a task of its own, with a form of its own."""
-    desk.store, desk.form, desk.response, desk.tries = StateStore(), None, None, 0
-    return review_again(desk, findings, answer, **kwargs)
+    hitl.store, hitl.form, hitl.response, hitl.tries = StateStore(), None, None, 0
+    return review_again(hitl, findings, answer, **kwargs)
 
 
-def review_again(desk: Desk, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
+def review_again(hitl: FakeHitl, findings: Any, answer: Any = None, **kwargs: Any) -> list[dict[str, Any]]:
     given = {"findings": findings, "expert_id": "e-1", **kwargs}
-    decisions: list[dict[str, Any]] = desk.run(
+    decisions: list[dict[str, Any]] = hitl.run(
         lambda: ComplianceReviewAssessmentOperator(task_id="review", **copy.deepcopy(given)), answer
     )
     return decisions
@@ -87,13 +87,13 @@ def finding(night: NightOutcome, source: str = "in/empty.pdf") -> dict[str, Any]
 
 
 def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
-    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     first = run_night(nights, TEXTS)
     assert not decided(first)
     wrong = finding(first)
     (decision,) = review(
-        desk,
+        hitl,
         first.result,
         {wrong["response_id"]: (GOOD, "It is in annex 4.")},
         only="insufficient",
@@ -124,10 +124,10 @@ def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
 
 
 def test_a_decision_outlives_its_file_with_the_verdict(
-    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     first = run_night(nights, TEXTS)
-    review(desk, first.result, {finding(first)["response_id"]: "agreed"}, only="insufficient")
+    review(hitl, first.result, {finding(first)["response_id"]: "agreed"}, only="insufficient")
     second = run_night(nights, TEXTS)
     for path in (tmp_path / "out/_assess/decisions/2026-03-01").iterdir():
         path.unlink()
@@ -136,10 +136,10 @@ def test_a_decision_outlives_its_file_with_the_verdict(
 
 @pytest.mark.parametrize("change", ["text", "framework", "payload"])
 def test_another_text_framework_or_payload_does_not_inherit_a_decision(
-    service: Emulator, nights: Nights, desk: Desk, change: str
+    service: Emulator, nights: Nights, hitl: FakeHitl, change: str
 ) -> None:
     first = run_night(nights, TEXTS)
-    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
     texts, options = dict(TEXTS), {}
     if change == "text":
         texts["in/empty.pdf"] += " And more of it."
@@ -158,87 +158,87 @@ def test_another_text_framework_or_payload_does_not_inherit_a_decision(
 
 
 def test_the_same_text_that_is_assessed_again_keeps_a_decision_on_the_same_category(
-    service: Emulator, nights: Nights, desk: Desk
+    service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
     first = run_night(nights, TEXTS)
-    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
     again = run_night(nights, TEXTS, changed_only=False)
     assert again.result["assessed"] == 2
     assert len(decided(again)) == 1
 
 
 def test_what_was_decided_is_not_asked_again_in_the_next_night(
-    service: Emulator, nights: Nights, desk: Desk
+    service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
     first = run_night(nights, TEXTS)
     open_ones = {each["response_id"] for each in first.findings if each["category"] != GOOD}
     answered = finding(first)["response_id"]
-    review(desk, first.result, {answered: "agreed"}, only="insufficient")
+    review(hitl, first.result, {answered: "agreed"}, only="insufficient")
     second = run_night(nights, TEXTS)
-    review(desk, second.result, "No feedback", only="insufficient")
-    assert desk.form is not None
-    shown = {int(name.partition("_")[2]) for name in desk.form["params"]}
+    review(hitl, second.result, "No feedback", only="insufficient")
+    assert hitl.form is not None
+    shown = {int(name.partition("_")[2]) for name in hitl.form["params"]}
     assert shown == open_ones - {answered}
 
 
-def test_a_night_where_nothing_changed_asks_nobody(service: Emulator, nights: Nights, desk: Desk) -> None:
+def test_a_night_where_nothing_changed_asks_nobody(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
-    assert review(desk, first.result) == []
+    assert review(hitl, first.result) == []
     assert group_findings(first.result) == []
-    assert desk.asked == 0
+    assert hitl.asked == 0
     second = run_night(nights, TEXTS | {"in/empty.pdf": TEXTS["in/exit.pdf"] + " More."})
-    review(desk, second.result["findings"], "No feedback")
-    assert desk.form is not None
+    review(hitl, second.result["findings"], "No feedback")
+    assert hitl.form is not None
     changed = {each["response_id"] for each in second.findings if each["changed_from"]}
-    assert {int(name.partition("_")[2]) for name in desk.form["params"]} == changed
-    assert desk.form["subject"] == "Review of empty.pdf against DORA"
-    assert "before: missing" in desk.form["body"]
+    assert {int(name.partition("_")[2]) for name in hitl.form["params"]} == changed
+    assert hitl.form["subject"] == "Review of empty.pdf against DORA"
+    assert "before: missing" in hitl.form["body"]
 
 
 def test_a_clear_of_night_and_review_changes_nothing_and_asks_nobody(
-    service: Emulator, nights: Nights, desk: Desk
+    service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
     first = run_night(nights, TEXTS)
     rows, forms = first.findings, group_findings(first.result, only="insufficient")
     answer = {finding(first)["response_id"]: (GOOD, "Annex 4.")}
     (form,) = [each for each in forms if finding(first)["response_id"] in [row[2] for row in each[0]["rows"]]]
-    decisions = review(desk, form, answer)
+    decisions = review(hitl, form, answer)
     for _ in range(2):
         again = rerun(nights, 1)
         assert again.findings == rows
         assert group_findings(again.result, only="insufficient") == forms
-        assert review_again(desk, form) == decisions
-        assert (desk.asked, len(sent(service))) == (1, 1)
+        assert review_again(hitl, form) == decisions
+        assert (hitl.asked, len(sent(service))) == (1, 1)
         run_night(nights, TEXTS)  # the second time, a later night has carried the decision
 
 
-def test_a_late_answer_counts_from_the_night_after(service: Emulator, nights: Nights, desk: Desk) -> None:
+def test_a_late_answer_counts_from_the_night_after(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
     run_night(nights, TEXTS)
-    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Late.")}, only="insufficient")
+    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Late.")}, only="insufficient")
     assert len(decided(run_night(nights, TEXTS))) == 1
 
 
-def test_the_last_of_two_decisions_counts(service: Emulator, nights: Nights, desk: Desk) -> None:
+def test_the_last_of_two_decisions_counts(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
     number = finding(first)["response_id"]
-    review(desk, first.result, {number: (GOOD, "One.")}, only="insufficient")
+    review(hitl, first.result, {number: (GOOD, "One.")}, only="insufficient")
     second = run_night(nights, TEXTS)
-    review(desk, second.result, {number: (BAD, "Two.")}, only="all")
+    review(hitl, second.result, {number: (BAD, "Two.")}, only="all")
     assert [each[1:] for each in decided(run_night(nights, TEXTS)).values()] == [(BAD, "Two.")]
 
 
 def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_feedback(
-    service: Emulator, nights: Nights, desk: Desk
+    service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
     shards = [run_night(nights, {source: text}).result for source, text in TEXTS.items()]
     forms = group_findings(shards, only="all", by="criterion")
     subjects, everything = [], []
-    for desk.map_index, form in enumerate(forms):
+    for hitl.map_index, form in enumerate(forms):
         numbers = [row[2] for reference in form for row in reference["rows"]]
-        everything += review(desk, form, {numbers[0]: ("MISSING", "Look again.")}, max_findings=10)
-        assert desk.form is not None
-        subjects.append(desk.form["subject"])
+        everything += review(hitl, form, {numbers[0]: ("MISSING", "Look again.")}, max_findings=10)
+        assert hitl.form is not None
+        subjects.append(hitl.form["subject"])
     assert len(subjects) == len(service.frameworks()[0]["criteria"])
     assert all(" in 2 documents against DORA" in each for each in subjects)
     assert len({each[1] for each in sent(service)}) == len(forms)
@@ -247,7 +247,7 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
 
 
 def test_the_form_shows_passages_in_the_text_of_the_ingestion(
-    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path
+    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     (tmp_path / "exit.txt").write_text(TEXTS["in/exit.pdf"])
     manifest = nights.manifest({"in/exit.pdf": TEXTS["in/exit.pdf"]}, path=f"file://{tmp_path}/exit.txt")
@@ -256,20 +256,20 @@ def test_the_form_shows_passages_in_the_text_of_the_ingestion(
     )
     night = NightOutcome(attempts_of(1).run(task))
     assert {each["text_path"] for each in night.findings} == {f"file://{tmp_path}/exit.txt"}
-    review(desk, night.result, "No feedback", only="all")
-    assert desk.form is not None
-    body = desk.form["body"].replace("\\", "")
+    review(hitl, night.result, "No feedback", only="all")
+    assert hitl.form is not None
+    body = hitl.form["body"].replace("\\", "")
     assert f"**exit.pdf · DORA** · Text: file://{tmp_path}/exit.txt · Source: in/exit.pdf" in body
 
 
 def test_findings_without_a_summary_are_reviewed_with_a_warning(
-    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = run_night(nights, TEXTS)
     path = Path(first.result["findings"].removeprefix("file://"))
     (path.parent / "summary.json").unlink()
     decisions = review(
-        desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient"
+        hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient"
     )
     assert decisions[0]["outcome"] == "sent"
     assert "The next night will not find these decisions" in caplog.text
@@ -277,10 +277,10 @@ def test_findings_without_a_summary_are_reviewed_with_a_warning(
 
 
 def test_damaged_decisions_cost_nobody_a_night(
-    service: Emulator, nights: Nights, desk: Desk, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = run_night(nights, TEXTS)
-    review(desk, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
+    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
     (path,) = (tmp_path / "out/_assess/decisions/2026-03-01").iterdir()
     good = path.read_text()
     cell = {"cell": finding(first)["cell"], "criterion": "x", "night": "2026-03-01"}
@@ -288,4 +288,4 @@ def test_damaged_decisions_cost_nobody_a_night(
     (path.parent / "notes.txt").write_text("not a decision")
     second = run_night(nights, TEXTS)
     assert len(decided(second)) == 1
-    assert caplog.text.count("is ignored") == 3
+    assert caplog.text.count("is ignored") == 4

@@ -14,7 +14,7 @@ import pytest
 from airflow.providers.common.compat.sdk import Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.assess import night as night_module
+from airflow_provider.assess import output
 from airflow_provider.assess.findings import finding_rows
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
@@ -70,9 +70,9 @@ def test_a_store_that_fails_while_the_night_is_published_costs_no_assessment(
         raise exc.ComplianceStorageError("The store is not available.")
 
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
-    monkeypatch.setattr(night_module, "has_pyarrow", lambda: name == "write_parquet")
+    monkeypatch.setattr(output, "has_pyarrow", lambda: name == "write_parquet")
     with monkeypatch.context() as broken:
-        broken.setattr(night_module, name, failing)
+        broken.setattr(output, name, failing)
         with pytest.raises(exc.ComplianceStorageError):
             attempts.run(assess(nights, documents))
     assert not find(nights, "assessments.jsonl")
@@ -99,7 +99,7 @@ def test_a_table_that_is_half_written_never_appears(
 
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)
     with monkeypatch.context() as broken:
-        broken.setattr(night_module, "finding_rows", failing)
+        broken.setattr(output, "finding_rows", failing)
         with pytest.raises(OSError, match="No space"):
             attempts.run(assess(nights, documents))
     assert not find(nights, "findings.jsonl")
@@ -165,7 +165,7 @@ def completes(service: Emulator, nights: Nights, count: int) -> Callable[[], boo
 @pytest.fixture
 def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a long poll_interval: only the last poll finds anything."""
-    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_: now + 3600)
+    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_, **__: now + 3600)
 
 
 @pytest.mark.usefixtures("_never_polled")

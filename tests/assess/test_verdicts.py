@@ -17,10 +17,11 @@ from airflow_provider.assess.findings import (
     compare_again,
     compare_findings,
 )
-from airflow_provider.assess.spool import Spool
-from airflow_provider.assess.verdicts import Earlier, Night, VerdictIndex
+from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
+from airflow_provider.bulk.nights import Night
 from airflow_provider.client.findings import Finding
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.spool import Spool
 
 FIRST, SECOND, THIRD = (Night(f"2026-03-0{day}T00:00:00+00:00", f"run-{day}") for day in (1, 2, 3))
 
@@ -111,7 +112,16 @@ def test_an_older_night_that_is_run_later_does_not_compare_with_a_newer_one(tmp_
     index(tmp_path).write([verdict(cell(), THIRD, MISSING)], THIRD, 0)
     earlier = index(tmp_path).read([cell()], SECOND)
     assert cell().key not in earlier.before
-    assert cell().digest in earlier.verdicts
+
+
+def test_an_older_night_that_is_run_later_carries_nothing_from_its_future(tmp_path: Path) -> None:
+    index(tmp_path).write([verdict(cell(), THIRD, MISSING)], THIRD, 0)
+    assert index(tmp_path).read([cell()], SECOND).verdict_of(cell()) is None
+    assert index(tmp_path).read([cell()], THIRD).verdict_of(cell()) is not None  # as in a clear
+    # A verdict that the later night has itself carried from an earlier one is not from the future.
+    origin = {"run": FIRST.run, "night": FIRST.at, "assessment_id": "a-run-1"}
+    index(tmp_path).write([{**verdict(cell(), THIRD, MISSING), "carried_from": origin}], THIRD, 0)
+    assert index(tmp_path).read([cell()], SECOND).verdict_of(cell())["carried_from"] == origin
 
 
 def test_an_older_night_that_is_run_later_replaces_no_newer_verdict(tmp_path: Path) -> None:
@@ -220,7 +230,15 @@ def test_a_spool_keeps_the_last_value_of_each_key() -> None:
 
 
 def test_closing_removes_the_temporary_files() -> None:
-    earlier = Earlier()
+    earlier = EarlierVerdicts()
     earlier.close()
     with pytest.raises(ValueError, match="closed"):
         earlier.verdicts["a"] = json.dumps(1)
+
+
+def test_a_second_run_for_the_same_date_compares_with_the_night_before_that(tmp_path: Path) -> None:
+    before = {"D-1": [SUFFICIENT, FIRST.at]}
+    index(tmp_path).write([verdict(cell(), FIRST, MISSING)], FIRST, 1.0)
+    index(tmp_path).write([verdict(cell(), SECOND, SUFFICIENT, before)], SECOND, 1.0)
+    again = Night(SECOND.at, "manual")
+    assert index(tmp_path).read([cell()], again).before[cell().key] == before

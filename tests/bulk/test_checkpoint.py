@@ -15,7 +15,7 @@ import pytest
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
-from airflow_provider.ingest.documents import COLUMNS, Document
+from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
 from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Location:
 
 
 def open_checkpoint(folder: Location) -> Checkpoint:
-    return Checkpoint(folder, MANIFEST)
+    return Checkpoint(folder, Location(f"{folder.path}-out"), MANIFEST)
 
 
 def read(folder: Location) -> dict[str, Document]:
@@ -54,6 +54,29 @@ def test_what_was_written_is_read_and_the_last_record_counts(folder: Location) -
     found = read(folder)
     assert found["s1"] == document(1, uuid="u1", status="COMPLETED", bytes=0)
     assert found["s2"] == document(2, uuid="u2")
+
+
+def test_jobs_of_another_account_are_not_used_but_what_is_done_is_done(folder: Location) -> None:
+    """Another service may have jobs with the same ids."""
+    checkpoint = open_checkpoint(folder)
+    checkpoint.account = "one"
+    done = document(2, uuid="2", status="COMPLETED", bytes=0)
+    asyncio.run(write(checkpoint, document(1, uuid="1"), done))
+    for account, job_id in {"one": "1", "": "1", "two": ""}.items():
+        reader = open_checkpoint(folder)
+        reader.account = account
+        found = reader.read(Document)
+        assert (found["s1"].job_id or "", found["s2"]) == (job_id, done)
+
+
+@pytest.mark.parametrize("line", ["[]", '{"source": 5}', '{"source": "s1", "uuid": 5}', '{"source": '])
+def test_invalid_lines_are_counted(folder: Location, line: str) -> None:
+    checkpoint = open_checkpoint(folder)
+    asyncio.run(write(checkpoint, document(1, uuid="u1")))
+    (segment,) = Path(folder.path).glob("journal-*")
+    segment.write_text(segment.read_text() + line + "\n")
+    assert checkpoint.read(Document)["s1"].job_id == "u1"
+    assert checkpoint.invalid_lines == 1
 
 
 def test_a_later_attempt_counts_even_if_its_clock_is_behind(
@@ -125,12 +148,13 @@ def test_the_manifest_takes_the_place_of_the_journal(tmp_path: Path, folder: Loc
         await checkpoint.publish(each.row() for each in (done, document(2, status="FAILED", error="why")))
 
     asyncio.run(story())
-    assert [path.name for path in (tmp_path / "j").iterdir()] == ["manifest.jsonl"]
+    assert [path.name for path in (tmp_path / "j-out").iterdir()] == ["manifest.jsonl"]
+    assert not list((tmp_path / "j").iterdir())
     assert read(folder)["s1"] == done
     asyncio.run(write(open_checkpoint(folder), document(2, uuid="u2")))
     assert read(folder)["s2"].job_id == "u2"
-    rows = [json.loads(line) for line in (tmp_path / "j" / MANIFEST).read_text().splitlines()]
-    assert tuple(rows[0]) == COLUMNS
+    rows = [json.loads(line) for line in (tmp_path / "j-out" / MANIFEST).read_text().splitlines()]
+    assert tuple(rows[0]) == MANIFEST_COLUMNS
     assert rows[1]["uuid"] is None
 
 
@@ -168,15 +192,19 @@ def test_the_journal_keeps_what_differs_from_the_defaults() -> None:
     assert Document.from_record(full.record()) == full
 
 
-def write_segment(tmp_path: Path, name: str, *records: Any) -> None:
-    (tmp_path / "j").mkdir(exist_ok=True)
-    (tmp_path / "j" / name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
+def write_segment(tmp_path: Path, name: str, *records: Any, folder: str = "j") -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    (tmp_path / folder / name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
+
+
+def write_manifest(tmp_path: Path, *rows: Any) -> None:
+    write_segment(tmp_path, MANIFEST, *rows, folder="j-out")
 
 
 def test_the_time_of_a_record_counts_not_the_order_of_the_files(tmp_path: Path, folder: Location) -> None:
     write_segment(tmp_path, "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 0.9})
     write_segment(tmp_path, "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 0.5})
-    write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
+    write_manifest(tmp_path, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
     assert {key: each.job_id for key, each in read(folder).items()} == {"s1": "new", "s2": "u2"}
 
 
@@ -205,16 +233,17 @@ def test_segments_are_named_by_process_and_number(tmp_path: Path, folder: Locati
 
 
 def test_the_lease_says_who_has_it(tmp_path: Path) -> None:
-    checkpoint = Checkpoint(Location(str(tmp_path)), MANIFEST, 3)
+    here = Location(str(tmp_path))
+    checkpoint = Checkpoint(here, here, MANIFEST, 3)
     checkpoint.acquire()
     lease = json.loads((tmp_path / "lease.json").read_text())
     assert lease["try_number"] == 3
-    open_checkpoint(Location(str(tmp_path))).acquire()
+    open_checkpoint(here).acquire()
     assert json.loads((tmp_path / "lease.json").read_text())["try_number"] == 0
     checkpoint.acquire()
     assert datetime.fromisoformat(lease["at"]).tzinfo
     assert len(lease["token"]) == 16
-    other = Checkpoint(Location(str(tmp_path)), MANIFEST, 2)
+    other = Checkpoint(here, here, MANIFEST, 2)
     with pytest.raises(ComplianceSupersededError, match=r"Attempt 3 .* \(attempt 2\) stops"):
         asyncio.run(other.check_owner())
 
@@ -271,10 +300,12 @@ def test_a_file_name_that_is_not_utf_8_reads_back(folder: Location) -> None:
 
 def test_only_the_folder_of_the_task_is_read_and_cleaned_up(tmp_path: Path, folder: Location) -> None:
     write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
+    write_segment(tmp_path, "journal-y-000001.jsonl", {"source": "s2"}, folder="j-out")
     (tmp_path / "j" / "my-journal-x.jsonl").write_text('{"source": "mine"}\n')
     assert list(read(folder)) == ["s1"]
     asyncio.run(open_checkpoint(folder).publish([]))
-    assert sorted(path.name for path in (tmp_path / "j").iterdir()) == [MANIFEST, "my-journal-x.jsonl"]
+    assert [path.name for path in (tmp_path / "j").iterdir()] == ["my-journal-x.jsonl"]
+    assert {path.name for path in (tmp_path / "j-out").iterdir()} == {MANIFEST, "journal-y-000001.jsonl"}
 
 
 @pytest.fixture
@@ -300,10 +331,30 @@ def test_a_journal_that_vanishes_while_it_is_read_is_read_again(
     write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
 
     def publish() -> None:
-        write_segment(tmp_path, MANIFEST, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
+        write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
         (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
 
     while_listed(publish)
+    assert read(folder)["s1"].state == "COMPLETED"
+
+
+def test_a_journal_that_the_manifest_replaces_before_it_is_listed_is_not_lost(
+    tmp_path: Path, folder: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
+    find = type(folder.fs).find
+
+    def publish_first(self: Any, path: str, **kwargs: Any) -> Any:
+        write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
+        (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
+        return find(self, path, **kwargs)
+
+    monkeypatch.setattr(type(folder.fs), "find", publish_first)
+    assert read(folder)["s1"].state == "COMPLETED"
+
+
+def test_a_manifest_without_a_work_folder_is_read(tmp_path: Path, folder: Location) -> None:
+    write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
     assert read(folder)["s1"].state == "COMPLETED"
 
 
@@ -341,4 +392,5 @@ def test_segments_that_another_attempt_has_removed_are_no_error(
         write_segment(tmp_path, f"journal-x-{number:06}.jsonl", {"source": "s1"})
     while_listed(lambda: (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True))
     asyncio.run(open_checkpoint(folder).publish([]))
-    assert [path.name for path in (tmp_path / "j").iterdir()] == [MANIFEST]
+    assert not list((tmp_path / "j").iterdir())
+    assert (tmp_path / "j-out" / MANIFEST).exists()

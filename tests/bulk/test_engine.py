@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -44,7 +43,7 @@ class Service:
 
     def __init__(self, submit: ContentJob, refresh: list[ContentJob], polls: list[ContentJob]) -> None:
         self.submit, self.refreshes, self.polls = submit, refresh, polls
-        self.settings, self.throttlings = SimpleNamespace(batch_size=100), 0
+        self.batch_size, self.throttlings = 100, 0
         self.calls: list[str] = []
         self.submits = 0
 
@@ -71,6 +70,11 @@ class Service:
         found = self.polls.pop(0) if len(self.polls) > 1 else self.polls[0]
         return dict.fromkeys(uuids, found)
 
+    async def get_status(self, uuid: str) -> ContentJob:
+        (found,) = (await self.get_statuses([uuid])).values()
+        self.calls.pop()
+        return found
+
     async def cancel(self, uuid: str) -> None:
         self.calls.append("cancel")
 
@@ -92,7 +96,7 @@ def make(
     **changes: Any,
 ) -> BulkEngine[Any]:
     place = Location(str(folder))
-    own = Checkpoint(place / "own", MANIFEST, 1)
+    own = Checkpoint(place / "own", place / "own", MANIFEST, 1)
     own.acquire()
     values = {
         "concurrency": 4, "retry_failed": 1, "poll_interval": 0.1, "deadline": clock() + 60,
@@ -204,11 +208,43 @@ def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_fi
     with pytest.raises(exc.ComplianceConfigError) as error:
         asyncio.run(ingest.run())
     assert error.value.transient  # for three submits have worked
-    found = Checkpoint(Location(str(tmp_path / "own")), MANIFEST).read(Document)
+    place = Location(str(tmp_path / "own"))
+    found = Checkpoint(place, place, MANIFEST).read(Document)
     if is_store_away:
         assert "Could not write the whole journal: away" in caplog.text
     else:
         assert set(found) == {document.source for document in documents[:3]}
+
+
+@pytest.mark.parametrize(
+    ("options", "is_superseded", "cancelled"),
+    [
+        ({"is_last_attempt": False}, False, 0),
+        ({"is_last_attempt": True}, False, 3),
+        ({"is_last_attempt": True, "cancel_on_kill": False}, False, 0),
+        ({"is_last_attempt": True}, True, 0),
+    ],
+)
+def test_an_error_in_the_last_attempt_leaves_no_jobs_behind(
+    tmp_path: Path, options: dict[str, Any], is_superseded: bool, cancelled: int
+) -> None:
+    documents = [Document(f"https://example.com/{number}") for number in range(4)]
+    service = Wrong(job("PENDING"), [], [job("PENDING")])
+    ingest = make(service, tmp_path, *documents, **options)
+
+    async def story() -> None:
+        working = asyncio.create_task(ingest.run())
+        if is_superseded:
+            await until(lambda: service.submits > 3)
+            make(service, tmp_path)  # takes the lease
+        await working
+
+    with pytest.raises(exc.ComplianceError):
+        asyncio.run(story())
+    assert service.calls.count("cancel") == cancelled
+    place = Location(str(tmp_path / "own"))
+    states = [each.state for each in Checkpoint(place, place, MANIFEST).read(Document).values()]
+    assert states.count(SUBMITTED) == 3 - cancelled
 
 
 def test_a_connection_that_was_never_right_ends_the_task_without_retries(tmp_path: Path) -> None:
@@ -242,6 +278,10 @@ def test_a_killed_ingest_does_first_what_matters_most(
 
         async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
             return {uuid: job("COMPLETED" if uuid.endswith("/0") else "PENDING", uuid=uuid) for uuid in uuids}
+
+        async def get_status(self, uuid: str) -> ContentJob:
+            (found,) = (await self.get_statuses([uuid])).values()
+            return found
 
         async def cancel(self, uuid: str) -> None:
             done.append(f"cancel {uuid[-1]}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -26,9 +27,15 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Clock, Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
+from tests.support.attempts import until as attempts_until
 from tests.support.signals import until
 
 DOCUMENTS, CONCURRENCY = 20, 4
+
+
+def checkpoint_in(folder: Path, *attempt: Any) -> Checkpoint:
+    place = Location(str(folder))
+    return Checkpoint(place / "work", place / "out", MANIFEST, *attempt)
 
 
 @pytest.fixture
@@ -56,10 +63,17 @@ class Process:
             self.result.set_exception(error)
 
 
+@pytest.mark.parametrize("merged", [2, checkpoint.MERGED_SEGMENTS])
 @pytest.mark.parametrize("lead", [1, 9, DOCUMENTS])
 def test_of_two_attempts_at_once_the_older_one_stops_and_the_newer_one_is_right(
-    service: Emulator, outcome: Outcome, folder: Path, lead: int
+    service: Emulator,
+    outcome: Outcome,
+    folder: Path,
+    lead: int,
+    merged: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(checkpoint, "MERGED_SEGMENTS", merged)
     service.configure(jobs="manual", latency=0.05)
     older = Process(folder, outcome, 1)
     until(lambda: service.count("submit_file") >= lead)
@@ -126,7 +140,7 @@ def test_the_end_of_both_attempts_at_once_fails_neither_by_the_journal(
 ) -> None:
     """Segments that another attempt has removed between the list and the removal are gone."""
     place = Location(str(outcome.destination / "j"))
-    asyncio.run(_write(Checkpoint(place, MANIFEST), 3))
+    asyncio.run(_write(Checkpoint(place, place, MANIFEST), 3))
     find = type(place.fs).find
 
     def then_gone(self: Any, path: str, **kwargs: Any) -> Any:
@@ -135,7 +149,7 @@ def test_the_end_of_both_attempts_at_once_fails_neither_by_the_journal(
         return found
 
     monkeypatch.setattr(type(place.fs), "find", then_gone)
-    asyncio.run(Checkpoint(place, MANIFEST).publish([]))
+    asyncio.run(Checkpoint(place, place, MANIFEST).publish([]))
     assert not list(outcome.destination.rglob("journal-*"))
 
 
@@ -143,7 +157,7 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
     outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place = Location(str(outcome.destination / "j"))
-    asyncio.run(_write(Checkpoint(place, MANIFEST), 3))
+    asyncio.run(_write(Checkpoint(place, place, MANIFEST), 3))
     done = [Document(f"s{number}", f"u{number}", COMPLETED) for number in range(3)]
     find = type(place.fs).find
     finds: list[int] = []
@@ -152,11 +166,11 @@ def test_segments_that_vanish_while_they_are_read_are_in_the_manifest(
         found = find(self, path, **kwargs)
         if not finds:
             finds.append(1)
-            asyncio.run(Checkpoint(place, MANIFEST).publish(each.row() for each in done))
+            asyncio.run(Checkpoint(place, place, MANIFEST).publish(each.row() for each in done))
         return found
 
     monkeypatch.setattr(type(place.fs), "find", then_published)
-    found = Checkpoint(place, MANIFEST).read(Document)
+    found = Checkpoint(place, place, MANIFEST).read(Document)
     assert {each.state for each in found.values()} == {COMPLETED}
     assert len(found) == 3
 
@@ -169,19 +183,106 @@ async def _write(written: Checkpoint, segments: int) -> None:
 
 @pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
 def test_a_lease_that_is_missing_or_invalid_stops_nobody(tmp_path: Path, content: bytes | None) -> None:
-    own = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
+    own = checkpoint_in(tmp_path, 1)
     own.acquire()
     if content is None:
-        (tmp_path / LEASE).unlink()
+        (tmp_path / "work" / LEASE).unlink()
     else:
-        (tmp_path / LEASE).write_bytes(content)
+        (tmp_path / "work" / LEASE).write_bytes(content)
     asyncio.run(_write(own, 2))
     assert [*own.read(Document)] == ["s0", "s1"]
 
 
+@pytest.mark.parametrize("content", [None, b"", b"[]", b'{"token": '])
+def test_a_lease_that_was_deleted_is_restored_and_still_goes_to_the_next_attempt(
+    tmp_path: Path, content: bytes | None
+) -> None:
+    older, newer = checkpoint_in(tmp_path, 1), checkpoint_in(tmp_path, 2)
+    older.acquire()
+    before = lease_in(tmp_path)
+    (tmp_path / "work" / LEASE).unlink()
+    if content is not None:
+        (tmp_path / "work" / LEASE).write_bytes(content)
+    asyncio.run(older.check_owner())
+    assert lease_in(tmp_path)["token"] == before["token"]
+    newer.acquire()
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2"):
+        asyncio.run(older.check_owner())
+
+
+def test_an_attempt_that_never_had_the_lease_writes_none(tmp_path: Path) -> None:
+    asyncio.run(checkpoint_in(tmp_path, 1).check_owner())
+    assert not (tmp_path / "work").exists()
+
+
+DAY = 24 * 3600
+
+
+@pytest.mark.parametrize(("hours", "stops"), [(23.9, False), (24, True), (240, True)])
+def test_an_attempt_that_hung_stops_if_the_lease_of_a_newer_one_may_have_been_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hours: float, stops: bool
+) -> None:
+    """Else it would overwrite what the newer attempt has published."""
+    own, started = checkpoint_in(tmp_path, 1), time.time()
+    own.acquire()
+    (tmp_path / "work" / LEASE).unlink()
+    monkeypatch.setattr(time, "time", lambda: started + hours * 3600 + 1)
+    if stops:
+        with pytest.raises(exc.ComplianceSupersededError, match="was deleted while this process"):
+            asyncio.run(own.check_owner())
+        assert not list((tmp_path / "work").iterdir())
+    else:
+        asyncio.run(own.check_owner())
+        assert lease_in(tmp_path)["try_number"] == 1
+
+
+def test_an_attempt_that_runs_for_days_keeps_its_lease_whenever_it_is_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, started = checkpoint_in(tmp_path, 1), time.time()
+    own.acquire()
+    for day in range(5):
+        if day % 2:
+            (tmp_path / "work" / LEASE).unlink()
+        monkeypatch.setattr(time, "time", lambda day=day: started + 0.9 * day * DAY)
+        asyncio.run(own.check_owner())
+        assert lease_in(tmp_path)["try_number"] == 1
+
+
+def test_an_attempt_with_nothing_to_write_checks_its_lease_from_time_to_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for days for a job, and must not be taken for one that hung."""
+    monkeypatch.setattr(checkpoint, "OWNER_CHECK_WAITING_SECONDS", 0.02)
+    older, newer = checkpoint_in(tmp_path, 1), checkpoint_in(tmp_path, 2)
+    older.acquire()
+    lease, aside = tmp_path / "work" / LEASE, tmp_path / "aside"
+
+    async def wait() -> None:
+        writer = asyncio.create_task(older.run_writer())
+        lease.unlink()
+        await attempts_until(lease.exists)
+        (tmp_path / "work").rename(aside)
+        (tmp_path / "work").write_text("The store is not available.")
+        await asyncio.sleep(0.2)
+        assert not writer.done()
+        (tmp_path / "work").unlink()
+        aside.rename(tmp_path / "work")
+        newer.acquire()
+        with pytest.raises(exc.ComplianceSupersededError):
+            await asyncio.wait_for(writer, 30)
+
+    asyncio.run(wait())
+
+
+def lease_in(folder: Path) -> dict[str, Any]:
+    lease: dict[str, Any] = json.loads((folder / "work" / LEASE).read_text())
+    return lease
+
+
 def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:
     """The number begins again at 1 where a run was deleted and made again with the same id."""
-    first, second = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (5, 1))
+    first, second = (checkpoint_in(tmp_path, number) for number in (5, 1))
     first.acquire()
     asyncio.run(first.check_owner())
     second.acquire()
@@ -192,7 +293,7 @@ def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: P
 
 def test_an_older_attempt_that_comes_late_does_not_take_the_lease_of_the_newer_one(tmp_path: Path) -> None:
     older, newer, again = (
-        Checkpoint(Location(str(tmp_path)), MANIFEST, number, started_at)
+        checkpoint_in(tmp_path, number, started_at)
         for number, started_at in ((1, 100.0), (2, 400.0), (1, 500.0))
     )
     newer.acquire()
@@ -209,7 +310,7 @@ def test_an_attempt_that_has_lost_its_lease_writes_no_text(
 ) -> None:
     """It may have hung while it fetched the text of a file that was corrected meanwhile."""
     monkeypatch.setattr(checkpoint, "OWNER_CHECK_SECONDS", 0.0)
-    older, newer = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (1, 2))
+    older, newer = (checkpoint_in(tmp_path, number) for number in (1, 2))
     older.acquire()
     text = tmp_path / "text.txt"
 
@@ -243,7 +344,7 @@ def test_an_attempt_that_has_lost_its_lease_while_it_fetches_ends(
 
 
 def test_a_check_of_the_lease_counts_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    first, second = (Checkpoint(Location(str(tmp_path)), MANIFEST, number) for number in (1, 2))
+    first, second = (checkpoint_in(tmp_path, number) for number in (1, 2))
     first.acquire()
 
     async def confirm() -> None:
@@ -258,13 +359,13 @@ def test_a_check_of_the_lease_counts_for_a_moment(tmp_path: Path, monkeypatch: p
 
 
 def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(tmp_path: Path) -> None:
-    own = Checkpoint(Location(str(tmp_path)), MANIFEST, 1)
-    (tmp_path / LEASE).mkdir()
+    own = checkpoint_in(tmp_path, 1)
+    (tmp_path / "work" / LEASE).mkdir(parents=True)
     with pytest.raises(exc.ComplianceStorageError):
         asyncio.run(own.check_owner())
 
 
-def test_a_deferred_task_goes_on_under_a_lease_of_its_own(
+def test_a_deferred_task_continues_under_a_lease_of_its_own(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     service.configure(jobs="manual")

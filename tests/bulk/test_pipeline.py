@@ -30,7 +30,7 @@ def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None, _soon_sure: N
     monkeypatch.setattr(pipeline, "UNCHANGED_SECONDS", 300.0)
     monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
     monkeypatch.setattr(rules, "REFRESH_GRACE_SECONDS", 30.0)
-    monkeypatch.setattr(rules, "LONGEST_OUTAGE_PAUSE", 60.0)
+    monkeypatch.setattr(rules, "MAX_OUTAGE_PAUSE_SECONDS", 60.0)
     monkeypatch.setattr(rules, "OUTAGE_SECONDS", 90.0)  # a tenth: the engine looks at its clock every second
 
 
@@ -163,6 +163,14 @@ def test_a_job_of_an_earlier_attempt_that_is_gone_is_submitted_again_once(night:
     assert item.error == f"The job was cancelled, or is gone ({status})."
 
 
+def test_after_the_deadline_a_job_that_is_gone_is_not_submitted_again(night: Night) -> None:
+    night.service.job("old", s19={"status": "CANCELLED"})
+    item = Item("a", "old", SUBMITTED, is_resumed=True)
+    night.run(item, deadline=19.5, poll_interval=3600.0)
+    assert (item.state, item.error) == (FAILED, "The job was cancelled, or is gone (CANCELLED).")
+    assert night.steps.of("submit") == []
+
+
 def test_a_job_of_this_attempt_that_is_gone_fails_its_item(night: Night) -> None:
     night.service.job("a", {"status": "CANCELLED"})
     item = Item("a")
@@ -221,9 +229,11 @@ def test_an_invalid_item_fails_alone(night: Night) -> None:
 @pytest.mark.parametrize("kind", [exc.ComplianceAuthError, exc.ComplianceConfigError, exc.ComplianceTlsError])
 def test_an_error_that_all_items_would_meet_ends_the_attempt(night: Night, kind: Any) -> None:
     night.outcome("submit", "a", kind("Wrong."))
+    night.service.job("b")
     with pytest.raises(kind):
         night.run(Item("a"), Item("b", "b", SUBMITTED))
-    assert night.journal.flushes == [0]
+    assert night.journal.flushes[0] == 0
+    assert night.service.cancelled == ["b"]  # because no attempt follows
 
 
 def test_a_transient_error_of_the_login_is_retried(night: Night) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -43,7 +42,7 @@ class Service:
     conn_id = "fake"
     throttlings = 0
     is_logged_in = False
-    settings = SimpleNamespace(batch_size=100)
+    batch_size = 100
 
     def __init__(self) -> None:
         self.jobs: dict[str, str] = {}
@@ -74,6 +73,16 @@ class Service:
             if uuid in self.jobs
         }
 
+    async def get_status(self, uuid: str) -> ContentJob:
+        if self.error:
+            raise self.error
+        return ContentJob.model_validate({"uuid": uuid, "status": self.jobs[uuid]})
+
+    async def list_frameworks(self) -> list[Any]:
+        if self.error:
+            raise self.error
+        return []
+
     async def cancel(self, uuid: str) -> None:
         self.cancelled.append(uuid)
 
@@ -82,7 +91,7 @@ class Service:
 def fake(monkeypatch: pytest.MonkeyPatch) -> Service:
     service = Service()
     monkeypatch.setattr(poller, "_now", lambda: time.monotonic() + service.ahead)
-    monkeypatch.setattr(rules, "LONGEST_OUTAGE_PAUSE", 0.05)
+    monkeypatch.setattr(rules, "MAX_OUTAGE_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(PollerConnection, "reload", _never)
     return service
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from airflow_provider.client import endpoints
+from airflow_provider.client import batches, endpoints
+from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.bodies import TextStream
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.tokens import TokenCache
-from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceError
 from tests.support.values import UUID, settings_for
 
@@ -79,7 +79,7 @@ def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: 
         content = json.dumps(value).encode("utf-8", "surrogatepass")
         return HttpResponse(200, {"content-length": "1"}, content, "https://api.example.com/x")
 
-    flow = endpoints.get_statuses(["a", "b"], endpoints.BatchLimit(100))
+    flow = batches.get_statuses(["a", "b"], batches.BatchLimit(100))
     try:
         call = next(flow)
         call = flow.send(call.parse(response(body)))

@@ -15,7 +15,7 @@ from airflow_provider.client.http.bodies import (
     BodyError,
     TextStream,
 )
-from airflow_provider.client.wire import FailureKind, HttpResponse
+from airflow_provider.client.http.wire import FailureKind, HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 from tests.client.test_encodings import BAD, GOOD, WORDS
 

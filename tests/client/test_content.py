@@ -147,6 +147,22 @@ def test_a_login_page_is_no_text(run: Any, service: Service) -> None:
         run("download_content", UUID, io.BytesIO())
 
 
+@pytest.mark.parametrize(
+    "kind", ["application/octet-stream", "application/pdf", "image/png", "application/json", "text/xml"]
+)
+def test_what_has_another_type_is_no_text(run: Any, service: Service, kind: str) -> None:
+    service.on(TEXT, Reply(body=b"<html>Maintenance</html>", headers={"Content-Type": kind}))
+    with pytest.raises(exc.ComplianceProtocolError, match=f"returned {kind}, not a text") as caught:
+        run("get_content", UUID)
+    assert caught.value.transient
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "Text/Plain; charset=utf-8", "text/markdown"])
+def test_any_type_of_text_is_a_text(run: Any, service: Service, kind: str) -> None:
+    service.on(TEXT, Reply(body=b"A text.", headers={"Content-Type": kind}))
+    assert run("get_content", UUID) == "A text."
+
+
 def test_the_text_of_an_unfinished_job_is_an_error_with_the_service_s_words(
     run: Any, service: Service
 ) -> None:

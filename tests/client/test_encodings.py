@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.wire import FailureKind
+from airflow_provider.client.http.wire import FailureKind
 from tests.support.service import Raw, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 

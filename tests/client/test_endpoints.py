@@ -10,10 +10,9 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.endpoints import BatchLimit
-from airflow_provider.client.models import ContentJob, FeedbackCategory
+from airflow_provider.client.http.wire import Call, HttpResponse
+from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.wire import Call, HttpResponse
 
 PATHS = Endpoints()
 MB = 1024 * 1024
@@ -147,99 +146,6 @@ def test_a_text_is_read_in_the_charset_of_the_response() -> None:
         200, {"content-type": "text/plain; charset=latin-1", "content-length": "1"}, b"\xe4", "https://a"
     )
     assert endpoints.get_content("a").parse(found) == "ä"
-
-
-def answer(flow: Any, reply: Callable[[Call[Any]], Any]) -> tuple[Any, list[Any]]:
-    """Carry out a flow; return its result and what was asked."""
-    asked: list[Any] = []
-    result: Any = None
-    while True:
-        try:
-            call = flow.throw(result) if isinstance(result, Exception) else flow.send(result)
-        except StopIteration as end:
-            return end.value, asked
-        asked.append(call.json["uuids"] if call.json else call.path.split("/")[-2])
-        result = reply(call)
-
-
-def jobs(*uuids: str) -> list[ContentJob]:
-    return [ContentJob.model_validate({"uuid": uuid, "status": "RUNNING"}) for uuid in uuids]
-
-
-def refused(status: int) -> exc.ComplianceRefusedError:
-    return exc.ComplianceRefusedError("no", status=status)
-
-
-def up_to(size: int, status: int) -> Callable[[Call[Any]], Any]:
-    def reply(call: Call[Any]) -> Any:
-        uuids = call.json["uuids"]
-        return jobs(*uuids) if len(uuids) <= size else refused(status)
-
-    return reply
-
-
-@pytest.mark.parametrize(
-    ("status", "size", "asked"),
-    [
-        (413, 2, ["abcdef", "abc", "a", "b", "c", "d", "e", "f"]),
-        (400, 2, ["abcdef", "abc", "a", "bc", "def", "d", "ef"]),
-    ],
-)
-def test_a_batch_that_is_too_large_is_halved(status: int, size: int, asked: list[str]) -> None:
-    limit = BatchLimit(10)
-    found, batches = answer(endpoints.get_statuses(list("abcdef"), limit), up_to(size, status))
-    assert list(found) == list("abcdef")
-    assert ["".join(each) for each in batches] == asked
-    assert limit.size == (1 if status == 413 else 2)
-
-
-def test_the_known_limit_splits_a_batch() -> None:
-    found, batches = answer(endpoints.get_statuses(iter("abcdea"), BatchLimit(2)), up_to(2, 413))
-    assert batches == [["a", "b"], ["c", "d"], ["e"]]
-    assert [each.uuid for each in found.values()] == list("abcde")
-    assert answer(endpoints.get_statuses("ab", BatchLimit(2)), up_to(2, 413))[1] == [["ab"]]
-    assert answer(endpoints.get_statuses([], BatchLimit(2)), up_to(2, 413)) == ({}, [])
-
-
-def test_a_batch_of_one_that_is_too_large_is_an_error() -> None:
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(endpoints.get_statuses("a", BatchLimit(2)), up_to(0, 413))
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(endpoints.get_statuses(["a", "b"], BatchLimit(2)), up_to(0, 422))
-
-
-def test_a_malformed_id_is_left_out_and_does_not_lower_the_limit() -> None:
-    def reply(call: Call[Any]) -> Any:
-        if call.json is None or "x" in call.json["uuids"]:
-            return refused(400)
-        return jobs(*call.json["uuids"])
-
-    limit = BatchLimit(10)
-    found, _ = answer(endpoints.get_statuses(["a", "b", "x", "c"], limit), reply)
-    assert (list(found), limit.size) == (["a", "b", "c"], 10)
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(endpoints.get_statuses(["x"], limit), reply)
-
-
-def test_what_is_missing_in_a_batch_is_asked_for_alone() -> None:
-    def reply(call: Call[Any]) -> Any:
-        if call.json:
-            return jobs("A")
-        return exc.ComplianceNotFoundError("no", status=404) if "/c/" in call.path else jobs("b")[0]
-
-    found, asked = answer(endpoints.get_statuses(["a", "c", "b"], BatchLimit(10)), reply)
-    assert asked == [["a", "c", "b"], "c", "b"]
-    assert {key: each.uuid for key, each in found.items()} == {"a": "a", "b": "b"}
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(endpoints.get_statuses(["a"], BatchLimit(10)), lambda call: [] if call.json else refused(403))
-
-
-def test_a_refusal_of_one_job_is_not_hidden_by_others() -> None:
-    def reply(call: Call[Any]) -> Any:
-        return jobs("a") if call.json else refused(403)
-
-    with pytest.raises(exc.ComplianceRefusedError):
-        answer(endpoints.get_statuses(["a", "b"], BatchLimit(10)), reply)
 
 
 @pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": {1}}])

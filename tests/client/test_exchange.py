@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
@@ -14,11 +15,11 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
+from airflow_provider.client.auth.tokens import AccessToken, TokenCache
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
+from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
 from airflow_provider.client.responses import retry_after
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.tokens import AccessToken, TokenCache
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpResponse
 from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
 
 SETTINGS = settings_for("https://api.example.com/x", token_url="https://id.example/token")
@@ -272,6 +273,24 @@ def test_a_cancel_finds_the_job_gone_only_after_a_break() -> None:
 def test_403_speaks_of_roles() -> None:
     with pytest.raises(exc.ComplianceRefusedError, match="'alice' may lack a role"):
         exchange(READ).evaluate(response(403))
+
+
+def test_403_speaks_of_the_client_where_no_user_logs_in() -> None:
+    with pytest.raises(exc.ComplianceRefusedError, match="client 'partner' may lack a role"):
+        exchange(READ, grant_type="client_credentials").evaluate(response(403))
+
+
+def test_basic_credentials_are_quoted_and_blanked_out_in_an_echo() -> None:
+    call: Call[Any] = Call(
+        "POST", "https://id.example", parse=str, basic_auth=("a:b", SecretStr("p w")), authorized=False
+    )
+    one = exchange(call, client_secret=SecretStr("p w & more"))
+    header = one.next_request(None).headers["Authorization"]
+    assert header == f"Basic {b64encode(b'a%3Ab:p+w').decode()}"
+    echo = b64encode(b"partner:p+w+%26+more")
+    with pytest.raises(exc.ComplianceRefusedError) as caught:
+        one.evaluate(response(400, b'{"message": "' + echo + b'"}'))
+    assert echo.decode()[10:-4] not in f"{caught.value}{caught.value.body}"
 
 
 def test_a_broken_body_is_a_transient_error() -> None:

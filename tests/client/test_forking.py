@@ -63,7 +63,7 @@ def test_parent_and_child_get_their_own_answers(client: ComplianceClient, servic
     assert service.grants() == ["password"] * 3  # a refresh token that two use is refused to one of them
 
 
-def test_the_parent_goes_on_after_the_child(client: ComplianceClient, service: Service) -> None:
+def test_the_parent_continues_after_the_child(client: ComplianceClient, service: Service) -> None:
     client.list_frameworks()
     assert Child(client.list_frameworks).result() == []
     assert client.list_frameworks() == []
@@ -83,7 +83,7 @@ def test_all_clients_of_a_child_share_one_login(
     assert service.grants() == ["password", "password"]
 
 
-@pytest.mark.parametrize("kind", ["this client", "another client", "a desk of its own"])
+@pytest.mark.parametrize("kind", ["this client", "another client", "a token cache of its own"])
 def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
     service: Service, settings: Settings, kind: str
 ) -> None:
@@ -95,7 +95,7 @@ def test_a_child_does_not_wait_for_a_renewal_of_its_parent(
         return service._issue_token(request)
 
     service.on("POST /token", slowly, service._issue_token)
-    shared = SharedState(settings) if kind == "a desk of its own" else get_shared_state(settings)
+    shared = SharedState(settings) if kind == "a token cache of its own" else get_shared_state(settings)
     with ComplianceClient(settings, shared=shared) as client:
         renewing = threading.Thread(target=client.list_frameworks)
         renewing.start()

@@ -13,9 +13,9 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Call
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
-from airflow_provider.client.wire import ERROR_BODY_BYTES, Call
 from tests.support.service import Drip, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 

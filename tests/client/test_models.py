@@ -10,9 +10,9 @@ from urllib.parse import quote
 import pytest
 
 from airflow_provider.client import models
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
 from airflow_provider.client.responses import as_assessment, read_accepted_job
-from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 

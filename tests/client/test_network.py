@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import socketserver
 import ssl
 import subprocess
+import threading
+import time
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -279,3 +283,39 @@ def test_no_error_shows_the_password_of_a_proxy(
     with pytest.raises(exc.ComplianceError) as caught:
         run("list_frameworks")
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
+
+
+def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one(
+    connect: Any, service: Service
+) -> None:
+    """A broken proxy may answer a request twice."""
+    second_is_sent = threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            while line := self.rfile.readline().decode():
+                while self.rfile.readline().strip():
+                    pass
+                uuid = line.split("/")[4]
+                text = f"text of {uuid}"
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(text)}"
+                answer = f"{head}\r\n\r\n{text}"
+                self.wfile.write(answer.encode())
+                if uuid == "j1":
+                    time.sleep(0.05)  # else it would come with the first one
+                    with suppress(OSError):
+                        self.wfile.write(answer.encode())
+                    second_is_sent.set()
+
+    class Server(socketserver.ThreadingTCPServer):
+        daemon_threads = True
+
+    with Server(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        run = connect(
+            settings_for(f"http://127.0.0.1:{server.server_address[1]}", token_url=f"{service.url}/token")
+        )
+        assert run("get_content", "j1") == "text of j1"
+        assert second_is_sent.wait(30)
+        assert run("get_content", "j2") == "text of j2"
+        server.shutdown()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import ContentJob, Framework
 from airflow_provider.client.responses import (
     as_assessment,
@@ -24,7 +25,6 @@ from airflow_provider.client.responses import (
     reason_phrase,
     retry_after,
 )
-from airflow_provider.client.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 URL = "https://api.example.com/jobs"

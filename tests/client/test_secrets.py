@@ -19,7 +19,7 @@ from pydantic import SecretStr
 
 from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Exchange, ThrottlePause
-from airflow_provider.client.wire import HttpResponse
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceProtocolError
 from tests.support.service import Raw, Received, Reply, Service
 from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD, PDF, UUID, settings_for
@@ -64,8 +64,8 @@ FAULTS: dict[str, Any] = {
 @pytest.fixture
 def everything_logged(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.DEBUG)
-    for name in ("", "urllib3", "requests", "aiohttp", "asyncio", "airflow_provider"):
-        logging.getLogger(name).setLevel(logging.DEBUG)
+    for name in ("urllib3", "requests", "aiohttp", "asyncio", "airflow_provider"):
+        caplog.set_level(logging.DEBUG, name)  # until the test is over
     return caplog
 
 
@@ -202,6 +202,20 @@ def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
         assert written[len(written) // 3 : len(written) * 2 // 3] not in said
         if status == 400 and "base64" not in echo and echo != "Python":
             assert getattr(caught.value, "body", None) == "You sent *** to us."
+
+
+def test_the_reason_of_a_failed_job_shows_no_secret(run: Any, service: Service) -> None:
+    """A service may echo what was sent to it, also where it answers with 200."""
+    echoed = {"status": "FAILED", "error": f"Bad request: password={PASSWORD}"}
+    service.on(f"GET {CONTENT}/{UUID}/status", Reply(json={"uuid": UUID, **echoed}))
+    service.on(f"POST {CONTENT}/status/batch", Reply(json=[{"uuid": UUID, **echoed}, {"uuid": "other"}]))
+    service.on("GET /api/v1/assessments/1/status", Reply(json={"id": "1", **echoed}))
+    found = (
+        run("get_status", UUID),
+        run("get_statuses", [UUID])[UUID],
+        run("get_assessment", "1"),
+    )
+    assert {each.error for each in found} == {"Bad request: password=***"}
 
 
 def test_a_secret_in_another_charset_is_blanked_out() -> None:

@@ -38,6 +38,11 @@ from tests.support.values import settings_for
         ({"password": SecretStr("")}, "password of .* is missing"),
         ({"client_id": ""}, "client_id of .* is missing"),
         ({"client_secret": SecretStr("")}, "client_secret of .* is missing"),
+        ({"grant_type": "implicit"}, "grant_type of .* must be password or client_credentials"),
+        (
+            {"grant_type": "client_credentials", "client_secret": SecretStr("")},
+            "client_secret of .* is missing",
+        ),
         ({"idp_subject": "a\r\nb"}, "idp_subject"),
         ({"idp_subject": "ä"}, "idp_subject"),
         ({"console_url": "console.example.com"}, "console_url .* must be a URL"),
@@ -58,6 +63,7 @@ from tests.support.values import settings_for
         ({"console_url": "https://example.com/\u202e{uuid}"}, "console_url .* control characters"),
         ({"max_retries": -1}, "max_retries"),
         ({"batch_size": 0}, "batch_size"),
+        ({"max_in_flight": 0}, "max_in_flight"),
     ],
 )
 def test_a_wrong_setting_is_named(changes: dict[str, Any], message: str) -> None:
@@ -99,7 +105,7 @@ def test_the_token_url_may_have_a_query() -> None:
     ("paths", "message"),
     [
         ([], "JSON object"),
-        ({"assesment_submit": "/x"}, "unknown entries assesment_submit; known are application_info"),
+        ({"assesment_submit": "/x"}, "unknown entries assesment_submit; use some of application_info"),
         ({"application_info": "x"}, "starts with '/'"),
         ({"application_info": 5}, "starts with '/'"),
         ({"application_info": "/a b"}, "starts with '/'"),
@@ -134,7 +140,7 @@ def test_what_is_not_set_has_a_default() -> None:
     )
     assert found.base_url == "https://api.example.com/x"
     assert (found.timeout, found.response_timeout, found.max_retries) == (60.0, 180.0, 5)
-    assert (found.retry_seconds, found.backoff, found.batch_size) == (300.0, 0.5, 100)
+    assert (found.retry_seconds, found.backoff, found.batch_size) == (300.0, 0.5, 500)
     assert (found.verify, found.allow_http) == (True, False)
     assert (found.idp_subject, found.console_url, found.assessment_console_url) == (None, None, None)
     assert found.endpoints == Endpoints.parse({})
@@ -186,3 +192,16 @@ def test_settings_from_different_places_are_equal() -> None:
 def test_one_part_of_credentials_in_a_url_is_enough_to_refuse_it(url: str) -> None:
     with pytest.raises(ComplianceConfigError, match="must not contain credentials"):
         settings_for(url)
+
+
+def test_a_digest_tells_services_and_accounts_apart_but_not_passwords() -> None:
+    one = settings_for("https://api.example.com")
+    same = settings_for("https://api.example.com/", password=SecretStr("rotated"), timeout=5.0)
+    others = [
+        settings_for("https://api.example.org"),
+        settings_for("https://api.example.com", username="bob"),
+        settings_for("https://api.example.com", idp_subject="x"),
+        settings_for("https://api.example.com", grant_type="client_credentials"),
+    ]
+    assert one.account_digest == same.account_digest
+    assert len({one.account_digest, *(each.account_digest for each in others)}) == 5

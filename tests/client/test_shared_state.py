@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import base
+from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.base import (
     BaseClient,
     PendingRefresh,
@@ -20,9 +21,8 @@ from airflow_provider.client.base import (
     reset_shared_state,
 )
 from airflow_provider.client.endpoints import list_frameworks
+from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.tokens import AccessToken
-from airflow_provider.client.wire import HttpResponse
 from tests.support.values import settings_for
 
 TOKEN = AccessToken(SecretStr("t"), 1e12)

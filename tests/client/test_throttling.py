@@ -10,7 +10,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.base import get_shared_state
 from airflow_provider.client.exchange import MAX_PAUSE_SECONDS, Exchange, Retry, ThrottlePause
-from airflow_provider.client.wire import Call, HttpResponse
+from airflow_provider.client.http.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 

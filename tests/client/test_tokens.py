@@ -9,9 +9,9 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.tokens import REJECTION_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
-from airflow_provider.client.wire import Call, HttpResponse, reveal
-from tests.support.values import settings_for
+from airflow_provider.client.auth.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
+from airflow_provider.client.http.wire import Call, HttpResponse, reveal
+from tests.support.values import CLIENT_SECRET, settings_for
 
 
 class Clock:
@@ -119,7 +119,7 @@ def test_without_a_refresh_token_the_password_is_used(cache: TokenCache) -> None
 def test_a_refused_password_is_remembered_for_a_while(cache: TokenCache, clock: Clock) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
-    clock.now += REJECTION_CACHE_SECONDS - 1
+    clock.now += REFUSAL_CACHE_SECONDS - 1
     with pytest.raises(exc.ComplianceAuthError, match="no"):
         cache.get_usable()
     clock.now += 1
@@ -233,7 +233,7 @@ def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
 
 def test_a_refused_password_is_not_tried_for_five_minutes() -> None:
     """Accounts get locked, and a person who corrects the password does not want to wait for longer."""
-    assert REJECTION_CACHE_SECONDS == 300
+    assert REFUSAL_CACHE_SECONDS == 300
 
 
 def explain(cache: TokenCache, status: int, **fields: str) -> exc.ComplianceError:
@@ -290,3 +290,51 @@ def test_a_token_response_may_be_a_megabyte_and_needs_no_type(cache: TokenCache)
 def test_equal_tokens_are_equal_whenever_they_expire() -> None:
     assert AccessToken(SecretStr("a"), 1.0) == AccessToken(SecretStr("a"), 2.0)
     assert AccessToken(SecretStr("a")).renew_at == 0
+
+
+@pytest.fixture
+def client_cache(clock: Clock) -> TokenCache:
+    settings = settings_for(
+        "https://api.example.com",
+        token_url="https://id.example/token",
+        grant_type="client_credentials",
+        username="",
+        password=SecretStr(""),
+    )
+    return TokenCache(settings, clock)
+
+
+def test_client_credentials_log_in_without_a_user(client_cache: TokenCache) -> None:
+    call = next(client_cache.renew())
+    assert call.form is not None
+    assert call.form == {"grant_type": "client_credentials"}
+    assert call.basic_auth is not None
+    client, secret = call.basic_auth
+    assert (client, reveal(secret)) == ("partner", CLIENT_SECRET)
+    assert CLIENT_SECRET not in repr(call)
+
+
+def test_client_credentials_log_in_again_where_there_is_no_refresh_token(client_cache: TokenCache) -> None:
+    token = TokenResponse(access_token=SecretStr("a"), expires_in=300)
+    assert renew(client_cache, token)[1] == ["client_credentials"]
+    assert renew(client_cache, token)[1] == ["client_credentials"]
+
+
+def test_client_credentials_use_a_refresh_token_if_there_is_one(client_cache: TokenCache) -> None:
+    assert renew(client_cache, answer("a"))[1] == ["client_credentials"]
+    assert renew(client_cache, answer("b"))[1] == ["refresh_token"]
+
+
+@pytest.mark.parametrize("code", ["invalid_client", "invalid_grant", "access_denied"])
+def test_refused_client_credentials_name_the_client_and_are_not_tried_again(
+    client_cache: TokenCache, code: str
+) -> None:
+    flow = client_cache.renew()
+    call = next(flow)
+    response = HttpResponse(401, {}, json.dumps({"error": code}).encode(), "https://id.example/token")
+    error = call.map_error(response)
+    assert error is not None
+    with pytest.raises(exc.ComplianceAuthError, match=r"refused client 'partner'.*'client_secret'"):
+        flow.throw(error)
+    with pytest.raises(exc.ComplianceAuthError, match="refused client 'partner'"):
+        client_cache.get_usable()

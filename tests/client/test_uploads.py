@@ -93,7 +93,7 @@ def test_a_large_payload_that_nobody_reads_ends(connect: Any, service: Service) 
 
 
 @pytest.mark.parametrize("kind", ["file", "payload"])
-def test_an_upload_that_is_slow_but_goes_on_is_fine(connect: Any, service: Service, kind: str) -> None:
+def test_an_upload_that_is_slow_but_continues_is_fine(connect: Any, service: Service, kind: str) -> None:
     with listening(read_slowly) as url:
         run = connect(settings_for(url, token_url=f"{service.url}/token", timeout=1.5))
         started = time.monotonic()

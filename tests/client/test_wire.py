@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import SecretStr
 
-from airflow_provider.client import wire
-from airflow_provider.client.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
+from airflow_provider.client.http import wire
+from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
 from airflow_provider.exceptions import ComplianceProtocolError
 
 URL = "https://api.example.com:8443/v1/jobs"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.system import PATIENCE, Deployment, deployed
+from tests.deployment.system import TIMEOUT_SECONDS, Deployment, deployed
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
 
@@ -37,7 +37,7 @@ class Service(Emulator):
 
     def wait_for_silence(self, operation: str, seconds: float) -> None:
         """Wait until nobody has called an operation for so long."""
-        count, since, until = -1, 0.0, time.monotonic() + PATIENCE
+        count, since, until = -1, 0.0, time.monotonic() + TIMEOUT_SECONDS
         while (now := time.monotonic()) < until:
             if (seen := self.count(operation)) != count:
                 count, since = seen, now
@@ -66,6 +66,9 @@ def deployment(
     stand_in: Service, moto: S3Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
     stores = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(it) for name, it in moto.connections.items()}
+    connection = stand_in.connection()
+    connection["extra"]["state_path"] = f"{moto.base}state/"
+    stores["AIRFLOW_CONN_COMPLIANCE_STATE"] = json.dumps(connection)
     with deployed(tmp_path_factory.mktemp("airflow"), {**_settings(stand_in), **stores}) as running:
         yield running
 

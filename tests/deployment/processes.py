@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PATIENCE = 10.0  # seconds to end in an orderly way
+TIMEOUT_SECONDS = 10.0  # seconds to end in an orderly way
 
 # Ends the sessions that it was told of, as soon as nobody holds the other end of its pipe any more.
 GUARD = """
@@ -101,9 +101,9 @@ class Part:
             source.seek(self._begin)
             return source.read().decode(errors="replace")
 
-    def wait(self, patience: float) -> int:
+    def wait(self, timeout: float) -> int:
         """Wait for its end; return its exit code."""
-        return self._process.wait(patience)
+        return self._process.wait(timeout)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to it and its children."""
@@ -128,7 +128,7 @@ class Part:
         """Let it end in an orderly way, for a while."""
         self.ask_to_end()
         with suppress(subprocess.TimeoutExpired):
-            self._process.wait(PATIENCE)
+            self._process.wait(TIMEOUT_SECONDS)
         self.kill()
 
 

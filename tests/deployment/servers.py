@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from tests.deployment.processes import Part, guarded
 
-PATIENCE = 30.0  # seconds to start on a busy machine
+TIMEOUT_SECONDS = 30.0  # seconds to start on a busy machine
 OWNER = "postgres"  # runs the database where we are root: it refuses to run as root
 TUNING = {
     "listen_addresses": "127.0.0.1",
@@ -81,7 +81,7 @@ def dump(database_url: str, target: Path) -> None:
     """Write all tables of a database into a file, as text."""
     where = ["-h", "127.0.0.1", "-p", str(urlsplit(database_url).port), "-U", "airflow"]
     command = [f"{_postgresql()}/pg_dump", *where, "-f", str(target), "postgres"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
     assert not done.returncode, done.stdout + done.stderr
 
 
@@ -102,12 +102,14 @@ def _owner(data: Path) -> dict[str, Any]:
 
 def _initialize(programs: Path | None, environment: dict[str, str], how: dict[str, Any]) -> None:
     command = [f"{programs}/initdb", "-D", how["cwd"], "-U", "airflow", "-A", "trust", "--no-sync"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE, **how)
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, **how
+    )
     assert not done.returncode, done.stdout + done.stderr
 
 
 def _wait_for(part: Part, look: Callable[[], bool]) -> None:
-    until = time.monotonic() + PATIENCE
+    until = time.monotonic() + TIMEOUT_SECONDS
     while not look():
         if not part.is_alive or time.monotonic() > until:
             raise AssertionError(f"{part.output.stem} does not start:\n{part.said}")

@@ -30,7 +30,7 @@ def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, st
         "AIRFLOW__CORE__PARALLELISM": "4",  # more of them lock each other out of SQLite
         "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
-        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.1",
+        "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         # A triggerer that was killed is given up soon.
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
@@ -56,9 +56,10 @@ def _celery(workers: int) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": str(SLOTS * workers),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_MAX_OVERFLOW": "40",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "20",
-        # A worker that was killed is given up soon, with what it ran and what it was about to run.
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "15",
+        # A worker that was killed is given up soon, with what it ran and what it was about to run; not too
+        # soon, because the first tasks on a busy machine need most of a minute to start.
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
-        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "30",
+        "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "2",
     }

@@ -21,7 +21,7 @@ from tests.deployment.settings import environment_of
 
 T = TypeVar("T")
 
-PATIENCE = 600.0  # seconds for anything to happen on a busy machine
+TIMEOUT_SECONDS = 600.0  # seconds for anything to happen on a busy machine
 LOCKED = 5  # times that a database may be locked
 TAIL = 12  # lines of each log to show when something fails
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
@@ -58,7 +58,11 @@ class Deployment:
     def run(self, *arguments: str) -> None:
         """Run an airflow command to its end."""
         done = subprocess.run(
-            _command(*arguments), env=self.environment, capture_output=True, text=True, timeout=PATIENCE
+            _command(*arguments),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
         )
         assert not done.returncode, done.stdout + done.stderr
 
@@ -108,7 +112,7 @@ class Deployment:
         """
         for _ in range(LOCKED):
             answer = self._rest.request(
-                method, f"{self.url}/api/v2/{path}", json=body, params=query, timeout=PATIENCE
+                method, f"{self.url}/api/v2/{path}", json=body, params=query, timeout=TIMEOUT_SECONDS
             )
             if answer.status_code != 500 or "database is locked" not in answer.text:
                 break
@@ -136,16 +140,31 @@ class Deployment:
 
         self.wait_for(is_known, f"DAG {dag_id}")
 
-    def wait_for(self, look: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
-        """Wait until something is true; or fail with all that may help."""
-        until = time.monotonic() + patience
-        while not (seen := look()):
+    def wait_for(
+        self,
+        look: Callable[[], T],
+        what: str,
+        timeout: float = TIMEOUT_SECONDS,
+        progress: Callable[[], object] = lambda: None,
+    ) -> T:
+        """Wait until something is true; or fail with all that may help.
+
+        :param timeout: seconds without progress, so that a slow machine needs no other limit than a fast one
+        :param progress: what changes as long as there is progress
+        """
+        until, before = time.monotonic() + timeout, progress()
+        while True:
+            began = time.monotonic()
+            if seen := look():
+                return seen
             if dead := [name for name, part in self.parts.items() if not part.is_alive]:
                 raise AssertionError(f"Waited for {what}, but {dead} ended.{self.tails()}")
-            if time.monotonic() > until:
-                raise AssertionError(f"Waited {patience:.0f} s for {what} in vain.{self.tails()}")
-            time.sleep(0.2)
-        return seen
+            state, now = progress(), time.monotonic()
+            if state != before:
+                until, before = now + timeout, state
+            if now > until:
+                raise AssertionError(f"Waited {timeout:.0f} s for {what} in vain.{self.tails()}")
+            time.sleep(max(0.2, 3 * (now - began)))  # to look costs time that the deployment needs
 
     def tails(self) -> str:
         """Return the ends of all logs."""
@@ -173,14 +192,14 @@ class Run:
             if len(page) < 100:
                 return every
 
-    def wait_for_end(self, patience: float = PATIENCE) -> dict[str, Any]:
+    def wait_for_end(self, timeout: float = TIMEOUT_SECONDS) -> dict[str, Any]:
         """Wait until the run has ended, however it ended."""
 
         def ended() -> dict[str, Any]:
             run: dict[str, Any] = self.deployment.call("GET", self.path)
             return run if run["state"] in ("success", "failed") else {}
 
-        return self.deployment.wait_for(ended, f"the end of {self.run_id}", patience)
+        return self.deployment.wait_for(ended, f"the end of {self.run_id}", timeout, self._states)
 
     def wait_for(
         self,
@@ -188,7 +207,7 @@ class Run:
         task_id: str = "submit",
         count: int = 1,
         tries: int = 0,
-        patience: float = PATIENCE,
+        timeout: float = TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
         """Wait until so many instances of a task are in a state, in this try or a later one."""
         seen: list[Any] = []
@@ -200,13 +219,20 @@ class Run:
             assert not ended, f"{len(ended)} instances ended as {ended[0]['state']}.{self.deployment.tails()}"
             return len(there) >= count
 
+        def states() -> list[Any]:
+            return [(each["map_index"], each["state"], each["try_number"]) for each in seen]
+
         try:
-            self.deployment.wait_for(are_there, f"{count} x {task_id} {state}", patience)
+            self.deployment.wait_for(are_there, f"{count} x {task_id} {state}", timeout, states)
         except AssertionError as error:
-            states = [(each["map_index"], each["state"], each["try_number"]) for each in seen]
-            raise AssertionError(f"{error}\n-- {task_id}: {states}") from None
+            raise AssertionError(f"{error}\n-- {task_id}: {states()}") from None
         first: dict[str, Any] = seen[0]
         return first
+
+    def _states(self) -> list[Any]:
+        """Return the states of the first tasks, which change as long as there is progress."""
+        tasks = self.deployment.call("GET", f"{self.path}/taskInstances", limit=100)["task_instances"]
+        return [(each["task_id"], each["map_index"], each["state"], each["try_number"]) for each in tasks]
 
     def mark(self, state: str, task_id: str = "submit") -> None:
         """Mark a task, as a user does in the UI."""

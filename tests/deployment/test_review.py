@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,7 +44,11 @@ def form_of(run: Run, profile: Path) -> Iterator[Page]:
     url = f"{run.deployment.url}/dags/{run.dag_id}/runs/{run.run_id}/tasks/review/required_actions"
     with open_page(url, profile) as page:
         page.wait_for(f'!!document.querySelector("{SEND}")')
-        yield page
+        try:
+            yield page
+        except AssertionError as error:
+            error.add_note(f"The page shows:\n{page.evaluate('document.body.innerText')}")
+            raise
 
 
 def choose(page: Page, number: int, category: str) -> None:
@@ -58,6 +63,7 @@ def choose(page: Page, number: int, category: str) -> None:
 def write(page: Page, number: int, text: str) -> None:
     page.click(f"#element_rationale_{number}")
     page.type(text)
+    page.wait_for(f"document.querySelector('#element_rationale_{number}').value == {json.dumps(text)}")
 
 
 def sent(service: Service) -> list[tuple[Any, ...]]:
@@ -88,6 +94,7 @@ def test_answers_that_are_clicked_arrive_once_also_after_a_clear(
     returned = run.returned("review")
     assert [each["assessment_response_id"] for each in returned] == [first, third]
     assert {each["outcome"] for each in returned} == {"sent"}
+    run.wait_for_end()  # or the scheduler ends the run after the clear
 
     run.clear("review")
     run.wait_for("success", "review", tries=2)

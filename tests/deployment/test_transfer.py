@@ -107,7 +107,7 @@ def test_marking_a_transfer_failed_ends_it_soon_and_leaves_nothing(
 
     run.mark("failed", "store")
 
-    deployment.wait_for(lambda: not _is_alive(pid), "the end of the worker", patience=6 * SOON)
+    deployment.wait_for(lambda: not _is_alive(pid), "the end of the worker", timeout=6 * SOON)
     deployment.wait_for(lambda: "Task killed!" in run.log("store"), "the end of the log")
     assert "The task was stopped before it was done." in run.log("store")
     assert store.keys() == set()

@@ -19,7 +19,7 @@ from demo.ui import REVIEW
 from tests.deployment.processes import processes_in
 from tests.deployment.servers import free_port
 
-PATIENCE = 240
+TIMEOUT_SECONDS = 240
 
 
 @pytest.mark.deployment
@@ -40,7 +40,7 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
             assert listening(parts) == {"127.0.0.1"}
             wait_for_success(f"http://127.0.0.1:{port}")
             ui.send_signal(signal.SIGINT)
-            said, _ = ui.communicate(timeout=PATIENCE)
+            said, _ = ui.communicate(timeout=TIMEOUT_SECONDS)
         finally:
             ui.terminate()
 
@@ -59,15 +59,15 @@ def listening(pids: list[int]) -> set[str]:
 
 
 def wait_for_success(url: str) -> None:
-    token = requests.get(f"{url}/auth/token", timeout=PATIENCE).json()["access_token"]
-    until, state = time.monotonic() + PATIENCE, None
+    token = requests.get(f"{url}/auth/token", timeout=TIMEOUT_SECONDS).json()["access_token"]
+    until, state = time.monotonic() + TIMEOUT_SECONDS, None
     while state != "success":
         assert time.monotonic() < until, state
         time.sleep(0.5)
         runs = requests.get(
             f"{url}/api/v2/dags/{NIGHTLY}/dagRuns",
             headers={"Authorization": f"Bearer {token}"},
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
         ).json()["dag_runs"]
         state = runs[0]["state"] if runs else None
         assert state != "failed"

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from airflow_provider.storage.layout import OWN_FOLDERS
 from tests.e2e.stage import Stage, key_of
 
 JOURNAL = "/journal-"
@@ -34,7 +35,7 @@ def problems(
         if problem := _problem(stage, wanted[source], by_source[source]):
             found.append(f"{source}: {problem}")
     named = {key_of(row["path"]) for row in rows if row["path"]} | {key_of(uri) for uri in beside}
-    found += [f"{key}: no manifest names it" for key in keys - named if "/_ingest/" not in key]
+    found += [f"{key}: no manifest names it" for key in keys - named if not OWN_FOLDERS & {*key.split("/")}]
     found += [f"{key}: left over" for key in keys if JOURNAL in key or key.endswith(".part")]
     return found
 

@@ -21,7 +21,7 @@ from tests.e2e.stage import CONNECTION, DOCUMENTS, TEXTS, Stage
 
 NIGHTLY = "compliance_nightly_ingestion"
 OUTAGE = 20.0  # seconds that a server is away
-MANY = 200  # tasks that are deferred
+MANY = 100  # tasks that are deferred
 SHARDS, EACH = 3, 40  # tasks that ingest, and their documents
 CONCURRENCY = 8  # of the DAGs here
 FEW = 12  # documents of a task that a user ends
@@ -29,7 +29,7 @@ ENDED = ("marked", "cleared", "marked_deferred", "cleared_deferred")  # by a use
 STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
 STALL = 30.0  # seconds that an answer pauses in its middle; less than a client waits for it
 BLIP = 1.0  # seconds in which a gateway answers as if nothing were there
-LONG = 300.0  # seconds for hundreds of tasks on a busy machine
+LONG = 300.0  # seconds without progress, of many tasks on a busy machine
 
 
 @dataclass
@@ -109,10 +109,10 @@ class Storm:
             self.kept[name] = sorted(job["uuid"] for job in self.jobs(self.urls[name]))
             self._freeze(self.runs[name].tasks(task_id)[0]["pid"])
         for name, task_id in zombies.items():
-            self.runs[name].wait_for("running", task_id, tries=2, patience=LONG)
+            self.runs[name].wait_for("running", task_id, tries=2, timeout=LONG)
         # One attempt takes the place of its zombie and is done; the other one is still at work.
         self.stage.service.finish_jobs(*self.kept["zombie_submit"])
-        self.runs["zombie_submit"].wait_for("success", patience=LONG)
+        self.runs["zombie_submit"].wait_for("success", timeout=LONG)
         self.deployment.wait_for(lambda: self._owner("zombie_ingest") == 2, "the next attempt", LONG)
         zombies_alive = list(self.frozen)
         self._thaw()
@@ -136,10 +136,10 @@ class Storm:
     def lose_the_triggerer_and_the_service(self) -> None:
         """Kill -9 the triggerer when everything is deferred, and take the service away, with all tokens."""
         deployment, service = self.deployment, self.stage.service
-        self.runs["cleared"].wait_for("running", "ingest", tries=2, patience=LONG)
-        self.runs["cleared_deferred"].wait_for("deferred", "ingest", tries=2, patience=LONG)
-        self.runs["shards"].wait_for("deferred", "ingest", count=SHARDS, patience=LONG)
-        self.runs["many"].wait_for("deferred", count=MANY, patience=LONG)
+        self.runs["cleared"].wait_for("running", "ingest", tries=2, timeout=LONG)
+        self.runs["cleared_deferred"].wait_for("deferred", "ingest", tries=2, timeout=LONG)
+        self.runs["shards"].wait_for("deferred", "ingest", count=SHARDS, timeout=LONG)
+        self.runs["many"].wait_for("deferred", count=MANY, timeout=LONG)
         for status in (404, 403):
             service.fail("get_statuses", status=status, times=None)
             deployment.wait_for(lambda: service.faults()[0]["hits"], f"a {status}")

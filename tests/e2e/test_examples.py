@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import runpy
 from typing import Any
@@ -119,7 +120,9 @@ def test_the_schedule_runs_the_nightly_job(deployment: Deployment, stage: Stage)
     run = succeeded(first_run(deployment, NIGHTLY))
     good = as_str_list(stage.nightly)
     bad = len(stage.nightly) - len(good)
-    assert run.returned("summarise") == {"completed": len(good), "failed": bad, "skipped": 0}
+    closed = run.returned("close")
+    assert (closed["completed"], closed["failed"], closed["skipped"]) == (len(good), bad, 0)
+    check_evidence(stage, closed)
     assert len(audit.manifests(stage, "nightly/")) == len(run.tasks("ingest")) == 2
     (night,) = {key.split("/")[1] for key in stage.keys("nightly/dt=")}
     assert audit.problems(stage, f"nightly/{night}/", stage.nightly) == []
@@ -133,6 +136,15 @@ def test_the_schedule_runs_the_nightly_job(deployment: Deployment, stage: Stage)
         return bool(sum(each.returned("count_new") for each in ended) == len(good))
 
     deployment.wait_for(counted, "the DAG that counts new texts")
+
+
+def check_evidence(stage: Stage, closed: dict[str, Any]) -> None:
+    """Check the hash of all that a closed night refers to."""
+    record = json.loads(stage.read(closed["night"]))
+    assert hashlib.sha256(stage.read(closed["night"])).hexdigest() == closed["sha256"]
+    assert record["missing"] == []
+    for each in (*record["manifests"], record["report"], record["failures"]):
+        assert hashlib.sha256(stage.read(each["uri"])).hexdigest() == each["sha256"], each["uri"]
 
 
 def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -> None:
@@ -158,6 +170,11 @@ def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -
     }
     assert b"</html>" in stage.read(result["report"])
     assert run.returned("group_findings") == []  # nothing has changed in a first night: nobody is asked
+    closed = run.returned("close")
+    assert (closed["documents"], closed["completed"]) == (len(stage.nightly), len(good))
+    assert (closed["assessed"], sum(closed["categories"].values())) == (len(cells), len(found))
+    check_evidence(stage, closed)
+    assert run.returned("close_reviewed") == closed  # there were no decisions to add
 
 
 def test_an_expert_s_review_arrives_once(runs: dict[str, Run], stage: Stage) -> None:

@@ -41,12 +41,13 @@ def test_the_nightly_job_outlives_an_outage_of_service_and_store(storm: Storm) -
     run = storm.runs["night"]
     rows = {row["source"]: row for row in storm.stage.rows(run.returned("ingest", 0)["manifest"])}
     assert not {source: row["error"] for source, row in rows.items() if row["error"]}
-    assert run.returned("summarise") == {"completed": len(storm.of_the_night), "failed": 0, "skipped": 0}
+    closed = run.returned("close")
+    assert (closed["completed"], closed["failed"], closed["skipped"]) == (len(storm.of_the_night), 0, 0)
     texts = {source: storm.stage.read(row["path"]).decode() for source, row in rows.items()}
     assert texts == storm.of_the_night
 
 
-def test_hundreds_of_deferred_tasks_outlive_their_triggerer(storm: Storm) -> None:
+def test_a_hundred_deferred_tasks_outlive_their_triggerer(storm: Storm) -> None:
     tasks = storm.runs["many"].tasks()
     assert [task["state"] for task in tasks] == ["success"] * MANY
     jobs = storm.jobs(storm.urls["many"])
@@ -55,7 +56,7 @@ def test_hundreds_of_deferred_tasks_outlive_their_triggerer(storm: Storm) -> Non
     assert len(jobs) <= MANY + SLOTS
 
 
-def test_hundreds_of_deferred_tasks_outlast_blips_and_a_rotated_password(storm: Storm) -> None:
+def test_a_hundred_deferred_tasks_outlast_blips_and_a_rotated_password(storm: Storm) -> None:
     """A second of 404, a second of 403, a password that the connection learns of later: no attempt ends."""
     tasks = storm.runs["many"].tasks()
     assert [task["state"] for task in tasks] == ["success"] * MANY

@@ -55,7 +55,7 @@ def test_a_connection_is_filled_in_saved_and_tested(
     wanted = stage.service.connection()
     # Airflow 3.3.2 tests no stored connection that has no port.
     address = urlsplit(wanted["host"])
-    with open_page(f"{deployment.url}/connections", tmp_path / "chromium", (1280, 1400)) as page:
+    with open_page(f"{deployment.url}/connections", tmp_path / "chromium") as page:
         press(page, "Add Connection")
         fill(page, connection_id=NAME)
         page.click("[role=dialog] [role=combobox]")

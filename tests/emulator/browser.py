@@ -30,7 +30,20 @@ FLAGS = [
     "--disable-sync",
     "--remote-debugging-port=0",
 ]
-PATIENCE = 240
+TIMEOUT_SECONDS = 240
+
+# Brings an element into view and clicks on it, where nothing covers it. All in one step: between a look at
+# the place and a click on it by the mouse, the page may move something else there, which then opens.
+_CLICK = """it => {
+  if (!it || it.disabled) return false;
+  it.scrollIntoView({block: 'center', behavior: 'instant'});
+  const box = it.getBoundingClientRect();
+  const top = document.elementFromPoint(box.x + box.width / 2, box.y + box.height / 2);
+  if (!top || !(it.contains(top) || top.contains(it))) return false;
+  it.focus();
+  it.click();
+  return true;
+}"""
 
 
 def find_chromium() -> str:
@@ -59,7 +72,7 @@ class Page:
 
     def wait_for(self, script: str) -> None:
         """Wait until a JavaScript expression on the page is true."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT_SECONDS
         while not self._is_true(script):
             if time.monotonic() > deadline:
                 raise AssertionError(f"never true: {script}\n{self.evaluate('document.body.innerText')}")
@@ -72,16 +85,8 @@ class Page:
         self.wait_for("!window.isOld && document.readyState == 'complete'")
 
     def click(self, selector: str) -> None:
-        """Click on an element as a person does, once it is there and can be clicked."""
-        found = f"document.querySelector({json.dumps(selector)})"
-        self.wait_for(f"{found} && !{found}.disabled")
-        script = (
-            f"(it => (it.scrollIntoView({{block: 'center'}}), it.getBoundingClientRect().toJSON()))({found})"
-        )
-        box = self.evaluate(script)
-        place = {"x": box["x"] + box["width"] / 2, "y": box["y"] + box["height"] / 2}
-        for kind in ("mousePressed", "mouseReleased"):
-            self._order("Input.dispatchMouseEvent", type=kind, button="left", clickCount=1, **place)
+        """Click on an element as soon as a person could."""
+        self.wait_for(f"({_CLICK})(document.querySelector({json.dumps(selector)}))")
 
     def wait_for_tab(self, url: str) -> None:
         """Wait until the browser shows an address, in whatever tab."""
@@ -151,10 +156,10 @@ class Page:
 
 
 @contextmanager
-def open_page(url: str, profile: Path, size: tuple[int, int] | None = None) -> Iterator[Page]:
+def open_page(url: str, profile: Path, size: tuple[int, int] = (1280, 1400)) -> Iterator[Page]:
     """Open a page in a browser of its own, which ends with the block."""
-    window = [f"--window-size={size[0]},{size[1]}"] if size else []
-    command = [find_chromium(), *FLAGS, *window, f"--user-data-dir={profile}", url]
+    window = f"--window-size={size[0]},{size[1]}"
+    command = [find_chromium(), *FLAGS, window, f"--user-data-dir={profile}", url]
     with (
         subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process,
         asyncio.Runner() as runner,
@@ -165,20 +170,22 @@ def open_page(url: str, profile: Path, size: tuple[int, int] | None = None) -> I
             # Politely first: its helper processes end only with it.
             process.terminate()
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
 
 
 async def _evaluate_over(socket: aiohttp.ClientWebSocketResponse, script: str) -> Any:
-    result = await _ask(socket, "Runtime.evaluate", {"expression": script, "returnByValue": True})
+    # As if by a person: else a click may not open a tab.
+    options = {"returnByValue": True, "userGesture": True}
+    result = await _ask(socket, "Runtime.evaluate", {"expression": script, **options})
     assert "exceptionDetails" not in result, result
     return result["result"].get("value")
 
 
 async def _ask(socket: aiohttp.ClientWebSocketResponse, method: str, params: dict[str, Any]) -> Any:
     await socket.send_json({"id": 1, "method": method, "params": params})
-    answer = await socket.receive_json(timeout=PATIENCE)
+    answer = await socket.receive_json(timeout=TIMEOUT_SECONDS)
     if answer.get("error", {}).get("code") == -32000:
         raise _GoneError(answer)
     assert "error" not in answer, answer
@@ -187,7 +194,7 @@ async def _ask(socket: aiohttp.ClientWebSocketResponse, method: str, params: dic
 
 async def _find_page(profile: Path, url: str) -> str:
     port_file = profile / "DevToolsActivePort"
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while time.monotonic() < deadline:
         if port_file.exists() and (lines := port_file.read_text().split()):
             async with (

@@ -248,7 +248,7 @@ def test_what_may_pass_by_itself_is_left_to_the_task_s_retries(
 
 def test_the_connection_test_logs_in_and_reads_the_frameworks(hook: ComplianceHook, service: Service) -> None:
     service.on("GET /api/v1/frameworks", Reply(json=[{}, {}]))
-    assert hook.test_connection() == (True, "Logged in as 'alice'; the service lists 2 frameworks.")
+    assert hook.test_connection() == (True, "Logged in as user 'alice'; the service lists 2 frameworks.")
 
 
 @pytest.mark.parametrize(

@@ -138,6 +138,8 @@ def test_a_missing_field_is_named(
         {"timeout": "soon"},
         {"max_retries": "1.5"},
         {"batch_size": []},
+        {"max_in_flight": "many"},
+        {"max_in_flight": "2.5"},
         {"endpoints": "{"},
         {"allow_http": "perhaps"},
     ],
@@ -146,6 +148,20 @@ def test_an_extra_of_the_wrong_kind_is_named(monkeypatch: pytest.MonkeyPatch, ex
     (key,) = extra
     with pytest.raises(ComplianceConfigError, match=f"extra '{key}' of the Airflow connection 'mine'"):
         settings(monkeypatch, connection(extra=extra))
+
+
+@pytest.mark.parametrize("value", [0, "0", -3])
+def test_a_limit_of_no_jobs_is_refused(monkeypatch: pytest.MonkeyPatch, value: Any) -> None:
+    message = "max_in_flight of the Airflow connection 'mine' must be 1 or more"
+    with pytest.raises(ComplianceConfigError, match=message):
+        settings(monkeypatch, connection(extra={"max_in_flight": value}))
+
+
+@pytest.mark.parametrize(("value", "parsed"), [(None, None), ("", None), (1, 1), ("25", 25)])
+def test_the_limit_of_jobs_in_flight_is_optional(
+    monkeypatch: pytest.MonkeyPatch, value: Any, parsed: int | None
+) -> None:
+    assert settings(monkeypatch, connection(extra={"max_in_flight": value})).max_in_flight == parsed
 
 
 def test_unknown_extras_are_named_in_a_warning(

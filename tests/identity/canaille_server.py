@@ -1,7 +1,8 @@
 """Canaille, an OAuth 2.0 server, on loopback and in memory; ends when its standard input closes.
 
 Runs in the environment of the identity provider. When ready, it prints one line of JSON: the address of the
-token endpoint, and the credentials of the one user and the one client that it knows.
+token endpoint, and the credentials of the one user and of the client that it knows. Another client,
+`machine`, may log in with HTTP Basic only.
 """
 
 import argparse
@@ -18,10 +19,13 @@ from canaille.app import models  # type: ignore[import-not-found]
 from canaille.backends import Backend  # type: ignore[import-not-found]
 from werkzeug.serving import make_server
 
-GRANTS = ("password", "refresh_token")
+GRANTS = ("password", "refresh_token", "client_credentials")
 # Characters that a form has to quote.
 PASSWORD = "pass wörd & 100 %+=" + secrets.token_hex(8)
 CLIENT_SECRET = "client/secret & 100 %+=" + secrets.token_hex(8)
+
+# Canaille does not unquote what HTTP Basic has to quote by RFC 6749.
+MACHINE_SECRET = secrets.token_urlsafe(16)
 
 
 def main() -> None:
@@ -43,19 +47,23 @@ def main() -> None:
         user = models.User(user_name="alice", family_name="Liddell", emails=["alice@example.com"])
         Backend.instance.save(user)
         Backend.instance.set_user_password(user, PASSWORD)
-        client = models.Client(
-            client_id="airflow",
-            client_name="Airflow",
-            client_secret=CLIENT_SECRET,
-            client_uri="http://127.0.0.1",
-            redirect_uris=["http://127.0.0.1/callback"],
-            grant_types=list(GRANTS),
-            scope=["openid", "profile"],
-            token_endpoint_auth_method="client_secret_post",
-        )
-        Backend.instance.save(client)
-        client.audience = [client]
-        Backend.instance.save(client)
+        for client_id, secret, method in (
+            ("airflow", CLIENT_SECRET, "client_secret_post"),
+            ("machine", MACHINE_SECRET, "client_secret_basic"),
+        ):
+            client = models.Client(
+                client_id=client_id,
+                client_name="Airflow",
+                client_secret=secret,
+                client_uri="http://127.0.0.1",
+                redirect_uris=["http://127.0.0.1/callback"],
+                grant_types=list(GRANTS),
+                scope=["openid", "profile"],
+                token_endpoint_auth_method=method,
+            )
+            Backend.instance.save(client)
+            client.audience = [client]
+            Backend.instance.save(client)
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     ready = {
@@ -64,6 +72,7 @@ def main() -> None:
         "password": PASSWORD,
         "client_id": "airflow",
         "client_secret": CLIENT_SECRET,
+        "machine_secret": MACHINE_SECRET,
     }
     sys.stdout.write(json.dumps(ready) + "\n")
     sys.stdout.flush()

@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import SecretStr
 
+from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.tokens import TokenCache
 from tests.identity.callers import CALLERS, Caller
-from tests.identity.servers import PATIENCE, FrameworkService, TokenProxy, running
+from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy, running
 
 HERE = Path(__file__).parent
 INTERPRETER = HERE.parents[1] / ".venv-idp" / "bin" / "python"
@@ -34,6 +34,7 @@ class Provider:
     password: str
     client_id: str
     client_secret: str
+    machine_secret: str
 
 
 @dataclass
@@ -65,7 +66,7 @@ def canaille(log: Path, *, life: int) -> Iterator[Provider]:
     ):
         assert process.stdin
         assert process.stdout
-        too_late = threading.Timer(PATIENCE, process.kill)
+        too_late = threading.Timer(TIMEOUT_SECONDS, process.kill)
         too_late.start()
         try:
             ready = process.stdout.readline()
@@ -76,7 +77,7 @@ def canaille(log: Path, *, life: int) -> Iterator[Provider]:
             too_late.cancel()
             process.stdin.close()
             try:
-                process.wait(PATIENCE)
+                process.wait(TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
                 process.kill()
 

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-PATIENCE = 240.0  # seconds; only a test that has gone wrong waits that long
+TIMEOUT_SECONDS = 240.0  # seconds; only a test that has gone wrong waits that long
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,15 @@ class TokenProxy:
         """All tokens that were ever given out."""
         return {grant.answer[kind] for grant in self.grants for kind in _TOKENS if kind in grant.answer}
 
-    def post(self, body: bytes) -> tuple[int, str, bytes]:
+    def post(self, body: bytes, authorization: str | None = None) -> tuple[int, str, bytes]:
         """Send a form to the identity provider itself; return status, content type and body."""
         target = urlsplit(self.upstream)
-        connection = http.client.HTTPConnection(target.netloc, timeout=PATIENCE)
+        connection = http.client.HTTPConnection(target.netloc, timeout=TIMEOUT_SECONDS)
         try:
-            kind = {"Content-Type": "application/x-www-form-urlencoded"}
-            connection.request("POST", target.path, body, kind)
+            headers = {"Content-Type": "application/x-www-form-urlencoded"}
+            if authorization:
+                headers["Authorization"] = authorization
+            connection.request("POST", target.path, body, headers)
             response = connection.getresponse()
             return response.status, response.headers.get("Content-Type", ""), response.read()
         finally:
@@ -74,10 +76,10 @@ class TokenProxy:
     def handle(self, handler: BaseHTTPRequestHandler) -> None:
         body = handler.rfile.read(int(handler.headers["Content-Length"]))
         time.sleep(self.slowness)
-        status, kind, answer = self.post(body)
+        status, kind, answer = self.post(body, handler.headers.get("Authorization"))
         form = dict(parse_qsl(body.decode(), strict_parsing=True))
         self.grants.append(Grant(form, status, json.loads(answer) if kind == "application/json" else {}))
-        self.may_answer.wait(PATIENCE)
+        self.may_answer.wait(TIMEOUT_SECONDS)
         if self.answers_to_lose:
             self.answers_to_lose -= 1
             return
@@ -111,7 +113,7 @@ class FrameworkService:
         if handler.path != "/api/v1/frameworks":
             _answer(handler, 404)
         elif is_refused:
-            self._refused_together.wait(PATIENCE)
+            self._refused_together.wait(TIMEOUT_SECONDS)
             _answer(handler, 401)
         elif not self.accepts:
             _answer(handler, 401)

@@ -8,11 +8,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
+from pydantic import SecretStr
 
 from airflow_provider.exceptions import ComplianceAuthError
 from tests.identity.callers import AsyncCaller
 from tests.identity.conftest import SHORT_LIFE, Clock, Connect, Provider
-from tests.identity.servers import PATIENCE, FrameworkService, TokenProxy
+from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy
 
 pytestmark = pytest.mark.identity_provider
 
@@ -151,7 +152,7 @@ def test_a_renewal_that_is_cancelled_halfway_is_taken_over_by_those_who_wait(
         proxy.may_answer.set()
         return await asyncio.gather(first, *others, return_exceptions=True)
 
-    first, *others = client.runner.run(asyncio.wait_for(cancel_the_first(), PATIENCE))
+    first, *others = client.runner.run(asyncio.wait_for(cancel_the_first(), TIMEOUT_SECONDS))
     assert isinstance(first, asyncio.CancelledError)
     assert others == [[]] * CROWD
     assert proxy.outcomes == [LOGIN, RENEWAL, ("refresh_token", 400), LOGIN]
@@ -162,14 +163,14 @@ def test_who_comes_late_with_the_old_token_gets_the_new_one(
 ) -> None:
     client = connect()
     client.call()
-    desk = client.shared.tokens
+    tokens = client.shared.tokens
     # Canaille's tokens of one second are spelled the same: a renewal has taken place all the same.
     for _ in range(5):
-        old = desk.cache.latest
+        old = tokens.cache.latest
         frameworks.refuse(1)
         client.call()
-        assert desk.cache.latest is not old
-        assert desk.acquire(refused=old) is desk.cache.latest
+        assert tokens.cache.latest is not old
+        assert tokens.acquire(refused=old) is tokens.cache.latest
     assert proxy.outcomes == [LOGIN] + [RENEWAL] * 5
 
 
@@ -197,3 +198,34 @@ class TestTokensThatEndSoon:
         time.sleep(SHORT_LIFE + 1)
         assert client.call() == []
         assert proxy.outcomes == [LOGIN, ("refresh_token", 400), LOGIN]
+
+
+def test_client_credentials_log_in_without_a_user(
+    connect: Connect, proxy: TokenProxy, provider: Provider, frameworks: FrameworkService
+) -> None:
+    clock = Clock()
+    client = connect(
+        clock,
+        grant_type="client_credentials",
+        client_id="machine",
+        client_secret=SecretStr(provider.machine_secret),
+        username="",
+        password=SecretStr(""),
+    )
+    assert client.crowd(CROWD) == [[]] * CROWD
+    assert proxy.outcomes == [("client_credentials", 200)]
+    assert proxy.grants[0].form == {"grant_type": "client_credentials"}
+    token = proxy.grants[0].answer["access_token"]
+    assert frameworks.authorizations == [f"Bearer {token}"] * CROWD
+    clock.now += 3600
+    client.call()
+    assert proxy.grants[-1].status == 200
+    assert frameworks.authorizations[-1] == f"Bearer {proxy.grants[-1].answer['access_token']}"
+
+
+def test_wrong_client_credentials_are_tried_once(connect: Connect, proxy: TokenProxy) -> None:
+    client = connect(grant_type="client_credentials", client_id="machine", client_secret=SecretStr("wrong"))
+    errors = client.crowd(CROWD)
+    assert {type(each) for each in errors} == {ComplianceAuthError}
+    assert "refused client 'machine'" in str(errors[0])
+    assert len(proxy.grants) == 1

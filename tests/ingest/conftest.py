@@ -15,7 +15,7 @@ from airflow_provider.bulk import backoff, engine
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
-from airflow_provider.operators import bulk
+from airflow_provider.operators import base_bulk
 from airflow_provider.operators import ingest as operator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
@@ -80,7 +80,7 @@ class WallClock:
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     """The wall clock of the worker."""
     clock = WallClock()
-    for module in (operator, bulk, engine):
+    for module in (operator, base_bulk, engine):
         monkeypatch.setattr(module, "time", clock)
     return clock
 
@@ -157,16 +157,16 @@ class Outcome:
     @property
     def text_files(self) -> list[str]:
         """The files of all texts, whether a row points to them or not."""
-        return [name for name in self.files if not name.startswith("_ingest")]
+        return [name for name in self.files if not name.startswith(("_ingest", "_work"))]
 
     @property
     def files(self) -> set[str]:
-        """All files at the destination, except manifest, report and lease."""
+        """All files at the destination, except manifest, report, lease, and what is known of failures."""
         own = {"manifest.jsonl", "report.html", "lease.json"}
         return {
             str(path.relative_to(self.destination))
             for path in self.destination.rglob("*")
-            if path.is_file() and path.name not in own
+            if path.is_file() and path.name not in own and path.parent.parent.name != "failures"
         }
 
 

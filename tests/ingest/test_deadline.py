@@ -10,6 +10,7 @@ import pytest
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, pipeline
+from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.waiting import rules
@@ -25,7 +26,7 @@ def under_way(service: Emulator) -> list[str]:
 @pytest.fixture
 def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a long poll_interval: only the last poll finds anything."""
-    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_: now + 3600)
+    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_, **__: now + 3600)
 
 
 @pytest.mark.usefixtures("_deadline_passes_while_deferred")
@@ -44,6 +45,33 @@ def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
     assert len(attempts.deferrals) == 1
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is cancelled
     errors = {row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"}
+    assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
+
+
+@pytest.mark.usefixtures("_deadline_passes_while_deferred")
+def test_a_job_that_is_cancelled_at_the_deadline_is_not_reported_as_unknown(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.configure(jobs="manual")
+    cancel = AsyncComplianceClient.cancel
+
+    async def polled_after_it(self: Any, uuid: str) -> None:
+        await cancel(self, uuid)
+        for subscription in subscriptions:
+            await subscription.poll_now(subscription.ids)
+
+    def subscribed(self: Any) -> None:
+        post_init(self)
+        subscriptions.append(self)
+
+    subscriptions: list[Subscription] = []
+    post_init = Subscription.__post_init__
+    monkeypatch.setattr(Subscription, "__post_init__", subscribed)
+    monkeypatch.setattr(AsyncComplianceClient, "cancel", polled_after_it)
+    task = ingest(corpus.sources[:3], outcome, deferrable=True, timeout=3600, max_failed=3)
+    assert counts(attempts.run(task)) == (0, 3, 0)
+    assert service.count("cancel") == 3
+    errors = {row["error"] for row in outcome.rows.values()}
     assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
 
 
@@ -162,7 +190,7 @@ def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
     assert service.count("cancel") == 0
 
 
-def test_a_worker_whose_clock_is_a_day_ahead_goes_on_after_a_deferral(
+def test_a_worker_whose_clock_is_a_day_ahead_continues_after_a_deferral(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, wall_clock: WallClock
 ) -> None:
     service.configure(jobs="manual")

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from airflow_provider.bulk.checkpoint import MERGED_SEGMENTS
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from tests.ingest.conftest import Outcome
@@ -26,8 +27,11 @@ WORKER = """
 import json, os, sys
 answers = os.fdopen(os.dup(1), "w")
 os.dup2(2, 1)  # Airflow's log
+from airflow_provider.bulk import checkpoint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.support.attempts import Attempts
+
+checkpoint.MERGED_SEGMENTS = int(sys.argv[5])
 
 def answer(value):
     print(json.dumps(value), file=answers, flush=True)
@@ -39,6 +43,7 @@ for _ in sys.stdin:
         answer(os.getpid())
         answer(Attempts().run(ComplianceIngestOperator(
             task_id="t", sources=sys.argv[1], destination=sys.argv[2], concurrency=int(sys.argv[3]),
+            **json.loads(sys.argv[4]),
         )))
         os._exit(0)
 """
@@ -64,8 +69,10 @@ class Worker:
 
 
 @contextmanager
-def working(folder: Path, outcome: Outcome) -> Iterator[Worker]:
-    arguments = [f"{folder}/", f"{outcome.destination}/", str(CONCURRENCY)]
+def working(
+    folder: Path, outcome: Outcome, merged: int = MERGED_SEGMENTS, **options: Any
+) -> Iterator[Worker]:
+    arguments = [f"{folder}/", f"{outcome.destination}/", str(CONCURRENCY), json.dumps(options), str(merged)]
     with subprocess.Popen(
         [sys.executable, "-W", "ignore", "-c", WORKER, *arguments],
         stdin=subprocess.PIPE,
@@ -77,15 +84,15 @@ def working(folder: Path, outcome: Outcome) -> Iterator[Worker]:
 
 
 @pytest.mark.once
-@pytest.mark.parametrize("seed", [7])
+@pytest.mark.parametrize(("seed", "merged"), [(7, MERGED_SEGMENTS), (8, 2)])
 def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
-    service: Emulator, outcome: Outcome, tmp_path: Path, seed: int
+    service: Emulator, outcome: Outcome, tmp_path: Path, seed: int, merged: int
 ) -> None:
     jitter = random.Random(seed)
     folder = tmp_path / "in"
     samples = write_samples(folder, pdfs=DOCUMENTS, docx=0, pages=0)
     service.configure(jobs="seconds:0.5", latency=0.02)
-    with working(folder, outcome) as worker:
+    with working(folder, outcome, merged) as worker:
         for _ in range(KILLS):
             goal = service.count() + jitter.randrange(1, 2 * DOCUMENTS // KILLS)
             attempt = worker.start()
@@ -103,3 +110,28 @@ def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
     assert len(outcome.files) == DOCUMENTS
     submits = service.count("submit_file")
     assert DOCUMENTS <= submits <= DOCUMENTS + KILLS * CONCURRENCY
+
+
+@pytest.mark.once
+def test_a_kill_while_jobs_are_deleted_leaves_none_at_the_service(
+    service: Emulator, outcome: Outcome, tmp_path: Path
+) -> None:
+    folder = tmp_path / "in"
+    samples = write_samples(folder, pdfs=30, docx=0, pages=0)
+    service.fail("cancel", delay=0.1, times=None)
+    with working(folder, outcome, delete_after="fetch") as worker:
+        for goal in (1, 10):
+            attempt = worker.start()
+            deadline = time.monotonic() + 60
+            while service.count("cancel") < goal:
+                assert time.monotonic() < deadline
+                time.sleep(0.001)
+            os.kill(attempt, signal.SIGKILL)
+            assert worker.answer() == -signal.SIGKILL
+            assert outcome.texts == {str(sample.path): sample.text for sample in samples}
+            assert service.jobs()
+        worker.start()
+        result = worker.answer()
+    assert (result["completed"], result["deleted"]) == (30, 30)
+    assert (service.jobs(), service.count("submit_file")) == ([], 30)
+    assert not list(outcome.destination.glob("_work/deletes/*/*/*"))

@@ -140,7 +140,7 @@ def test_names_that_are_not_utf_8_are_texts_of_their_own_and_found_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told: list[lineage.Transfer] = []
-    monkeypatch.setattr(lineage, "report", lambda _, transfers: told.extend(transfers))
+    monkeypatch.setattr(lineage, "report", lambda _, transfers, __: told.extend(transfers))
     task = heard(ingest(f"{old_share}/", outcome, skip_unchanged=True))
     result = attempts.run(task)
     assert (result["completed"], result["failed"]) == (3, 0)

@@ -22,6 +22,7 @@ from airflow_provider.ingest import sources
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.output import MANIFEST, task_folder
 from airflow_provider.storage import atomic
+from airflow_provider.storage.layout import INGEST_WORK
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
@@ -151,6 +152,8 @@ def test_so_many_or_such_a_share_may_fail(
         with pytest.raises(exc.ComplianceIngestError):
             attempts.run(task)
     assert len(outcome.texts) == 8
+    # The task that closes the night reads it, even if the task has failed.
+    assert counts(attempts.ti.xcoms["return_value"]) == (8, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -279,7 +282,7 @@ def test_the_age_of_a_page_is_known_also_without_a_zone(
     first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
     page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
     attempts.run(ingest([page], first, **options))
-    (known,) = (tmp_path / "texts/_ingest/known").rglob("*.json")
+    (known,) = (tmp_path / "texts/_work/known").rglob("*.json")
     record = json.loads(known.read_text())
     at = datetime.now(UTC) - timedelta(minutes=59)
     known.write_text(json.dumps(record | {"completed_at": at.replace(tzinfo=None).isoformat() + zone}))
@@ -321,7 +324,7 @@ def test_a_page_of_the_future_is_submitted_again(
     first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
     page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
     attempts.run(ingest([page], first, **options))
-    (known,) = (tmp_path / "texts/_ingest/known").rglob("*.json")
+    (known,) = (tmp_path / "texts/_work/known").rglob("*.json")
     known.write_text(json.dumps(json.loads(known.read_text()) | {"completed_at": "2099-01-01T00:00:00Z"}))
     assert counts(attempts.run(ingest([page], second, **options))) == (1, 0, 0)
 
@@ -441,7 +444,7 @@ def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
     assert len(attempts.deferrals) == 1
 
 
-def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_goes_on(
+def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_continues(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
     run_ingest(corpus.sources[:5])
@@ -530,11 +533,10 @@ def test_the_report_is_beside_the_manifest_and_linked(
     run_ingest(corpus.sources, report_base_url="https://files.example.com/texts")
     report = outcome.manifest.with_name("report.html")
     assert "15" in report.read_text()
-    assert attempts.ti.xcoms == {
-        "compliance_report_url": f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
-    }
+    link = f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
+    assert attempts.ti.xcoms["compliance_report_url"] == link
     run_ingest(corpus.sources)
-    assert attempts.ti.xcoms == {"compliance_report_url": ""}  # no link that no browser can open
+    assert attempts.ti.xcoms["compliance_report_url"] == ""  # no link that no browser can open
 
 
 def test_assets_get_the_result(
@@ -625,8 +627,8 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
         pytest.raises(exc.ComplianceInterruptedError),
     ):
         attempts.run(task)
-    folder = Location(f"{outcome.destination}/{task_folder(attempts.ti)}")
-    found = checkpoint.Checkpoint(folder, MANIFEST).read(Document)
+    folder = Location(f"{outcome.destination}/{task_folder(attempts.ti, INGEST_WORK)}")
+    found = checkpoint.Checkpoint(folder, folder, MANIFEST).read(Document)
     assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
 
 
@@ -668,7 +670,7 @@ def test_what_has_failed_is_not_tried_again_after_a_deferral(
 
 
 @pytest.mark.parametrize("whose", ["of another version", "of dag.test(), which keeps nothing"])
-def test_a_task_that_was_deferred_otherwise_goes_on(
+def test_a_task_that_was_deferred_otherwise_continues(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, whose: str
 ) -> None:
     context: Any = {"ti": attempts.ti}

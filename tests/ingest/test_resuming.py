@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,8 @@ from airflow_provider.ingest import resuming
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.output import check_rows
 from airflow_provider.ingest.sources import SourceFile, fingerprint
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
+from airflow_provider.storage.locations import Location
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
 
@@ -53,7 +55,7 @@ def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_u
     task = ingest(corpus.sources[:3], outcome, cancel_on_kill=False)
 
     def are_journaled() -> bool:
-        segments = outcome.destination.glob("_ingest/**/journal-*.jsonl")
+        segments = outcome.destination.glob("_work/ingest/**/journal-*.jsonl")
         return sum(segment.read_text().count('"uuid"') for segment in segments) >= 3
 
     with signalled_when(are_journaled, task.on_kill), pytest.raises(exc.ComplianceInterruptedError):
@@ -109,6 +111,52 @@ def test_rows_of_older_versions_are_kept_as_they_are(tmp_path: Path) -> None:
     documents = [Document.from_record(row)]
     asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
     assert documents == [Document.from_record(row)]
+
+
+def test_only_documents_that_are_not_listed_as_they_should_be_are_checked_one_by_one(
+    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A listing is quicker, but it never decides that something has to be done again."""
+    source, version = corpus.sources[0], fingerprint(corpus.sources[0])
+    documents = []
+    for number in range(40):
+        text = tmp_path / f"{number}.txt"
+        text.write_text("abc")
+        state = (COMPLETED, SKIPPED)[number % 2]
+        documents.append(Document(f"s{number}", f"u{number}", state, path=str(text), bytes=3))
+        documents[-1].set_address(source)
+        documents[-1].source_version = version if number % 3 else ""
+    documents.append(Document("job", "u", SUBMITTED))
+    (tmp_path / "6.txt").unlink()
+    (tmp_path / "11.txt").write_text("abcd")
+    documents[20].source_version = "1-1"
+    asked: list[str] = []
+    get_size = Location.size
+
+    def size(self: Location) -> int | None:
+        asked.append(Path(self.path).name)
+        return get_size(self)
+
+    def get_fingerprint(address: str) -> str:
+        asked.append("source")
+        return fingerprint(address)
+
+    monkeypatch.setattr(Location, "size", size)
+    monkeypatch.setattr(resuming, "fingerprint", get_fingerprint)
+    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
+    assert sorted(asked) == ["11.txt", "6.txt", "source", "source"]
+    changed = {number for number, each in enumerate(documents) if each.state not in (COMPLETED, SKIPPED)}
+    assert changed == {6, 11, 20, 40}
+    assert documents[6].state is SUBMITTED  # its job still has the text
+    assert not documents[11].job_id  # an earlier night's
+    assert not documents[20].job_id
+
+
+def test_a_document_without_a_text_is_not_valid(tmp_path: Path) -> None:
+    folder = Document("b", "u", COMPLETED, path=str(tmp_path), bytes=tmp_path.stat().st_size)
+    documents = [Document("a", "u", COMPLETED, bytes=0), folder]
+    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
+    assert {each.state for each in documents} == {SUBMITTED}
 
 
 GOOD = [
@@ -178,3 +226,101 @@ def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outag
     else:
         assert asyncio.run(looking) == []  # no job is cancelled
         assert [document.job_id for document in documents] == [""] * count
+
+
+# -- scratch that is deleted, such as by a lifecycle rule
+
+
+def kinds(outcome: Outcome, folder: str) -> set[str]:
+    return {
+        path.name.partition("-")[0] for path in (outcome.destination / folder).rglob("*") if path.is_file()
+    }
+
+
+def test_outputs_and_scratch_are_apart(
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    attempts.while_deferred = lambda _: (
+        service.finish_jobs() if {"journal", "lease.json"} == kinds(outcome, "_work") else None
+    )
+    assert run_ingest(corpus.sources[:3], deferrable=True) == (3, 0, 0)
+    assert kinds(outcome, "_work") == {"lease.json"}
+    assert kinds(outcome, "_ingest") == {"manifest.jsonl", "report.html"}
+    assert {path.name for path in outcome.destination.iterdir() if path.is_dir()} == {"_work", "_ingest"}
+
+
+def test_without_its_scratch_a_finished_task_does_nothing_again(
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    assert run_ingest(corpus.sources) == (15, 0, 0)
+    rows, jobs = outcome.rows, service.jobs()
+    shutil.rmtree(outcome.destination / "_work")
+    attempts.clear()
+    assert run_ingest(corpus.sources) == (15, 0, 0)
+    assert (outcome.rows, service.jobs()) == (rows, jobs)
+
+
+def test_without_its_journal_the_next_attempt_submits_again_and_is_right(
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    task = ingest(corpus.sources, outcome, cancel_on_kill=False)
+    with (
+        signalled_when(lambda: len(service.jobs()) == 15, task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    shutil.rmtree(outcome.destination / "_work")
+    service.configure(jobs="instant")
+    assert run_ingest(corpus.sources) == (15, 0, 0)
+    assert outcome.texts == corpus.texts
+    assert len(service.jobs()) == 30  # that is what it costs
+
+
+def test_a_deferred_task_whose_scratch_is_deleted_submits_again_and_is_right(
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+
+    def delete(_: int) -> None:
+        shutil.rmtree(outcome.destination / "_work")
+        service.configure(jobs="instant")
+        service.finish_jobs()
+
+    attempts.while_deferred = delete
+    assert run_ingest(corpus.sources[:3], deferrable=True) == (3, 0, 0)
+    assert len(outcome.rows) == 3
+    assert outcome.texts == {source: corpus.texts[source] for source in corpus.sources[:3]}
+
+
+def test_scratch_that_is_deleted_while_a_task_runs_is_no_error(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+
+    def delete() -> None:
+        (outcome.destination / "_work").rename(outcome.destination / "deleted")  # all at once
+        service.configure(jobs="instant")
+        service.finish_jobs()
+
+    def are_journaled() -> bool:
+        segments = outcome.destination.glob("_work/**/journal-*.jsonl")
+        return sum(segment.read_text().count('"uuid"') for segment in segments) >= 3
+
+    with signalled_when(are_journaled, delete):
+        assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
+    assert len(outcome.texts) == 3
+    assert len(service.jobs()) == 3
+
+
+def test_without_the_index_of_unchanged_documents_the_next_night_submits_all(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    first, second, third = (Outcome(tmp_path / f"texts/dt={number}") for number in (1, 2, 3))
+    files = corpus.sources[:10]
+    assert counts(attempts.run(ingest(files, first, skip_unchanged=True))) == (10, 0, 0)
+    shutil.rmtree(tmp_path / "texts/_work")
+    assert counts(attempts.run(ingest(files, second, skip_unchanged=True))) == (10, 0, 0)
+    assert first.texts == second.texts
+    assert counts(attempts.run(ingest(files, third, skip_unchanged=True))) == (0, 0, 10)

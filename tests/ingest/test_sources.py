@@ -68,6 +68,36 @@ def test_what_word_and_macos_keep_for_themselves_is_left_out_and_counted(
     assert resolve(f"{tmp_path}/~$a.docx") == [f"{tmp_path}/~$a.docx"]  # who names it means it
 
 
+@pytest.mark.parametrize("search", ["", "**", "**/*", "dt=*/**/*", "dt=[0-9]/"])
+def test_what_tasks_have_written_is_no_source_but_documents_of_others_are(
+    tmp_path: Path, search: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    own = (
+        "_ingest/d/r/t/manifest.jsonl",
+        "_ingest/d/r/t/report.html",
+        "_assess/d/r/t/csv/DORA.csv",
+        "_work/ingest/d/r/t/journal-1.jsonl",
+        "_work/known/ab/abc.json",
+        "_evidence/manifests/ab.jsonl",
+    )
+    for name in (*own, "a.pdf", "_work/mine.PDF", "my_work/b.docx"):
+        (tmp_path / "dt=1" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "dt=1" / name).touch()
+    found = [source.removeprefix(f"{tmp_path}/dt=1/") for source in resolve(f"{tmp_path}/{search}")]
+    assert found == ["_work/mine.PDF", "a.pdf", "my_work/b.docx"]
+    # Below a folder, they are of other types anyway.
+    assert f"{len(own)} " + (
+        "of other types" if search.endswith("/") or not search else "written by this"
+    ) in (caplog.text)
+
+
+def test_a_folder_below_one_of_our_own_is_searched_if_somebody_names_it(tmp_path: Path) -> None:
+    (tmp_path / "_evidence/in").mkdir(parents=True)
+    (tmp_path / "_evidence/in/contract").touch()
+    assert resolve(f"{tmp_path}/_evidence/in/*") == [f"{tmp_path}/_evidence/in/contract"]
+
+
 def test_a_pattern_or_a_folder_that_matches_nothing_is_nothing(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

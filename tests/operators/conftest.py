@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.operators.desk import RESULTS, Desk
+from tests.operators.hitl import RESULTS, FakeHitl
 from tests.support.jobs import in_our_hands
 
 
@@ -21,8 +21,8 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 
 
 @pytest.fixture
-def desk(monkeypatch: pytest.MonkeyPatch) -> Desk:
-    made = Desk()
+def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
+    made = FakeHitl()
     monkeypatch.setattr("airflow.providers.standard.operators.hitl.upsert_hitl_detail", made.upsert)
     monkeypatch.setattr("airflow.sdk.execution_time.hitl.get_hitl_detail_content_detail", made.detail)
     return made

@@ -160,7 +160,6 @@ def test_default_args_reach_every_parameter() -> None:
     assert (transfer.conn_id, transfer.timeout, listing.conn_id) == ("other", 8, "other")
 
 
-@pytest.mark.skipif(not compat.HAS_TASK_STATE_STORE, reason="Airflow before 3.3 has no task state store")
 @pytest.mark.parametrize("durable", [True, False])
 def test_durable_decides_whether_a_retry_re_attaches(
     compliance_service: Emulator, attempts: Attempts, durable: bool, tmp_path: Path
@@ -181,11 +180,14 @@ def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
         assert kind._supports_durable_execution is True
 
 
-def test_durable_warns_where_airflow_can_t_store_anything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "HAS_TASK_STATE_STORE", False)
-    assert compat.is_durable(None)
-    with pytest.warns(UserWarning, match=r"no effect before Airflow 3\.3"):
-        compat.is_durable(True)
+@pytest.mark.parametrize("durable", [None, True, False])
+def test_durable_warns_where_nothing_can_be_stored(
+    compliance_service: Emulator, durable: bool | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    Attempts(store=None).run(
+        heard(content.ComplianceSubmitUrlOperator(task_id="t", url=PAGE, durable=durable))
+    )
+    assert ("`durable` has no effect" in caplog.text) is (durable is True)
 
 
 def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
@@ -200,7 +202,8 @@ def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
         task.execute(context)
     trigger: Any = deferred.value.trigger
     assert trigger.is_durable is False
-    assert trigger.serialize()[1]["is_durable"] is False
+    # Before Airflow 3.3 that is the default, which is not stored.
+    assert trigger.serialize()[1].get("is_durable", compat.HAS_TASK_STATE_STORE) is False
 
 
 def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

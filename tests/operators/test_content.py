@@ -103,7 +103,7 @@ def test_after_the_timeout_the_job_is_cancelled_and_the_task_fails(
     assert service.count("cancel", 200) == 1
 
 
-def test_without_cancel_on_kill_the_job_goes_on_after_the_timeout(
+def test_without_cancel_on_kill_the_job_continues_after_the_timeout(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
     with pytest.raises(exc.ComplianceJobTimeoutError):
@@ -171,7 +171,7 @@ def test_a_kill_whose_cancel_fails_is_only_a_warning(service: Emulator, attempts
     assert service.count("cancel", 403) == 1
 
 
-def test_a_retry_goes_on_with_the_job_of_the_attempt_before(
+def test_a_retry_continues_with_the_job_of_the_attempt_before(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
     uuid = attempts.run(submit(wait_for_completion=False))
@@ -229,6 +229,16 @@ def test_a_retry_refreshes_a_failed_job_where_asked_to(service: Emulator, attemp
     assert (service.count("submit_url"), service.count("refresh", 202)) == (1, 1)
 
 
+@pytest.mark.parametrize("status", [404, 409, 405])
+def test_a_failed_job_that_can_not_be_refreshed_is_submitted_again(
+    service: Emulator, attempts: Attempts, status: int
+) -> None:
+    uuid = attempts.run(submit(wait_for_completion=False))
+    service.set_job(uuid, status="FAILED", error="once")
+    service.fail("refresh", status=status, times=None)
+    assert attempts.run(submit(wait_for_completion=False, refresh_failed=True)) != uuid
+
+
 def test_a_job_of_another_source_is_not_gone_on_with(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit(wait_for_completion=False))
     second = attempts.run(submit(wait_for_completion=False, url=f"{PAGE}/other"))
@@ -284,4 +294,4 @@ def test_what_is_deferred_holds_ids_and_numbers_only(service: Emulator, attempts
     assert row["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
     assert row["timeout"] > timedelta(seconds=60)
     fields = {"conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill"}
-    assert set(row) == {"path", "timeout", *fields}
+    assert set(row) - {"is_durable"} == {"path", "timeout", *fields}  # which is its default on Airflow 3.3

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +19,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
 from tests.support.attempts import Attempts, StateStore
+from tests.support.state_stores import STATE_STORES, make_attempts
 
 PROBE = """
 import json, sys
@@ -73,10 +77,10 @@ def test_an_id_that_went_through_a_template_is_a_number_again(service: Emulator,
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"expert_id": " "}, "expertId"),
-        ({"expert_id": "None"}, "expertId"),
-        ({"rational_feedback": ""}, "rationalFeedback"),
-        ({"category_feedback": "GOOD"}, "categoryFeedback must be one of"),
+        ({"expert_id": " "}, "expert_id"),
+        ({"expert_id": "None"}, "expert_id"),
+        ({"rational_feedback": ""}, "rational_feedback"),
+        ({"category_feedback": "GOOD"}, "category_feedback must be one of"),
         ({"assessment_response_id": "4_2"}, "'4_2' is not the ID"),
         ({"assessment_response_id": 2**63}, "is not the ID"),
         ({"assessment_response_id": 1.0}, "is not the ID"),
@@ -129,9 +133,11 @@ def test_the_module_has_nothing_else() -> None:
         feedback.Other  # noqa: B018 - the attribute is what is asked for
 
 
+@pytest.mark.parametrize("memory", STATE_STORES)
 def test_a_retry_after_an_attempt_that_died_while_it_sent_sends_nothing(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    attempts = make_attempts(memory, tmp_path, monkeypatch)
     send = ComplianceHook.submit_feedback
 
     def send_and_die(self: ComplianceHook, *feedback: Any) -> None:
@@ -151,12 +157,19 @@ def test_a_retry_after_an_attempt_that_died_while_it_sent_sends_nothing(
     assert len(sent(service)) == 2
 
 
-def test_a_retry_of_what_was_sent_succeeds_and_sends_nothing(service: Emulator, attempts: Attempts) -> None:
+@pytest.mark.parametrize("memory", STATE_STORES)
+def test_a_retry_of_what_was_sent_succeeds_and_sends_nothing(
+    service: Emulator, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = make_attempts(memory, tmp_path, monkeypatch)
     attempts.run(submit())
     attempts.run(submit())  # the worker died before Airflow knew
     assert len(sent(service)) == 1
     attempts.run(submit(rational_feedback="Another one."))
     assert len(sent(service)) == 2
+    attempts.clear()
+    attempts.run(submit(rational_feedback="Another one."))
+    assert len(sent(service)) == 3  # clear means run again
 
 
 def test_a_retry_of_what_was_surely_not_sent_sends_it(service: Emulator, attempts: Attempts) -> None:
@@ -167,7 +180,24 @@ def test_a_retry_of_what_was_surely_not_sent_sends_it(service: Emulator, attempt
     assert len(sent(service)) == 1
 
 
-@pytest.mark.parametrize("stored", ["sent", [], 7, {}, {"outcome": "sent"}])
+def test_a_run_that_was_created_again_sends_again(service: Emulator, attempts: Attempts) -> None:
+    for start in (1, 1, 2):
+        attempts.run(submit(), dag_run=SimpleNamespace(start_date=datetime(2026, 1, start, tzinfo=UTC)))
+    assert len(sent(service)) == 2
+
+
+@pytest.mark.parametrize("stored", ["sent", [], 7])
+def test_a_state_that_makes_no_sense_sends_nothing(
+    service: Emulator, attempts: Attempts, stored: Any
+) -> None:
+    attempts.store = StateStore({feedback.STATE_KEY: stored})
+    with pytest.raises(exc.ComplianceStateError, match="delete the state, and clear the task") as error:
+        attempts.run(submit())
+    assert isinstance(error.value, AirflowFailException)
+    assert not sent(service)
+
+
+@pytest.mark.parametrize("stored", [{}, {"outcome": "sent"}])
 def test_a_state_that_is_not_about_this_feedback_is_ignored(
     service: Emulator, attempts: Attempts, stored: Any
 ) -> None:

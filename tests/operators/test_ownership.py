@@ -18,6 +18,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
+from airflow_provider.storage.task_state import JOB_KEY
 from airflow_provider.waiting import rules as polling
 from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.signals import signalled_when, until
@@ -80,7 +81,7 @@ def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
 ) -> None:
     task = heard(submit())
     run_and_wait(attempts, task)
-    task._store = kind()
+    task._state.store = kind()
     task.on_kill()
     assert service.count("cancel") == 0
     assert "not cancelled" in caplog.text or "could not be cancelled" in caplog.text
@@ -204,7 +205,7 @@ def test_a_superseded_job_is_left_running_where_asked_to(
     assert service.count("cancel") == 0
 
 
-def test_a_retry_goes_on_though_the_file_is_gone_meanwhile(
+def test_a_retry_continues_though_the_file_is_gone_meanwhile(
     service: Emulator, attempts: Attempts, document: Path
 ) -> None:
     first = attempts.run(upload(document))
@@ -233,7 +234,7 @@ def test_a_clear_submits_again_what_has_come_to_its_end(
     assert attempts.run(submit()) == second  # that is a retry
 
 
-def test_a_clear_goes_on_with_a_job_in_flight(service: Emulator, attempts: Attempts) -> None:
+def test_a_clear_continues_with_a_job_in_flight(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit())
     attempts.clear()
     assert attempts.run(submit()) == first
@@ -268,7 +269,10 @@ def test_a_blip_does_not_make_a_retry_submit_twice(
 
 
 @pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_blip_does_not_end_a_retry(service: Emulator, attempts: Attempts, status: int) -> None:
+def test_a_blip_does_not_end_a_retry(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0, raising=False)
     first = attempts.run(submit())
     service.fail("get_statuses", status=status, times=2)
     service.fail("get_status", status=status, times=2)
@@ -293,6 +297,7 @@ def test_a_kill_gives_the_cancellation_time(
 ) -> None:
     """Where nothing goes on after `on_kill`, it has to wait for the service; otherwise Airflow waits."""
     monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS_WITH_STORE", 0.05)
+    monkeypatch.setattr(job_module, "ON_KILL_ENDS_TASK", False)
     attempts = Attempts(store=None if cancels else StateStore())
     task = submit()
     run_and_wait(attempts, task)
@@ -310,7 +315,7 @@ class Refusing(StateStore):
         raise RuntimeError("no API server")
 
 
-def test_an_attempt_goes_on_where_its_job_can_not_be_kept(
+def test_an_attempt_continues_where_its_job_can_not_be_kept(
     service: Emulator, caplog: pytest.LogCaptureFixture
 ) -> None:
     attempts = Attempts(store=Refusing())
@@ -320,5 +325,5 @@ def test_an_attempt_goes_on_where_its_job_can_not_be_kept(
 
 @pytest.mark.parametrize("rubbish", ["text", 7, [], {"uuid": ""}])
 def test_a_state_that_is_not_understood_counts_as_none(service: Emulator, rubbish: Any) -> None:
-    attempts = Attempts(store=StateStore({job_module.STATE_KEY: rubbish}))
+    attempts = Attempts(store=StateStore({JOB_KEY: rubbish}))
     assert attempts.run(submit()) in uuids(service)

@@ -19,18 +19,19 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
-from tests.operators.desk import RESULTS, Desk, Made, sent
+from airflow_provider.provenance import read_provenance
+from tests.operators.hitl import RESULTS, FakeHitl, Instance, Made, sent
 
 # -- asking
 
 
 def test_each_finding_has_a_category_as_assessed_a_switch_and_an_empty_rationale(
-    service: Emulator, desk: Desk
+    service: Emulator, hitl: FakeHitl
 ) -> None:
-    assert desk.run(Made(), "No feedback") == []
-    assert desk.form is not None
-    assert desk.form["options"] == ["Send feedback", "No feedback"]
-    fields = desk.form["params"]
+    assert hitl.run(Made(), "No feedback") == []
+    assert hitl.form is not None
+    assert hitl.form["options"] == ["Send feedback", "No feedback"]
+    fields = hitl.form["params"]
     assert {name: field["value"] for name, field in fields.items()} == {
         "category_1": "MISSING",
         "agreed_1": False,
@@ -46,28 +47,28 @@ def test_each_finding_has_a_category_as_assessed_a_switch_and_an_empty_rationale
     assert fields["category_1"]["schema"]["values_display"]["MISSING"] == "Missing (as assessed)"
     for field in fields.values():
         Param(field["value"], schema=field["schema"]).resolve()
-    assert "Nothing was found" in desk.form["body"]
+    assert "Nothing was found" in hitl.form["body"]
 
 
-def test_an_assessment_s_results_are_fetched(service: Emulator, desk: Desk) -> None:
+def test_an_assessment_s_results_are_fetched(service: Emulator, hitl: FakeHitl) -> None:
     made = service.add_assessment({"text": "personal data", "frameworkId": 2})
     first = made["results"][0]
     number = first["assessmentResponseId"]
     review = Made(results=None, assessment_id=made["uuid"])
-    desk.run(review, {number: (first["category"], "Agreed.")})
+    hitl.run(review, {number: (first["category"], "Agreed.")})
     assert sent(service) == [("e-1", number, first["category"], "Agreed.")]
-    assert desk.form is not None
-    assert desk.form["subject"] == f"Review of assessment {made['uuid']} against framework 2"
+    assert hitl.form is not None
+    assert hitl.form["subject"] == f"Review of assessment {made['uuid']} against framework 2"
 
 
 @pytest.mark.parametrize("how", ["text", "repr", "file", "uri"])
 def test_results_may_be_a_text_or_the_address_of_a_file(
-    service: Emulator, desk: Desk, tmp_path: Path, how: str
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, how: str
 ) -> None:
     path = tmp_path / "results.json"
     path.write_text(json.dumps({"results": RESULTS}))
     given = {"text": path.read_text(), "repr": repr(RESULTS), "file": str(path), "uri": f"file://{path}"}[how]
-    desk.run(Made(results=given), {1: ("MISSING", "Agreed.")})
+    hitl.run(Made(results=given), {1: ("MISSING", "Agreed.")})
     assert len(sent(service)) == 1
 
 
@@ -78,48 +79,48 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
         ({"results": "{'a': "}, "a string that is not JSON"),
         ({"results": "/nowhere/results.json"}, "can't be read"),
         ({"results": {"status": "?"}}, "Override findings_of"),
-        ({"results": None, "assessment_id": "None"}, "no assessment_id"),
+        ({"results": None, "assessment_id": "None"}, "Missing assessment_id"),
         ({"threshold": "much"}, "threshold must be a number"),
     ],
 )
 def test_what_can_t_be_asked_for_ends_the_task(
-    service: Emulator, desk: Desk, given: dict[str, Any], message: str
+    service: Emulator, hitl: FakeHitl, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(exc.ComplianceError, match=message) as caught:
-        desk.run(Made(**given))
+        hitl.run(Made(**given))
     assert isinstance(caught.value, AirflowFailException)
-    assert desk.form is None
+    assert hitl.form is None
 
 
-def test_without_findings_nobody_is_asked(service: Emulator, desk: Desk) -> None:
-    assert desk.run(Made(results=[])) == []
-    assert desk.form is None
+def test_without_findings_nobody_is_asked(service: Emulator, hitl: FakeHitl) -> None:
+    assert hitl.run(Made(results=[])) == []
+    assert hitl.form is None
 
 
 @pytest.mark.parametrize("threshold", [0.9, "0.9"])
 def test_only_what_is_below_the_threshold_or_has_no_score_is_asked_for(
-    service: Emulator, desk: Desk, threshold: Any
+    service: Emulator, hitl: FakeHitl, threshold: Any
 ) -> None:
-    desk.run(Made(threshold=threshold), "No feedback")
-    assert desk.form is not None
-    assert [name for name in desk.form["params"] if name[0] == "c"] == ["category_1", "category_3"]
-    assert "1 finding with a score of 0.9 or more" in desk.form["body"]
+    hitl.run(Made(threshold=threshold), "No feedback")
+    assert hitl.form is not None
+    assert [name for name in hitl.form["params"] if name[0] == "c"] == ["category_1", "category_3"]
+    assert "1 finding with a score of 0.9 or more" in hitl.form["body"]
 
 
-def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, desk: Desk) -> None:
+def test_a_form_is_bounded_and_says_what_is_left_out(service: Emulator, hitl: FakeHitl) -> None:
     many = [{"id": number, "category": "MISSING"} for number in range(60)]
-    desk.run(Made(results=many), "No feedback")
-    assert desk.form is not None
-    assert len(desk.form["params"]) == 150
-    assert "10 findings beyond the limit of the form" in desk.form["body"]
+    hitl.run(Made(results=many), "No feedback")
+    assert hitl.form is not None
+    assert len(hitl.form["params"]) == 150
+    assert "10 findings beyond the limit of the form" in hitl.form["body"]
 
 
-def test_a_subclass_reads_results_of_another_shape(service: Emulator, desk: Desk) -> None:
+def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: FakeHitl) -> None:
     class Other(ComplianceReviewAssessmentOperator):
         def findings_of(self, results: Any) -> list[Finding]:
             return [Finding(int(number), title) for number, title in results["x"].items()]
 
-    desk.run(Made(Other, results={"x": {"3": "Other"}}), {3: ("MISSING", "So.")})
+    hitl.run(Made(Other, results={"x": {"3": "Other"}}), {3: ("MISSING", "So.")})
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
 
 
@@ -140,7 +141,7 @@ def test_it_maps() -> None:
     assert type(mapped).__name__ == "MappedOperator"
 
 
-def test_people_notifiers_and_time_go_to_airflow(service: Emulator, desk: Desk) -> None:
+def test_people_notifiers_and_time_go_to_airflow(service: Emulator, hitl: FakeHitl) -> None:
     from airflow.sdk.bases.notifier import BaseNotifier
 
     told: list[str] = []
@@ -151,22 +152,22 @@ def test_people_notifiers_and_time_go_to_airflow(service: Emulator, desk: Desk) 
 
     users = [{"id": "ada", "name": "Ada"}]
     review = Made(assigned_users=users, notifiers=[Note()], response_timeout=timedelta(hours=1), subject="S")
-    desk.run(review, "No feedback")
+    hitl.run(review, "No feedback")
     assert told == ["told"]
-    assert desk.form is not None
-    assert (desk.form["assigned_users"], desk.form["subject"]) == (users, "S")
+    assert hitl.form is not None
+    assert (hitl.form["assigned_users"], hitl.form["subject"]) == (users, "S")
 
 
 # -- the answer
 
 
-def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: Desk) -> None:
-    returned = desk.run(Made(), {1: ("SUFFICIENTLY_REGULATED", " It is in clause 9. "), 3: (None, "Hm.")})
+def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, hitl: FakeHitl) -> None:
+    returned = hitl.run(Made(), {1: ("SUFFICIENTLY_REGULATED", " It is in clause 9. "), 3: (None, "Hm.")})
     assert sent(service) == [
         ("e-1", 1, "SUFFICIENTLY_REGULATED", "It is in clause 9."),
         ("e-1", 3, None, "Hm."),
     ]
-    assert desk.response is not None
+    assert hitl.response is not None
     assert returned[0] == {
         "document": "results",
         "framework": "",
@@ -175,12 +176,13 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: De
         "category_before": "MISSING",
         "category_after": "SUFFICIENTLY_REGULATED",
         "answered_by": "ada",
-        "decided_at": desk.response["responded_at"].isoformat(),
+        "decided_at": hitl.response["responded_at"].isoformat(),
         "expert_id": "e-1",
         "rational_feedback": "It is in clause 9.",
         "assessment_response_id": 1,
         "category_feedback": "SUFFICIENTLY_REGULATED",
         "outcome": "sent",
+        **read_provenance({"ti": Instance()}),
     }
     assert len(returned) == 2
     assert (returned[1]["decision"], returned[1]["category_after"]) == (
@@ -190,13 +192,15 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, desk: De
 
 
 @pytest.mark.parametrize("answer", [{}, {1: (None, " ")}, {2: ("SUFFICIENTLY_REGULATED", None)}])
-def test_nothing_is_sent_on_findings_that_are_left_alone(service: Emulator, desk: Desk, answer: Any) -> None:
-    assert desk.run(Made(), answer) == []
+def test_nothing_is_sent_on_findings_that_are_left_alone(
+    service: Emulator, hitl: FakeHitl, answer: Any
+) -> None:
+    assert hitl.run(Made(), answer) == []
     assert sent(service) == []
 
 
-def test_an_answer_through_the_rest_api_may_leave_fields_out(service: Emulator, desk: Desk) -> None:
-    class Api(Desk):
+def test_an_answer_through_the_rest_api_may_leave_fields_out(service: Emulator, hitl: FakeHitl) -> None:
+    class Api(FakeHitl):
         def answer(self, given: Any) -> dict[str, Any]:
             fields = {
                 "category_1": "SUFFICIENTLY_REGULATED",
@@ -205,73 +209,77 @@ def test_an_answer_through_the_rest_api_may_leave_fields_out(service: Emulator, 
             }
             return {**super().answer(given), "params_input": fields}
 
-    desk.__class__ = Api
-    desk.run(Made(), {})
+    hitl.__class__ = Api
+    hitl.run(Made(), {})
     assert sent(service) == [
         ("e-1", 1, "SUFFICIENTLY_REGULATED", "Clause 9."),
         ("e-1", 3, "NOT_SUFFICIENTLY_REGULATED", "Hm."),
     ]
 
 
-def test_no_feedback_means_none_whatever_the_fields_say(service: Emulator, desk: Desk) -> None:
-    class Clicked(Desk):
+def test_no_feedback_means_none_whatever_the_fields_say(service: Emulator, hitl: FakeHitl) -> None:
+    class Clicked(FakeHitl):
         def answer(self, given: Any) -> dict[str, Any]:
             response = super().answer({1: ("MISSING", "Draft.")})
             return {**response, "chosen_options": ["No feedback"]}
 
-    desk.__class__ = Clicked
-    assert desk.run(Made(), "No feedback") == []
+    hitl.__class__ = Clicked
+    assert hitl.run(Made(), "No feedback") == []
     assert sent(service) == []
 
 
-def test_the_one_who_answers_is_the_expert_unless_another_is_named(service: Emulator, desk: Desk) -> None:
-    desk.run(Made(expert_id="None"), {1: ("MISSING", "So.")})
+def test_the_one_who_answers_is_the_expert_unless_another_is_named(service: Emulator, hitl: FakeHitl) -> None:
+    hitl.run(Made(expert_id="None"), {1: ("MISSING", "So.")})
     assert sent(service)[0][0] == "ada"
 
 
-def test_a_subclass_knows_the_service_s_name_of_an_expert(service: Emulator, desk: Desk) -> None:
+def test_a_subclass_knows_the_service_s_name_of_an_expert(service: Emulator, hitl: FakeHitl) -> None:
     class Other(ComplianceReviewAssessmentOperator):
         def expert_of(self, user: dict[str, str]) -> str:
             return f"{user['id']}@example.com"
 
-    desk.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
+    hitl.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
     assert sent(service)[0][0] == "ada@example.com"
 
 
-def test_an_expert_without_an_id_is_an_error_before_anything_is_sent(service: Emulator, desk: Desk) -> None:
+def test_an_expert_without_an_id_is_an_error_before_anything_is_sent(
+    service: Emulator, hitl: FakeHitl
+) -> None:
     class Other(ComplianceReviewAssessmentOperator):
         def expert_of(self, user: dict[str, str]) -> str:
             return " "
 
     with pytest.raises(exc.ComplianceInputError, match="no ID of the expert"):
-        desk.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
+        hitl.run(Made(Other, expert_id=None), {1: ("MISSING", "So.")})
     assert sent(service) == []
 
 
 @pytest.mark.parametrize("category", ["MISSING", "INVENTED"])
 def test_a_category_without_a_rationale_fails_after_the_others_are_sent(
-    service: Emulator, desk: Desk, category: str
+    service: Emulator, hitl: FakeHitl, category: str
 ) -> None:
     with pytest.raises(exc.ComplianceInputError, match=r"without a rationale.* on 'Audit'") as caught:
-        desk.run(Made(), {1: ("MISSING", "Agreed."), 2: (category, None)})
+        hitl.run(Made(), {1: ("MISSING", "Agreed."), 2: (category, None)})
     assert isinstance(caught.value, AirflowFailException)
     assert [each[1] for each in sent(service)] == [1]
 
     # Cleared: the same form comes again, and what is said again on the first finding is not sent again.
-    returned = desk.run(Made(), {1: ("MISSING", "Again."), 2: ("MISSING", "Clause 2 is void.")})
+    returned = hitl.run(Made(), {1: ("MISSING", "Again."), 2: ("MISSING", "Clause 2 is void.")})
     assert [each[1] for each in sent(service)] == [1, 2]
     assert [each["rational_feedback"] for each in returned] == ["Agreed.", "Clause 2 is void."]
 
 
-def test_what_was_sent_needs_no_rationale_when_the_form_comes_again(service: Emulator, desk: Desk) -> None:
+def test_what_was_sent_needs_no_rationale_when_the_form_comes_again(
+    service: Emulator, hitl: FakeHitl
+) -> None:
     with pytest.raises(exc.ComplianceInputError, match="without a rationale"):
-        desk.run(Made(), {1: ("MISSING", "Agreed."), 2: ("MISSING", None)})
-    desk.run(Made(), {1: ("SUFFICIENTLY_REGULATED", None), 2: ("MISSING", "Clause 2 is void.")})
+        hitl.run(Made(), {1: ("MISSING", "Agreed."), 2: ("MISSING", None)})
+    hitl.run(Made(), {1: ("SUFFICIENTLY_REGULATED", None), 2: ("MISSING", "Clause 2 is void.")})
     assert [each[1] for each in sent(service)] == [1, 2]
 
 
-def test_an_agreement_is_recorded_and_not_sent(service: Emulator, desk: Desk) -> None:
-    returned = desk.run(Made(), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")})
+def test_an_agreement_is_recorded_and_not_sent(service: Emulator, hitl: FakeHitl) -> None:
+    returned = hitl.run(Made(), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")})
     assert [each[1] for each in sent(service)] == [2]
     agreed, changed = returned
     assert agreed["decision"] == "agreed"
@@ -280,58 +288,62 @@ def test_an_agreement_is_recorded_and_not_sent(service: Emulator, desk: Desk) ->
     assert (agreed["category_feedback"], agreed["rational_feedback"]) == (None, "")
     assert (agreed["answered_by"], agreed["expert_id"]) == ("ada", "e-1")
     assert (changed["decision"], changed["outcome"]) == ("changed", "sent")
-    assert desk.run(Made()) == returned
+    assert hitl.run(Made()) == returned
 
 
-def test_an_agreement_is_recorded_also_where_no_feedback_is_clicked(service: Emulator, desk: Desk) -> None:
-    class Clicked(Desk):
+def test_an_agreement_is_recorded_also_where_no_feedback_is_clicked(
+    service: Emulator, hitl: FakeHitl
+) -> None:
+    class Clicked(FakeHitl):
         def answer(self, given: Any) -> dict[str, Any]:
             response = super().answer({1: ("SUFFICIENTLY_REGULATED", "Draft."), 3: "agreed"})
             return {**response, "chosen_options": ["No feedback"]}
 
-    desk.__class__ = Clicked
-    returned = desk.run(Made(), {})
+    hitl.__class__ = Clicked
+    returned = hitl.run(Made(), {})
     assert [(each["assessment_response_id"], each["decision"]) for each in returned] == [(3, "agreed")]
     assert sent(service) == []
 
 
-def test_who_agrees_may_also_comment(service: Emulator, desk: Desk) -> None:
-    class Both(Desk):
+def test_who_agrees_may_also_comment(service: Emulator, hitl: FakeHitl) -> None:
+    class Both(FakeHitl):
         def answer(self, given: Any) -> dict[str, Any]:
             response = super().answer({1: ("MISSING", "Indeed.")})
             response["params_input"]["agreed_1"] = True
             return response
 
-    desk.__class__ = Both
-    (returned,) = desk.run(Made(), {})
+    hitl.__class__ = Both
+    (returned,) = hitl.run(Made(), {})
     assert (returned["decision"], returned["outcome"]) == ("agreed", "sent")
     assert sent(service) == [("e-1", 1, "MISSING", "Indeed.")]
 
 
 def test_what_was_only_agreed_with_may_be_decided_again_and_is_else_kept(
-    service: Emulator, desk: Desk
+    service: Emulator, hitl: FakeHitl
 ) -> None:
     with pytest.raises(exc.ComplianceInputError, match="without a rationale"):
-        desk.run(Made(), {1: "agreed", 2: ("MISSING", None), 3: "agreed"})
-    returned = desk.run(Made(), {2: ("MISSING", "Clause 2 is void."), 3: ("MISSING", "Clause 3, too.")})
+        hitl.run(Made(), {1: "agreed", 2: ("MISSING", None), 3: "agreed"})
+    returned = hitl.run(Made(), {2: ("MISSING", "Clause 2 is void."), 3: ("MISSING", "Clause 3, too.")})
     decided = {each["assessment_response_id"]: each["decision"] for each in returned}
     assert decided == {1: "agreed", 2: "changed", 3: "changed"}
     assert sorted(each[1] for each in sent(service)) == [2, 3]
 
 
-def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(service: Emulator, desk: Desk) -> None:
+def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(
+    service: Emulator, hitl: FakeHitl
+) -> None:
     with pytest.raises(HITLTimeoutError):
-        desk.run(Made())
-    desk.run(Made(), {1: ("MISSING", "Late.")})
-    assert desk.asked == 2
+        hitl.run(Made())
+    hitl.run(Made(), {1: ("MISSING", "Late.")})
+    assert hitl.asked == 2
     assert len(sent(service)) == 1
 
 
-def test_nobody_in_time_is_no_feedback_where_that_is_the_default(service: Emulator, desk: Desk) -> None:
+def test_nobody_in_time_is_no_feedback_where_that_is_the_default(service: Emulator, hitl: FakeHitl) -> None:
     review = Made(defaults="No feedback")
-    assert desk.run(review) == []
-    desk.run(review, {1: ("MISSING", "After a clear.")})
-    assert desk.asked == 2
+    assert hitl.run(review) == []
+    hitl.run(review, {1: ("MISSING", "After a clear.")})
+    assert hitl.asked == 2
     assert len(sent(service)) == 1
 
 

@@ -12,45 +12,44 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow.providers.standard.exceptions import HITLTimeoutError
 
 from airflow_provider import exceptions as exc
-from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from tests.operators.desk import RESULTS, Desk, Made, sent
+from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 
 
-def test_a_retry_sends_the_rest_and_asks_nobody(service: Emulator, desk: Desk) -> None:
+def test_a_retry_sends_the_rest_and_asks_nobody(service: Emulator, hitl: FakeHitl) -> None:
     service.fail("submit_feedback", status=429, retry_after=0, skip=1)
     with pytest.raises(exc.ComplianceThrottledError) as caught:
-        desk.run(Made(), ANSWER)
+        hitl.run(Made(), ANSWER)
     assert not isinstance(caught.value, AirflowFailException)
-    returned = desk.run(Made())
+    returned = hitl.run(Made())
     assert [each[1] for each in sent(service)] == [1, 2, 3]
     assert [each["outcome"] for each in returned] == ["sent"] * 3
-    assert desk.run(Made()) == returned
-    assert (desk.asked, service.count("submit_feedback", 200)) == (1, 3)
+    assert hitl.run(Made()) == returned
+    assert (hitl.asked, service.count("submit_feedback", 200)) == (1, 3)
 
 
-def test_no_feedback_is_an_answer_that_nobody_is_asked_for_again(service: Emulator, desk: Desk) -> None:
+def test_no_feedback_is_an_answer_that_nobody_is_asked_for_again(service: Emulator, hitl: FakeHitl) -> None:
     for _ in range(2):
-        assert desk.run(Made(), "No feedback") == []
-    assert (desk.asked, len(desk.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited
+        assert hitl.run(Made(), "No feedback") == []
+    assert (hitl.asked, len(hitl.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited
 
 
 @pytest.mark.parametrize("fault", [{"reset": "after"}, {"reset": "before"}, {"status": 500}])
 def test_feedback_that_is_uncertain_is_not_sent_again_and_is_said_to_be(
-    service: Emulator, desk: Desk, fault: dict[str, Any]
+    service: Emulator, hitl: FakeHitl, fault: dict[str, Any]
 ) -> None:
     service.fail("submit_feedback", skip=1, **fault)
-    returned = desk.run(Made(), ANSWER)
+    returned = hitl.run(Made(), ANSWER)
     assert [each["outcome"] for each in returned] == ["sent", "uncertain", "sent"]
-    assert desk.run(Made()) == returned
+    assert hitl.run(Made()) == returned
     assert service.count("submit_feedback") == 3
 
 
 def test_feedback_is_uncertain_where_an_attempt_dies_while_it_sends(
-    service: Emulator, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patched:
 
@@ -59,57 +58,58 @@ def test_feedback_is_uncertain_where_an_attempt_dies_while_it_sends(
 
         patched.setattr(ComplianceHook, "submit_feedback", die)
         with pytest.raises(SystemExit):
-            desk.run(Made(), ANSWER)
-    returned = desk.run(Made())
+            hitl.run(Made(), ANSWER)
+    returned = hitl.run(Made())
     assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
     assert [each[1] for each in sent(service)] == [2, 3]
 
 
-def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(service: Emulator, desk: Desk) -> None:
+def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(
+    service: Emulator, hitl: FakeHitl
+) -> None:
     service.fail("submit_feedback", status=404, skip=1)
     with pytest.raises(exc.ComplianceError, match="refused the feedback on response 2") as caught:
-        desk.run(Made(), ANSWER)
+        hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)
     assert [each[1] for each in sent(service)] == [1, 3]
-    desk.run(Made())
+    hitl.run(Made())
     assert [each[1] for each in sent(service)] == [1, 3, 2]
 
 
-@pytest.mark.skipif(awaiting_input() is None, reason="Airflow before 3.3 has no task state store")
-def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, desk: Desk) -> None:
-    class Died(Desk):
+def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, hitl: FakeHitl) -> None:
+    class Died(FakeHitl):
         def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
             raise SystemExit
 
-    desk.__class__ = Died
+    hitl.__class__ = Died
     with pytest.raises(SystemExit):
-        desk.run(Made())
-    desk.__class__ = Desk
-    desk.answer({1: ("MISSING", "Unread.")})
-    desk.run(Made())
+        hitl.run(Made())
+    hitl.__class__ = FakeHitl
+    hitl.answer({1: ("MISSING", "Unread.")})
+    hitl.run(Made())
     assert sent(service) == [("e-1", 1, "MISSING", "Unread.")]
-    assert desk.asked == 1
+    assert hitl.asked == 1
 
 
-def test_other_findings_than_those_of_the_form_need_a_new_run(service: Emulator, desk: Desk) -> None:
-    desk.run(Made(), "No feedback")
+def test_other_findings_than_those_of_the_form_need_a_new_run(service: Emulator, hitl: FakeHitl) -> None:
+    hitl.run(Made(), "No feedback")
     with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
-        desk.run(Made(results=RESULTS[:1]))
-    assert desk.asked == 1
+        hitl.run(Made(results=RESULTS[:1]))
+    assert hitl.asked == 1
 
 
 # -- before Airflow 3.3
 
 
 @pytest.fixture
-def older(desk: Desk) -> Desk:
+def older(hitl: FakeHitl) -> FakeHitl:
     """Airflow without a task state store."""
-    desk.store = None
-    return desk
+    hitl.store = None
+    return hitl
 
 
 def test_before_3_3_a_fault_while_sending_is_final_and_says_what_was_sent(
-    service: Emulator, older: Desk
+    service: Emulator, older: FakeHitl
 ) -> None:
     service.fail("submit_feedback", status=429, retry_after=0, skip=1)
     with pytest.raises(exc.ComplianceError, match=r"sent on 1 of 3 findings: \[1\]") as caught:
@@ -117,7 +117,9 @@ def test_before_3_3_a_fault_while_sending_is_final_and_says_what_was_sent(
     assert isinstance(caught.value, AirflowFailException)
 
 
-def test_before_3_3_an_attempt_after_an_answer_neither_asks_nor_sends(service: Emulator, older: Desk) -> None:
+def test_before_3_3_an_attempt_after_an_answer_neither_asks_nor_sends(
+    service: Emulator, older: FakeHitl
+) -> None:
     older.run(Made(), ANSWER)
     with pytest.raises(exc.ComplianceError, match=r"answered by Ada L\. at .* nothing is asked") as caught:
         older.run(Made(), ANSWER)
@@ -125,7 +127,7 @@ def test_before_3_3_an_attempt_after_an_answer_neither_asks_nor_sends(service: E
     assert (older.asked, service.count("submit_feedback")) == (1, 3)
 
 
-def test_before_3_3_an_attempt_after_no_answer_asks_again(service: Emulator, older: Desk) -> None:
+def test_before_3_3_an_attempt_after_no_answer_asks_again(service: Emulator, older: FakeHitl) -> None:
     service.fail("get_assessment_results", status=500)
     with pytest.raises(exc.ComplianceServerError):
         older.run(Made(results=None, assessment_id="a"))
@@ -136,7 +138,7 @@ def test_before_3_3_an_attempt_after_no_answer_asks_again(service: Emulator, old
 
 
 def test_before_3_3_answers_to_the_form_of_other_findings_are_not_sent(
-    service: Emulator, older: Desk
+    service: Emulator, older: FakeHitl
 ) -> None:
     with pytest.raises(HITLTimeoutError):
         older.run(Made())
@@ -145,6 +147,8 @@ def test_before_3_3_answers_to_the_form_of_other_findings_are_not_sent(
     assert sent(service) == []
 
 
-def test_before_3_3_a_category_without_a_rationale_says_how_to_go_on(service: Emulator, older: Desk) -> None:
+def test_before_3_3_a_category_without_a_rationale_says_how_to_go_on(
+    service: Emulator, older: FakeHitl
+) -> None:
     with pytest.raises(exc.ComplianceInputError, match="ComplianceSubmitFeedbackOperator"):
         older.run(Made(), {2: ("MISSING", None)})

@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
-from airflow_provider import compat
+from airflow_provider import __version__, compat
 from airflow_provider import exceptions as exc
 from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
-from tests.operators.desk import RESULTS, Desk, Made, sent
+from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.attempts import StateStore
 
 SOURCE = "https://example.com/contracts/cloud.pdf"
@@ -30,9 +30,9 @@ all premises at any time.
 NAMED = [{**each, "frameworkCodeName": "DORA", "fileName": "cloud.pdf"} for each in RESULTS]
 
 
-def form(desk: Desk) -> dict[str, Any]:
-    assert desk.form is not None
-    return desk.form
+def form(hitl: FakeHitl) -> dict[str, Any]:
+    assert hitl.form is not None
+    return hitl.form
 
 
 @pytest.mark.parametrize(
@@ -49,25 +49,25 @@ def form(desk: Desk) -> dict[str, Any]:
     ],
 )
 def test_the_headline_names_the_document_and_the_framework(
-    service: Emulator, desk: Desk, given: dict[str, Any], subject: str
+    service: Emulator, hitl: FakeHitl, given: dict[str, Any], subject: str
 ) -> None:
-    desk.run(Made(**given), "No feedback")
-    assert form(desk)["subject"].removesuffix(" against framework 2") == subject
+    hitl.run(Made(**given), "No feedback")
+    assert form(hitl)["subject"].removesuffix(" against framework 2") == subject
 
 
 def test_a_file_of_results_names_the_review_where_nothing_else_does(
-    service: Emulator, desk: Desk, tmp_path: Path
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     path = tmp_path / "a-7.json"
     path.write_text(json.dumps(RESULTS))
-    desk.run(Made(results=str(path)), "No feedback")
-    assert form(desk)["subject"] == "Review of a-7.json"
+    hitl.run(Made(results=str(path)), "No feedback")
+    assert form(hitl)["subject"] == "Review of a-7.json"
 
 
-def test_the_form_links_to_what_a_browser_can_open(service: Emulator, desk: Desk) -> None:
+def test_the_form_links_to_what_a_browser_can_open(service: Emulator, hitl: FakeHitl) -> None:
     given = {"document": "cloud.pdf", "framework": "DORA", "source_uri": SOURCE}
-    desk.run(Made(text_uri="s3://my_aws@texts/cloud.txt", **given), "No feedback")
-    assert form(desk)["body"].startswith(
+    hitl.run(Made(text_uri="s3://my_aws@texts/cloud.txt", **given), "No feedback")
+    assert form(hitl)["body"].startswith(
         "**cloud\\.pdf · DORA** · Text: s3\\:\\/\\/texts\\/cloud\\.txt"
         f" · [Source](<{SOURCE}>)\n\n### 3 findings"
     )
@@ -75,25 +75,25 @@ def test_the_form_links_to_what_a_browser_can_open(service: Emulator, desk: Desk
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 def test_a_passage_is_shown_in_the_context_of_the_text(
-    service: Emulator, desk: Desk, tmp_path: Path, suffix: str
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, suffix: str
 ) -> None:
     path = tmp_path / f"cloud.txt{suffix}"
     path.write_bytes(gzip.compress(TEXT.encode()) if suffix else TEXT.encode())
     passage = {"passage": "The client may inspect all premises"}
     results = [{**RESULTS[0], **passage}, {**RESULTS[1], "passage": "It is not in the text."}, RESULTS[2]]
-    desk.run(Made(results=results, text_uri=f"file://{path}"), "No feedback")
-    shown = form(desk)["body"].replace("\\", "")
+    hitl.run(Made(results=results, text_uri=f"file://{path}"), "No feedback")
+    shown = form(hitl)["body"].replace("\\", "")
     assert "about hosting. 2. Audit **The client may inspect all premises** at any time. 3. Fees" in shown
     assert "> **It is not in the text.**" in shown
     assert shown.count("In the text:") == 2
 
 
-def test_a_passage_may_be_quoted_in_the_rationale(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+def test_a_passage_may_be_quoted_in_the_rationale(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
     (tmp_path / "cloud.txt").write_text(TEXT)
     quoting = 'Regulated in: "The client may inspect all premises at any time." Not "a word of it".'
     results = [{**RESULTS[0], "rationale": quoting}]
-    desk.run(Made(results=results, text_uri=str(tmp_path / "cloud.txt")), "No feedback")
-    shown = form(desk)["body"].replace("\\", "")
+    hitl.run(Made(results=results, text_uri=str(tmp_path / "cloud.txt")), "No feedback")
+    shown = form(hitl)["body"].replace("\\", "")
     assert "2. Audit **The client may inspect all premises at any time.** 3. Fees" in shown
 
 
@@ -101,17 +101,17 @@ def test_a_passage_may_be_quoted_in_the_rationale(service: Emulator, desk: Desk,
     "uri", ["/nowhere/cloud.txt", "nosuch://bucket/cloud.txt", "https://example.com/t.txt"]
 )
 def test_a_text_that_can_t_be_read_does_not_keep_anybody_from_reviewing(
-    service: Emulator, desk: Desk, uri: str
+    service: Emulator, hitl: FakeHitl, uri: str
 ) -> None:
-    desk.run(Made(results=[{**RESULTS[0], "passage": "Nothing here."}], text_uri=uri), "No feedback")
-    assert "> **Nothing here\\.**" in form(desk)["body"]
+    hitl.run(Made(results=[{**RESULTS[0], "passage": "Nothing here."}], text_uri=uri), "No feedback")
+    assert "> **Nothing here\\.**" in form(hitl)["body"]
 
 
 # -- the map index
 
 
 def test_a_mapped_review_has_the_name_of_its_document_before_and_after_it_is_answered(
-    service: Emulator, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comms = pytest.importorskip("airflow.sdk.execution_time.comms")
     if not hasattr(comms, "SetRenderedMapIndex"):
@@ -119,15 +119,15 @@ def test_a_mapped_review_has_the_name_of_its_document_before_and_after_it_is_ans
     shown: list[str] = []
     supervisor = SimpleNamespace(send=lambda msg: shown.append(msg.rendered_map_index))
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
-    desk.map_index = 0
-    desk.run(Made(results=NAMED), {1: "agreed"})
+    hitl.map_index = 0
+    hitl.run(Made(results=NAMED), {1: "agreed"})
     assert shown == ["cloud.pdf, DORA"]
-    assert desk.context["map_index_template"] == compat.TITLE_TEMPLATE
-    assert desk.context["task"].title == "cloud.pdf, DORA"
+    assert hitl.context["map_index_template"] == compat.TITLE_TEMPLATE
+    assert hitl.context["task"].title == "cloud.pdf, DORA"
 
 
 def test_an_author_s_own_name_of_a_mapped_task_is_left_alone(
-    service: Emulator, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown: list[Any] = []
     monkeypatch.setattr(
@@ -146,23 +146,27 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_decisions_are_written_as_they_are_returned(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+def test_decisions_are_written_as_they_are_returned(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
+) -> None:
     path = tmp_path / "decisions.jsonl"
-    returned = desk.run(
+    returned = hitl.run(
         Made(results=NAMED, destination=str(path)), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")}
     )
     assert rows(path) == returned
+    for each in returned:
+        assert (each["run_id"], each["try_number"], each["provider_version"]) == ("r", 1, __version__)
     assert [(each["document"], each["framework"], each["decision"]) for each in returned] == [
         ("cloud.pdf", "DORA", "agreed"),
         ("cloud.pdf", "DORA", "changed"),
     ]
 
 
-def test_below_a_prefix_each_task_has_a_file(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+def test_below_a_prefix_each_task_has_a_file(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
     review = Made(document="a/b.pdf", destination=f"file://{tmp_path}/")
-    for desk.map_index in range(2):
-        desk.store, desk.form, desk.response, desk.tries = StateStore(), None, None, 0
-        desk.run(review, {1: "agreed"})
+    for hitl.map_index in range(2):
+        hitl.store, hitl.form, hitl.response, hitl.tries = StateStore(), None, None, 0
+        hitl.run(review, {1: "agreed"})
     first, second = sorted(tmp_path.iterdir())
     assert first.name.startswith("a_b.pdf-")
     assert first.suffix == second.suffix == ".jsonl"
@@ -171,31 +175,33 @@ def test_below_a_prefix_each_task_has_a_file(service: Emulator, desk: Desk, tmp_
 
 @pytest.mark.parametrize("results", [[], RESULTS])
 def test_without_decisions_the_file_is_empty(
-    service: Emulator, desk: Desk, tmp_path: Path, results: list[Any]
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, results: list[Any]
 ) -> None:
     path = tmp_path / "decisions.jsonl"
-    assert desk.run(Made(results=results, destination=str(path)), "No feedback") == []
+    assert hitl.run(Made(results=results, destination=str(path)), "No feedback") == []
     assert path.read_bytes() == b""
 
 
 @pytest.mark.skipif(awaiting_input() is None, reason="Airflow before 3.3 has no task state store")
-def test_decisions_are_written_before_they_are_sent(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+def test_decisions_are_written_before_they_are_sent(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
+) -> None:
     path = tmp_path / "decisions.jsonl"
     review = Made(destination=str(path))
     service.fail("submit_feedback", status=429, retry_after=0)
     with pytest.raises(exc.ComplianceThrottledError):
-        desk.run(review, {1: ("MISSING", "One."), 3: "agreed"})
+        hitl.run(review, {1: ("MISSING", "One."), 3: "agreed"})
     assert [each["outcome"] for each in rows(path)] == ["pending", "recorded"]
-    desk.run(review)
+    hitl.run(review)
     assert [each["outcome"] for each in rows(path)] == ["sent", "recorded"]
     assert len(sent(service)) == 1
 
 
 def test_what_the_service_refused_is_written_as_pending(
-    service: Emulator, desk: Desk, tmp_path: Path
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     path = tmp_path / "decisions.jsonl"
     service.fail("submit_feedback", status=404)
     with pytest.raises(exc.ComplianceError, match="refused the feedback on response 1"):
-        desk.run(Made(destination=str(path)), {1: ("MISSING", "One."), 2: ("MISSING", "Two.")})
+        hitl.run(Made(destination=str(path)), {1: ("MISSING", "One."), 2: ("MISSING", "Two.")})
     assert [each["outcome"] for each in rows(path)] == ["pending", "sent"]

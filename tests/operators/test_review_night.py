@@ -15,12 +15,12 @@ pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.assess.forms import group_findings
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
-from tests.operators.desk import RESULTS, Desk, Made, sent
+from airflow_provider.review.grouping import group_findings
+from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.parameters import described_parameters, own_parameters
 
 ROWS = [
@@ -48,9 +48,9 @@ def made(findings: Any, **kwargs: Any) -> Made:
     return Made(results=None, findings=findings, **{"only": "insufficient", **kwargs})
 
 
-def form(desk: Desk) -> dict[str, Any]:
-    assert desk.form is not None
-    return desk.form
+def form(hitl: FakeHitl) -> dict[str, Any]:
+    assert hitl.form is not None
+    return hitl.form
 
 
 @pytest.mark.parametrize("given", [{"results": []}, {"assessment_id": "a"}])
@@ -80,12 +80,12 @@ def test_findings_only_and_limit_are_templates(tmp_path: Path) -> None:
 
 
 def test_the_document_and_the_framework_are_those_of_the_rows(
-    service: Emulator, desk: Desk, tmp_path: Path
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
-    (decision,) = desk.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
-    assert form(desk)["subject"] == "Review of cloud.pdf against DORA"
-    assert "Source: s3" in form(desk)["body"]
-    assert [name for name in form(desk)["params"] if name[0] == "c"] == ["category_1", "category_3"]
+    (decision,) = hitl.run(made(table(tmp_path)), {1: ("SUFFICIENTLY_REGULATED", "Clause 9.")})
+    assert form(hitl)["subject"] == "Review of cloud.pdf against DORA"
+    assert "Source: s3" in form(hitl)["body"]
+    assert [name for name in form(hitl)["params"] if name[0] == "c"] == ["category_1", "category_3"]
     assert sent(service) == [("e-1", 1, "SUFFICIENTLY_REGULATED", "Clause 9.")]
     about = {name: decision[name] for name in ("document", "framework", "criterion", "source", "cell")}
     assert about == {
@@ -97,11 +97,11 @@ def test_the_document_and_the_framework_are_those_of_the_rows(
     }
 
 
-def test_parameters_win_over_rows(service: Emulator, desk: Desk, tmp_path: Path) -> None:
+def test_parameters_win_over_rows(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
     given = {"document": "Cloud", "framework": "NIS2", "source_uri": "https://example.com/c.pdf"}
-    desk.run(made(table(tmp_path), **given), "No feedback")
-    assert form(desk)["subject"] == "Review of Cloud against NIS2"
-    assert "[Source](<https://example.com/c.pdf>)" in form(desk)["body"]
+    hitl.run(made(table(tmp_path), **given), "No feedback")
+    assert form(hitl)["subject"] == "Review of Cloud against NIS2"
+    assert "[Source](<https://example.com/c.pdf>)" in form(hitl)["body"]
 
 
 @pytest.mark.parametrize(
@@ -116,15 +116,15 @@ def test_parameters_win_over_rows(service: Emulator, desk: Desk, tmp_path: Path)
     ],
 )
 def test_a_form_about_many_documents_is_named_after_its_criterion(
-    service: Emulator, desk: Desk, tmp_path: Path, changes: list[dict[str, Any]], subject: str
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, changes: list[dict[str, Any]], subject: str
 ) -> None:
     rows = [row | change for row, change in zip(ROWS, changes, strict=False)]
-    desk.run(made(table(tmp_path, rows), only="all"), "No feedback")
-    assert form(desk)["subject"] == subject
+    hitl.run(made(table(tmp_path, rows), only="all"), "No feedback")
+    assert form(hitl)["subject"] == subject
 
 
 def test_a_mapped_review_is_named_before_and_after_it_is_answered(
-    service: Emulator, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     comms = pytest.importorskip("airflow.sdk.execution_time.comms")
     if not hasattr(comms, "SetRenderedMapIndex"):
@@ -132,17 +132,17 @@ def test_a_mapped_review_is_named_before_and_after_it_is_answered(
     shown: list[str] = []
     supervisor = SimpleNamespace(send=lambda msg: shown.append(msg.rendered_map_index))
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
-    desk.map_index = 0
+    hitl.map_index = 0
     (group,) = group_findings(table(tmp_path), only="all")
-    desk.run(made(group), {1: "agreed"})
+    hitl.run(made(group), {1: "agreed"})
     assert shown == ["cloud.pdf, DORA"]
-    assert desk.context["task"].title == "cloud.pdf, DORA"
+    assert hitl.context["task"].title == "cloud.pdf, DORA"
 
 
 @pytest.mark.parametrize("findings", [[], {"dry_run": True}])
-def test_without_findings_nobody_is_asked(service: Emulator, desk: Desk, findings: Any) -> None:
-    assert desk.run(made(findings)) == []
-    assert desk.form is None
+def test_without_findings_nobody_is_asked(service: Emulator, hitl: FakeHitl, findings: Any) -> None:
+    assert hitl.run(made(findings)) == []
+    assert hitl.form is None
 
 
 @pytest.mark.parametrize(
@@ -155,21 +155,21 @@ def test_without_findings_nobody_is_asked(service: Emulator, desk: Desk, finding
     ],
 )
 def test_what_can_t_be_asked_for_ends_the_task(
-    service: Emulator, desk: Desk, given: dict[str, Any], message: str
+    service: Emulator, hitl: FakeHitl, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(exc.ComplianceError, match=message) as caught:
-        desk.run(made(**given))
+        hitl.run(made(**given))
     assert isinstance(caught.value, AirflowFailException)
-    assert desk.form is None
+    assert hitl.form is None
 
 
 def test_a_cleared_review_returns_its_decisions_and_sends_nothing_again(
-    service: Emulator, desk: Desk, tmp_path: Path
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     review = made(table(tmp_path))
-    returned = desk.run(review, {1: ("MISSING", "Indeed."), 3: "agreed"})
-    assert desk.run(review) == returned
-    assert (desk.asked, len(sent(service))) == (1, 1)
+    returned = hitl.run(review, {1: ("MISSING", "Indeed."), 3: "agreed"})
+    assert hitl.run(review) == returned
+    assert (hitl.asked, len(sent(service))) == (1, 1)
 
 
 def test_the_code_of_the_guide_makes_a_mapped_review() -> None:

@@ -17,15 +17,12 @@ pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.form import Answers
 from airflow_provider.review.state import FEEDBACK_FIELDS, ReviewState, send
-from tests.operators.desk import Desk, Made, sent
+from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import StateStore
-
-pytestmark = pytest.mark.skipif(awaiting_input() is None, reason="there is no task state store before 3.3")
 
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 log = logging.getLogger(__name__)
@@ -53,7 +50,7 @@ class Interrupted(StateStore):
 
 
 def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
-    service: Emulator, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submit = ComplianceHook.submit_feedback
     retries: list[Any] = []
@@ -61,31 +58,31 @@ def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
     def slowly(self: Any, *args: Any, **feedback: Any) -> None:
         if not retries:
             retries.append(None)
-            retries.append(desk.run(Made()))
+            retries.append(hitl.run(Made()))
         submit(self, *args, **feedback)
 
     monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
     with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over") as caught:
-        desk.run(Made(), ANSWER)
+        hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)  # nobody retries on behalf of a dead attempt
     assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
     assert [each["outcome"] for each in retries[1]] == ["uncertain", "sent", "sent"]
-    assert [each["outcome"] for each in desk.run(Made())] == ["sent"] * 3
+    assert [each["outcome"] for each in hitl.run(Made())] == ["sent"] * 3
 
 
 @pytest.mark.parametrize("operation", range(1, 36, 2))
 def test_a_retry_at_any_moment_of_a_review_sends_nothing_twice(
-    service: Emulator, desk: Desk, operation: int
+    service: Emulator, hitl: FakeHitl, operation: int
 ) -> None:
-    desk.store = store = Interrupted(operation, lambda: desk.run(Made(), ANSWER))
+    hitl.store = store = Interrupted(operation, lambda: hitl.run(Made(), ANSWER))
     try:
-        desk.run(Made(), ANSWER)
+        hitl.run(Made(), ANSWER)
     except exc.ComplianceError as error:
         assert "has taken over" in str(error)
     store.left = 0
     arrived = Counter(each[1] for each in sent(service))
     assert max(arrived.values()) == 1
-    outcomes = {each["assessment_response_id"]: each["outcome"] for each in desk.run(Made(), ANSWER)}
+    outcomes = {each["assessment_response_id"]: each["outcome"] for each in hitl.run(Made(), ANSWER)}
     assert sorted(outcomes) == [1, 2, 3]
     assert all(arrived[number] or outcomes[number] == "uncertain" for number in outcomes)
     assert len(sent(service)) == arrived.total()
@@ -183,22 +180,24 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
     assert all(arrived[number] or outcomes[number] == "uncertain" for number in range(1, 6))
 
 
-def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(service: Emulator, desk: Desk) -> None:
+def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(
+    service: Emulator, hitl: FakeHitl
+) -> None:
     """Airflow gives a retry's task instance another id; to the old one the store seems to be empty."""
 
     class Gone(StateStore):
         def set(self, key: str, value: Any) -> None:
             """Forget it."""
 
-    desk.store = Gone()
+    hitl.store = Gone()
     with pytest.raises(exc.ComplianceError, match="has taken over"):
-        desk.run(Made(), ANSWER)
+        hitl.run(Made(), ANSWER)
     assert sent(service) == []
 
 
-def test_marks_of_an_earlier_version_still_count(service: Emulator, desk: Desk) -> None:
-    assert desk.store is not None
-    desk.store.set("compliance_review_sent", {"1": "sent", "2": "sending", "3": ""})
-    returned = desk.run(Made(), ANSWER)
+def test_marks_of_an_earlier_version_still_count(service: Emulator, hitl: FakeHitl) -> None:
+    assert hitl.store is not None
+    hitl.store.set("compliance_review_sent", {"1": "sent", "2": "sending", "3": ""})
+    returned = hitl.run(Made(), ANSWER)
     assert [each["outcome"] for each in returned] == ["sent", "uncertain", "sent"]
     assert [each[1] for each in sent(service)] == [3]

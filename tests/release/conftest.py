@@ -14,7 +14,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 BUILDER = ROOT / ".venv-release" / "bin" / "python"
-PATIENCE = 300.0  # seconds for a command on a slow machine
+TIMEOUT_SECONDS = 300.0  # seconds for a command on a slow machine
 
 
 @pytest.fixture(scope="session")
@@ -43,10 +43,10 @@ class Elsewhere:
     def bin(self) -> Path:
         return self.folder / "venv" / "bin"
 
-    def run(self, *command: str | Path, patience: float = PATIENCE, **variables: str) -> str:
+    def run(self, *command: str | Path, timeout: float = TIMEOUT_SECONDS, **variables: str) -> str:
         """Run one of its programs to a good end; return what it said."""
         environment = clean_environment({"AIRFLOW_HOME": str(self.folder / "airflow"), **variables})
-        return said_by([self.bin / command[0], *command[1:]], self.folder, environment, patience)
+        return said_by([self.bin / command[0], *command[1:]], self.folder, environment, timeout)
 
 
 @pytest.fixture(scope="session")
@@ -76,11 +76,11 @@ def said_by(
     command: list[str | Path],
     folder: Path,
     environment: Mapping[str, str] | None = None,
-    patience: float = PATIENCE,
+    timeout: float = TIMEOUT_SECONDS,
 ) -> str:
     """Run a command to a good end; return what it wrote to stdout."""
     done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=patience
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout
     )
     assert not done.returncode, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

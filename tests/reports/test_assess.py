@@ -8,8 +8,10 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.assess import MAX_CHANGES, OPEN_CHANGES, VerdictStats, render_verdicts
+from airflow_provider.reports.assess import OPEN_CHANGES, VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
+from airflow_provider.reports.verdicts import MAX_CHANGES
+from tests.reports.pages import read_text as text
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 RUN = Run(
@@ -34,12 +36,6 @@ def cell(
 def page(stats: VerdictStats, last_night: str | None = "2026-03-01", **changes: Any) -> LexborHTMLParser:
     options: dict[str, Any] = {"without_text": [], "files": {}} | changes
     return LexborHTMLParser(render_verdicts(stats, RUN, night="2026-03-02", last_night=last_night, **options))
-
-
-def text(tree: LexborHTMLParser, selector: str) -> str:
-    found = tree.css_first(selector)
-    assert found is not None
-    return " ".join(found.text(separator=" ").split())
 
 
 def matrix(tree: LexborHTMLParser) -> Any:
@@ -89,7 +85,7 @@ def test_verdicts_that_are_not_there_are_named() -> None:
     assert "D-2 DORA in 2 documents" in shown
     complete = VerdictStats()
     complete.add(cell(1), [finding("D-1")], ["D-1"])
-    assert "Verdicts that are not there" not in text(page(complete), "main")
+    assert "Verdicts that are gone" not in text(page(complete), "main")
 
 
 def test_documents_are_counted_by_the_worst_of_their_verdicts() -> None:

@@ -8,7 +8,6 @@ import tracemalloc
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
-from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from airflow_provider.reports.ingest import MAX_FAILURES, ReportStats, Run, render_report
+from tests.reports.pages import ATTACKS, ODD, Strict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,82 +56,12 @@ def failed(number: int = 0, error: str | None = "It is damaged.", **changes: Any
     return row(number, status="FAILED", error=error, path=None, bytes=None, sha256=None, **changes)
 
 
-VOID = {"meta", "line", "rect", "br"}
-ATTACKS = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'><svg onload=alert(1)>",
-    "</title></style></svg><h1>taken</h1>",
-    "javascript:alert(1)",
-    "JaVaScRiPt:alert(1)//http://x",
-    'http://a/"onmouseover="alert(1)',
-    "https://user:secret@example.org/a.pdf",
-    "data:text/html,<script>alert(1)</script>",
-    "]]><!--<x>-->&lt;&amp;&#60;",
-    "\ud800 half \x00 zero \u202e back \x1b[2J",
-    "x" * 100_000,
-)
-ODD: st.SearchStrategy[Any] = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(),
-    st.just(10**5000),
-    st.floats(),
-    st.text(max_size=60),
-    st.sampled_from(ATTACKS),
-    st.datetimes(timezones=st.none() | st.just(UTC)),
-    st.datetimes().map(datetime.isoformat),
-    st.lists(st.sampled_from(ATTACKS), max_size=2),
-)
 KEYS = list(row())
 STATUSES = st.sampled_from(["COMPLETED", "FAILED", "SKIPPED", "CANCELLED"]) | ODD
 ROWS = st.lists(
     st.fixed_dictionaries({}, optional={key: STATUSES if key == "status" else ODD for key in KEYS}),
     max_size=12,
 )
-
-
-class Strict(HTMLParser):
-    """Reject what a report never has: unclosed elements, unknown elements and attributes, comments."""
-
-    ELEMENTS = frozenset(
-        {"html", "head", "meta", "title", "style", "body", "header", "main", "footer", "section", "details"}
-        | {"p", "h1", "h2", "dl", "dt", "dd", "div", "span", "bdi", "small", "a", "ul", "li", "summary"}
-        | {"table", "thead", "tbody", "tr", "th", "td", "svg", "text", "line", "rect"}
-    )
-    ATTRIBUTES = frozenset(
-        {"lang", "charset", "http-equiv", "content", "name", "class", "href", "rel", "scope", "role"}
-        | {"aria-hidden", "x", "y", "x1", "x2", "y1", "y2", "rx", "width", "height", "text-anchor"}
-    )
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.feed(text)
-        self.close()
-        assert self.open == []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        assert tag in self.ELEMENTS, tag
-        assert {name for name, _ in attrs} <= self.ATTRIBUTES, attrs
-        for name, value in attrs:
-            if name == "href":
-                assert tag == "a"
-                assert dict(attrs)["rel"] == "noreferrer noopener"
-                self.links.append(value or "")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.handle_starttag(tag, attrs)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_comment(self, data: str) -> None:
-        raise AssertionError(f"a comment: {data}")
 
 
 class Page:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.review.findings import Selection
 from airflow_provider.review.form import JOINER, escape, format_category, render, to_line
+from airflow_provider.review.selection import Selection
 
 SHOWN = """\
 From the *author*.

@@ -214,13 +214,33 @@ def test_a_commit_leaves_no_file_open(tmp_path: Path) -> None:
 def test_a_folder_that_another_process_has_just_made_will_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "new").mkdir()
-    is_dir, asked = Path.is_dir, list[Path]()
+    is_dir = Path.is_dir
 
     def not_yet(path: Path) -> bool:
-        asked.append(path)
-        return len(asked) > 1 and is_dir(path)
+        there = is_dir(path)
+        if not there:
+            path.mkdir()  # by the other process
+        return there
 
     monkeypatch.setattr(Path, "is_dir", not_yet)
     put_sync(Location(f"{tmp_path}/new/x"), b"1")
     assert (tmp_path / "new/x").read_bytes() == b"1"
+
+
+def test_a_folder_that_another_thread_makes_meanwhile_needs_no_temporary_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, real = tmp_path / "new", os.open
+
+    def race(path: Any, flags: int, *rest: Any, **options: Any) -> int:
+        if flags & os.O_TMPFILE == os.O_TMPFILE and not folder.exists():
+            folder.mkdir()
+            raise FileNotFoundError(path)
+        return real(path, flags, *rest, **options)
+
+    monkeypatch.setattr(os, "open", race)
+    file = create(Location(f"file://{folder}/a.txt"))
+    file.write(b"whole")
+    assert list(folder.iterdir()) == []
+    file.commit()
+    assert (folder / "a.txt").read_bytes() == b"whole"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.hooks.interop import object_path
 from airflow_provider.storage.locations import Location
 
@@ -80,3 +80,22 @@ def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ObjectStoragePath, "fs", property(fs))
     with pytest.raises(ComplianceInputError, match=r"Install airflow-provider-compliance\[amazon\]"):
         _ = Location("s3://x/y").fs
+
+
+def test_an_object_that_does_not_exist_is_nothing_to_read_or_remove(tmp_path: Path) -> None:
+    folder = Location(f"file://{tmp_path}/out/")
+    assert folder.list_names() == set()
+    assert (folder / "a.json").read() is None
+    (folder / "a.json").remove()
+    (tmp_path / "out/b").mkdir(parents=True)
+    for name in ("a.json", "b/c.json"):
+        (tmp_path / "out" / name).write_bytes(name.encode())
+    assert folder.list_names() == {"a.json", "c.json"}
+    assert (folder / "b/c.json").read() == b"b/c.json"
+    (folder / "a.json").remove()
+    assert folder.list_names() == {"c.json"}
+
+
+def test_an_object_that_can_t_be_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ComplianceStorageDeniedError, match="can't be read"):
+        Location(f"file://{tmp_path}").read()

@@ -20,7 +20,7 @@ import requests
 
 from tests.deployment.processes import ROOT, Part, guarded
 
-PATIENCE = 240.0  # seconds to start
+TIMEOUT_SECONDS = 240.0  # seconds to start
 STARTS = 3  # SeaweedFS at times misses its own socket when it is started again
 AZURITE = ROOT / ".venv-stores" / "azurite" / "node_modules" / ".bin" / "azurite-blob"
 
@@ -115,7 +115,7 @@ class Program(Server):
         shutil.rmtree(self.folder)
 
     def _gets_ready(self, part: Part) -> bool:
-        deadline = time.monotonic() + PATIENCE / STARTS
+        deadline = time.monotonic() + TIMEOUT_SECONDS / STARTS
         while part.is_alive and time.monotonic() < deadline:
             with suppress(Exception):  # whatever a server says that is not there yet
                 if self.is_ready():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,9 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.jobs import in_our_hands
+from tests.support.night_attempts import night_attempts
 
-FOLDER = task_folder(TaskInstance())
+FOLDER, WORK_FOLDER = task_folder(TaskInstance()), task_folder(TaskInstance(), "_work/ingest")
 
 
 @pytest.fixture
@@ -64,8 +67,8 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
         assert store.read(texts[sample.path.name]).decode() == sample.text
     keys = store.keys()
     below = {key.removeprefix("texts/dt=1/") for key in keys if key.startswith("texts/dt=1/")}
-    assert {key for key in below if key.startswith("_ingest")} == {
-        f"{FOLDER}/lease.json",
+    assert {key for key in below if key.startswith("_")} == {
+        f"{WORK_FOLDER}/lease.json",
         f"{FOLDER}/manifest.jsonl",
         f"{FOLDER}/report.html",
     }
@@ -94,3 +97,55 @@ def test_a_clear_does_a_document_again_that_was_corrected_in_its_store(
     changed, same = rows(store, "1")
     assert store.read(changed["path"].removeprefix(store.base)).decode() == samples[2].text
     assert changed["source_version"] != same["source_version"] != ""
+
+
+def test_rows_have_size_version_and_hash_of_what_the_store_gave(
+    service: Emulator, attempts: Attempts, store: Store
+) -> None:
+    # rclone sends the checksum of the whole object with a part of it, which botocore then refuses.
+    large = 500_000 if store.kind == "rclone" else 5_000_000
+    contents = {"small.pdf": b"%PDF-" + os.urandom(20), "large.pdf": b"%PDF-" + os.urandom(large)}
+    for name, content in contents.items():
+        store.put(f"in/{name}", content)
+    attempts.run(ingest(store, "1", sources=f"{store.base}in/", max_failed=2))  # these are not really PDF
+    for row in rows(store, "1"):
+        content = contents[row["source"].rpartition("/")[2]]
+        assert row["source_bytes"] == len(content)
+        assert row["source_sha256"] == hashlib.sha256(content).hexdigest()
+        assert bool(row["source_etag"]) == (store.kind != "local")
+
+
+def test_nights_give_up_what_fails_delete_what_is_done_and_never_point_into_their_future(
+    service: Emulator, store: Store, tmp_path: Path
+) -> None:
+    for sample in write_samples(tmp_path / "samples", pdfs=3, docx=0, pages=0):
+        store.put(f"in/{sample.path.name}", sample.path.read_bytes())
+    bad = "exit-plan-001.pdf"
+    service.fail_jobs("Damaged.", match=bad, times=None)
+    task = {
+        "sources": f"{store.base}in/*.pdf",
+        "skip_unchanged": True,
+        "delete_after": "fetch",
+        "give_up_after": 2,
+        "max_failed": 1,
+    }
+
+    def night(number: int) -> tuple[int, ...]:
+        result = night_attempts(number).run(ingest(store, str(number), **task))
+        return tuple(result[name] for name in ("completed", "skipped", "given_up", "deleted"))
+
+    def scratch() -> list[str]:
+        folders = ("texts/_work/deletes/", "texts/_work/failures/")
+        keys = store.keys()
+        return [key for key in keys if key.startswith(folders)]
+
+    service.fail("cancel", status=500, times=2)
+    assert night(5) == (2, 0, 0, 0)
+    assert len(scratch()) == 2  # a failure, and deletes for the next night
+    assert night(6) == (0, 2, 0, 2)
+    assert night(7) == (0, 2, 1, 0)
+    assert night(3) == (2, 0, 0, 2)  # a backfill
+    store.put(f"in/{bad}", (tmp_path / "samples" / bad).read_bytes() + b"\n")
+    service.clear_planned_failures()
+    assert night(8) == (1, 2, 0, 1)
+    assert scratch() == []

@@ -28,7 +28,7 @@ pytest.importorskip("openlineage.client", reason="OpenLineage is in the environm
 
 pytestmark = pytest.mark.stores
 
-PATIENCE = 180.0  # seconds for a command of Airflow on a busy machine
+TIMEOUT_SECONDS = 180.0  # seconds for a command of Airflow on a busy machine
 TEXTS = ["Grüße", "x" * 1000]
 in_two_stores = pytest.mark.parametrize("store", ["local", "moto"], indirect=True)
 
@@ -172,7 +172,7 @@ def airflow(tmp_path: Path, compliance_service: Emulator) -> Iterator[Any]:
         def run(*arguments: str) -> None:
             command = [sys.executable, "-m", "airflow", *arguments]
             part = parts["airflow"] = Part(command, environment, tmp_path / "output", cwd=tmp_path)
-            assert part.wait(PATIENCE) == 0, part.said[-3000:]
+            assert part.wait(TIMEOUT_SECONDS) == 0, part.said[-3000:]
 
         yield run
 

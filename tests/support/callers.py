@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 
@@ -15,8 +16,8 @@ from airflow_provider.client.sync import ComplianceClient
 class SyncCaller:
     """Calls methods of ComplianceClient."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._client = ComplianceClient(settings)
+    def __init__(self, settings: Settings, shared: SharedState | None = None) -> None:
+        self._client = ComplianceClient(settings, shared=shared)
 
     def __call__(self, method: str, *args: Any, **kwargs: Any) -> Any:
         return getattr(self._client, method)(*args, **kwargs)
@@ -40,9 +41,9 @@ class SyncCaller:
 class AsyncCaller:
     """Calls methods of AsyncComplianceClient, on one event loop."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, shared: SharedState | None = None) -> None:
         self._runner = asyncio.Runner()
-        self._client = AsyncComplianceClient(settings)
+        self._client = AsyncComplianceClient(settings, shared=shared)
         try:
             self._runner.run(self._client.__aenter__())
         except BaseException:
@@ -66,7 +67,7 @@ class AsyncCaller:
         self._runner.close()
 
 
-CALLERS: dict[str, Callable[[Settings], SyncCaller | AsyncCaller]] = {
+CALLERS: dict[str, Callable[..., SyncCaller | AsyncCaller]] = {
     "requests": SyncCaller,
     "aiohttp": AsyncCaller,
 }

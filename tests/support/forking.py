@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-PATIENCE = 10.0  # seconds; a child that hangs is ended then
+TIMEOUT_SECONDS = 10.0  # seconds; a child that hangs is ended then
 
 # From Python 3.12 on; the point of these tests is that it goes well all the same.
 may_fork = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
@@ -36,7 +36,7 @@ class Child:
 
     def result(self) -> Any:
         try:
-            is_there, _, _ = select.select([self._reading], [], [], PATIENCE)
+            is_there, _, _ = select.select([self._reading], [], [], TIMEOUT_SECONDS)
             if not is_there:
                 os.kill(self.pid, signal.SIGKILL)
                 pytest.fail("The child hangs.")

@@ -58,6 +58,7 @@ class PolledService:
         self.connection_error: Exception | None = None
         self.read_seconds = 0.0
         self.has_worked = self.is_logged_in = False
+        self.peak = 0  # of jobs in flight, where a test counts them
         self.poll_seconds = self.cancel_seconds = self.close_seconds = 0.0
 
     def job(self, identifier: str, *first: Any, **later: Any) -> str:
@@ -120,8 +121,9 @@ class _Kind(JobKind):
                 raise found
             on_result(each, found)
 
-    async def cancel(self, client: Any, identifier: str) -> None:
+    async def cancel(self, client: Any, identifier: str) -> bool:
         self._service.cancelled.append(identifier)
+        return True
 
     async def cancel_in_flight(
         self,

@@ -198,5 +198,7 @@ def _count(stream: Any, length: int) -> bytes:
     """Read a body too large to keep, and keep its length."""
     left = length
     while left:
-        left -= len(stream.read(min(left, 1 << 20)))
+        if not (piece := stream.read(min(left, 1 << 20))):
+            raise ConnectionError("The request ends before its end.")
+        left -= len(piece)
     return f"{length} bytes".encode()

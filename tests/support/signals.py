@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from typing import Any
 
-PATIENCE = 240.0  # seconds
+TIMEOUT_SECONDS = 240.0  # seconds
 
 
 def until(condition: Callable[[], Any]) -> None:
     """Wait for something that happens elsewhere."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + TIMEOUT_SECONDS
     while not condition():
         assert time.monotonic() < deadline, "What the test waits for has not happened."
         time.sleep(0.01)

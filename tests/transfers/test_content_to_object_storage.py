@@ -131,7 +131,7 @@ def test_a_bad_template_ends_the_task_before_any_request(
     ids=lambda wrong: next(iter(wrong)),
 )
 def test_wrong_parameters_are_refused_when_the_dag_is_read(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} is"):
+    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
         transfer("x", "/x", **wrong)
 
 

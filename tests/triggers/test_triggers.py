@@ -63,7 +63,7 @@ def test_on_kill_cancels_nothing_that_it_could_not_look_at(service: Emulator, ki
     assert service.count("cancel") == 0
 
 
-def test_a_kill_goes_on_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
+def test_a_kill_continues_to_its_end_though_airflow_loses_patience(service: Emulator, killed: Killed) -> None:
     uuid = running(service)
     service.fail("cancel", status=503, retry_after=1)
 
@@ -108,14 +108,13 @@ def test_a_row_is_the_same_as_that_of_an_earlier_version() -> None:
 # "None" is a task that was cleared and is not scheduled yet.
 @pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
 @pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])
-def test_a_trigger_cancels_only_what_nobody_goes_on_with(
+def test_a_trigger_cancels_only_what_nobody_continues_with(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, reattaches: bool
 ) -> None:
     monkeypatch.setattr(base, "TRIGGER_HAS_ON_KILL", False)
-    monkeypatch.setattr(ComplianceContentTrigger, "next_attempt_reattaches", reattaches)
-    monkeypatch.setattr(compat, "_state_of", lambda _: state)
+    monkeypatch.setattr(compat, "read_task_state", lambda _: state)
     uuid = running(service)
-    trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, True)
+    trigger = ComplianceContentTrigger(CONN, [uuid], 0.1, time.time() + 60, True, is_durable=reattaches)
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
 
     async def scenario() -> None:
@@ -131,8 +130,10 @@ def test_a_trigger_cancels_only_what_nobody_goes_on_with(
 
 
 def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
-    assert ComplianceIngestTrigger.next_attempt_reattaches
-    assert ComplianceContentTrigger.next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
+    row = (CONN, ["a"], 30.0, 1.0)
+    assert ComplianceIngestTrigger(*row).next_attempt_reattaches
+    assert ComplianceContentTrigger(*row).next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
+    assert ComplianceContentTrigger(*row, is_durable=True).next_attempt_reattaches
 
 
 def test_a_state_that_can_not_be_found_out_cancels_nothing(
@@ -144,7 +145,7 @@ def test_a_state_that_can_not_be_found_out_cancels_nothing(
     trigger = ComplianceContentTrigger("compliance_default", [running(service)], 1, 1, True)
     asyncio.run(trigger.on_kill())
     trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
-    monkeypatch.setattr(compat, "_state_of", fail)
+    monkeypatch.setattr(compat, "read_task_state", fail)
     asyncio.run(trigger.on_kill())
     assert service.count("cancel") == 0
 

@@ -5,29 +5,33 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import tokens
+from airflow_provider.client.auth import tokens
 from airflow_provider.client.base import reset_shared_state
+from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import poller, waits
+from airflow_provider.waiting import poll_log, waits
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_ISOLATING_REQUESTS, MAX_UNBATCHED
 from airflow_provider.waiting.rules import PollState
 from airflow_provider.waiting.waits import wait_in_worker
-from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, until
+from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, heard, until
 from tests.support.jobs import completed, running
+from tests.support.state_stores import use_state_path
 
 CONN = "compliance_default"
 SOON = 1e10  # a deadline that no test meets
@@ -38,7 +42,7 @@ MANY = 30
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (JOBS, ASSESSMENTS):
         monkeypatch.setattr(kind, "min_interval", lambda _: 0.02)
-    monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 0.1, raising=False)
+    monkeypatch.setattr(polling, "MAX_OUTAGE_PAUSE_SECONDS", 0.1, raising=False)
 
 
 FAULTS: dict[str, tuple[list[str], int]] = {
@@ -54,7 +58,7 @@ FAULTS: dict[str, tuple[list[str], int]] = {
 @contextmanager
 def fault(service: Emulator, name: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], bool]]:
     """Let something go wrong; yields whether it has been met a few times."""
-    monkeypatch.setattr(tokens, "REJECTION_CACHE_SECONDS", 0.1)
+    monkeypatch.setattr(tokens, "REFUSAL_CACHE_SECONDS", 0.1)
     operations, status = FAULTS[name]
 
     def count() -> int:
@@ -108,7 +112,7 @@ def test_a_wait_in_the_worker_outlasts_a_blip(
 def test_a_long_outage_is_logged_again_and_again_with_its_error(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(poller, "LOG_INTERVAL_SECONDS", 0.3)
+    monkeypatch.setattr(poll_log, "LOG_INTERVAL_SECONDS", 0.3)
     monkeypatch.setattr(waits, "LOG_INTERVAL_SECONDS", 0.3)
     uuid = running(service)
 
@@ -176,7 +180,8 @@ def test_after_an_outage_the_task_is_retried(
     service: Emulator, attempts: Attempts, deferrable: bool, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
     monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.5, raising=False)
-    service.fail("get_statuses", status=status, times=None)
+    for operation in ("get_statuses", "get_status", "list_frameworks"):
+        service.fail(operation, status=status, times=None)
     task = ComplianceSubmitUrlOperator(
         task_id="t", url="http://127.0.0.1:9/", wait_for_completion=True, deferrable=deferrable
     )
@@ -185,6 +190,25 @@ def test_after_an_outage_the_task_is_retried(
     assert caught.value.transient
     assert not isinstance(caught.value, AirflowFailException)
     assert service.count("cancel") == 0
+
+
+def test_an_outage_of_a_rescheduled_sensor_ends_on_every_airflow_with_a_state_path(
+    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    use_state_path(tmp_path, monkeypatch)
+    task = heard(ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1))
+    context: Any = {"ti": TaskInstance()}
+    service.fail("get_statuses", status=403, times=None)
+    assert task.poke(context) is False
+    (path,) = tmp_path.rglob("compliance_outage.json")
+    outage = json.loads(path.read_text())
+    path.write_text("{")
+    assert task.poke(context) is False  # what is not known does not end a wait
+    assert "is damaged" in caplog.text
+    path.write_text(json.dumps({**outage, "since": outage["since"] - polling.OUTAGE_SECONDS}))
+    with pytest.raises(exc.ComplianceError, match="No poll has succeeded"):
+        task.poke(context)
+    assert not path.exists()
 
 
 def test_an_outage_of_a_rescheduled_sensor_ends_too(
@@ -217,7 +241,7 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
 
         def __init__(self, client: Any) -> None:
             self._client = client
-            self.settings = client.settings
+            self.batch_size = client.batch_size
 
         async def get_statuses(self, asked: list[str]) -> Any:
             polled[-1] += 1
@@ -244,7 +268,7 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
     endings = dict(zip(uuids, asyncio.run(scenario()), strict=True))
     assert {uuid for uuid, ending in endings.items() if ending["status"] != "success"} == culprits
     assert all(endings[uuid]["transient"] for uuid in culprits)
-    assert max(polled) <= 11
+    assert max(polled) <= 1 + MAX_ISOLATING_REQUESTS
 
 
 def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -379,7 +403,7 @@ def test_an_outage_is_measured_from_the_first_refusal_since_the_last_good_poll()
 
 
 def test_pauses_grow_while_polls_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "LONGEST_OUTAGE_PAUSE", 60.0)
+    monkeypatch.setattr(polling, "MAX_OUTAGE_PAUSE_SECONDS", 60.0)
     state, now, pauses = PollState("u", 0.0, 0.1), 1000.0, []
     for _ in range(60):
         state.observe(exc.ComplianceServerError("500"), now, True)
@@ -402,3 +426,121 @@ def connect(service: Emulator, monkeypatch: pytest.MonkeyPatch, password: str = 
     connection = {**service.connection(), "password": password}
     connection["extra"]["max_retries"] = 0
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [exc.ComplianceServerError("broken", status=500), exc.ComplianceProtocolError("no JSON object")],
+)
+@pytest.mark.parametrize("culprit", range(0, 100, 7))
+def test_a_job_that_breaks_the_service_harms_no_other(
+    error: Exception, culprit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(random, "sample", lambda ids, _: list(ids))
+    client = Breaking(error, {str(culprit)})
+    found = poll(client, [str(number) for number in range(100)])
+    failed = {uuid for uuid, each in found.items() if isinstance(each, Exception)}
+    assert str(culprit) in failed
+    assert len(failed) <= 2
+    assert client.requests <= 16
+
+
+@pytest.mark.parametrize(
+    ("error", "requests"),
+    [
+        (exc.ComplianceServerError("down", status=503), 2),
+        (exc.ComplianceThrottledError("slow down", status=429), 1),
+        (exc.ComplianceConnectionError("no route"), 1),
+    ],
+)
+def test_an_outage_is_not_taken_for_a_job_at_fault(error: Exception, requests: int) -> None:
+    uuids = [str(number) for number in range(300)]
+    client = Breaking(error, set(uuids))
+    poll(client, uuids)
+    assert client.requests == requests
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_job_that_only_batches_do_not_know_is_polled_alone(is_known: bool) -> None:
+    uuids = [str(number) for number in range(500)]
+    client = Breaking(exc.ComplianceNotFoundError("no such job", status=404), {"7"}, is_known=is_known)
+    client.batch_size = 500
+    found = poll(client, uuids)
+    assert found["7"]["status"] == ("RUNNING" if is_known else "UNKNOWN")
+    assert {each["status"] for uuid, each in found.items() if uuid != "7"} == {"RUNNING"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_a_gateway_that_answers_404_makes_no_job_unknown(count: int) -> None:
+    uuids = [str(number) for number in range(count)]
+    client = Breaking(exc.ComplianceNotFoundError("no such path", status=404), set(uuids), is_known=False)
+    client.is_away = True
+    assert all(isinstance(each, exc.ComplianceNotFoundError) for each in poll(client, uuids).values())
+    assert client.alone <= 10
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_a_batch_endpoint_that_answers_404_leaves_jobs_to_be_polled_alone(count: int) -> None:
+    uuids = [str(number) for number in range(count)]
+    client = Breaking(exc.ComplianceNotFoundError("no such path", status=404), set(uuids))
+    assert {each["status"] for each in poll(client, uuids).values()} == {"RUNNING"}
+
+
+@pytest.mark.parametrize("count", [1, 2, 100, 500])
+def test_jobs_are_unknown_where_the_service_knows_none_of_them(count: int) -> None:
+    uuids = [str(number) for number in range(count)]
+    client = Breaking(exc.ComplianceNotFoundError("no such job", status=404), set(uuids), is_known=False)
+    client.batch_size = 500
+    found = poll(client, uuids)
+    unknown = [each for each in found.values() if isinstance(each, dict)]
+    assert {each["status"] for each in unknown} == {"UNKNOWN"}
+    assert len(unknown) >= min(count, MAX_UNBATCHED)
+    assert client.alone <= MAX_UNBATCHED + MAX_ISOLATING_REQUESTS  # the others with the next polls
+
+
+def test_a_job_that_alone_is_left_and_that_batches_answer_404_for_is_unknown_after_a_while(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 0.5)
+    service.fail("get_statuses", status=404, times=None)
+
+    event = asyncio.run(fire(ComplianceContentTrigger(CONN, ["gone"], 0.1, SOON)))
+    assert event["jobs"]["gone"]["status"] == "UNKNOWN"
+
+
+def poll(client: Breaking, uuids: list[str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    asyncio.run(JOBS.poll(client, uuids, found.__setitem__))  # type: ignore[arg-type] # all that is used of a client
+    assert set(found) == set(uuids)
+    return found
+
+
+class Breaking:
+    """Fails for some jobs, whatever is asked for beside them."""
+
+    batch_size = 100
+
+    def __init__(self, error: Exception, culprits: set[str], is_known: bool = True) -> None:
+        self._error = error
+        self._culprits = culprits
+        self._is_known = is_known
+        self.is_away = False
+        self.requests = 0
+        self.alone = 0
+
+    async def get_statuses(self, asked: list[str]) -> Any:
+        self.requests += 1
+        if self._culprits & set(asked):
+            raise self._error
+        return {uuid: ContentJob(uuid=uuid, status="RUNNING") for uuid in asked}
+
+    async def list_frameworks(self) -> list[Any]:
+        if self.is_away:
+            raise self._error
+        return []
+
+    async def get_status(self, uuid: str) -> ContentJob:
+        self.alone += 1
+        if not self._is_known:
+            raise exc.ComplianceNotFoundError("no such job", status=404)
+        return ContentJob(uuid=uuid, status="RUNNING")

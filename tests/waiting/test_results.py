@@ -36,7 +36,7 @@ def failed(reason: str | None = "It is damaged.") -> dict[str, Any]:
         ({"status": "CANCELLED"}, "was cancelled."),
         (
             {"status": "UNKNOWN"},
-            "is not known to the service: cancelled, expired, or of another partner.",
+            "is not known to the service: cancelled, expired, or of another account.",
         ),
         ({"status": "UNKNOWN", "error": "It has expired."}, "is not known to the service. It has expired."),
         ({"status": "RUNNING"}, "is still in progress."),

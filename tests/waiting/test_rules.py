@@ -63,6 +63,57 @@ def test_a_time_just_before_the_grid_is_not_polled_twice() -> None:
 
 
 @pytest.mark.parametrize(
+    ("first_poll", "poll_interval", "expected"),
+    [
+        (0.25, 60, 1000.375),  # after the usual time, never before
+        (0.2, 60, 1000.25),
+        (2.0, 60, 1003),
+        (8.0, 60, 1012),
+        (8.0, 5, 1004),  # but never later than the interval
+        (8.0, 0.1, 1000.1),
+        (0.0, 60, 1001),  # nothing is known
+    ],
+)
+def test_a_new_job_is_polled_first_after_the_usual_time(
+    first_poll: float, poll_interval: float, expected: float
+) -> None:
+    found = next_poll_time(1000.0, 1000.0, poll_interval, first_poll=first_poll)
+    assert found == pytest.approx(expected)
+    assert found - 1000.0 <= poll_interval + 1e-6
+
+
+def test_a_job_that_takes_longer_than_usual_costs_few_polls_more() -> None:
+    def polls(**options: float) -> list[float]:
+        found, now = [], 1000.0
+        while now < 1060:
+            now = next_poll_time(now, 1000.0, 30.0, **options)
+            found.append(now - 1000.0)
+        return found
+
+    before, short = polls(), polls(min_interval=0.125, first_poll=0.1)
+    assert short[:4] == [0.125, 0.25, 0.5, 1.0]
+    assert short[3:] == before
+    assert len(polls(min_interval=0.125, first_poll=2.0)) < len(before)
+
+
+def test_processes_poll_at_different_times_and_their_jobs_at_the_same() -> None:
+    phases = (0.0, 0.3, 17.9)
+    for age in (0.0, 7.0, 100.0):
+        times = {next_poll_time(1000.0, 1000.0 - age, 60.0, phase=phase) for phase in phases}
+        assert len(times) == len(phases)
+        assert all(1000.0 < at <= 1060.0 for at in times)
+    young, old = (next_poll_time(1000.0, 1000.0 - age, 60.0, phase=0.3) for age in (0.0, 12.0))
+    assert (old - young) % 1.0 == pytest.approx(0.0)
+
+
+def test_what_fails_is_not_polled_sooner_than_every_second_however_short_jobs_are() -> None:
+    state = PollState("u", 1000.0, 30.0)
+    state.observe(exc.ComplianceServerError("500", status=500), 1000.0, True)
+    state.schedule(1000.0, 0.125, first_poll=0.25)
+    assert state.next_poll_at == 1001
+
+
+@pytest.mark.parametrize(
     ("error", "expected"),
     [
         (exc.ComplianceServerError("500", status=500), False),

@@ -127,8 +127,7 @@ def test_an_update_that_nobody_got_yet_is_not_settled(service: Emulator, hook: C
 class Batches:
     """A client with small batches, some of which fail."""
 
-    class settings:  # noqa: N801 - as a client has them
-        batch_size = 2
+    batch_size = 2
 
     def __init__(self, error: exc.ComplianceError | None) -> None:
         self.error = error

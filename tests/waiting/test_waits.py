@@ -110,7 +110,7 @@ def test_a_timeout_says_what_the_last_poll_met(
     assert (result.message, result.transient) == (str(error), transient)
 
 
-def test_the_log_says_every_five_minutes_that_a_wait_goes_on(
+def test_the_log_says_every_five_minutes_that_a_wait_continues(
     service: PolledService, wait_for: Callable[..., WaitResult], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "task")

@@ -7,8 +7,9 @@ import logging
 import zlib
 from collections.abc import Iterator, Mapping
 from email.message import Message
+from functools import lru_cache
 
-from airflow_provider.client.wire import Failure, FailureKind, HttpResponse
+from airflow_provider.client.http.wire import Failure, FailureKind, HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 log = logging.getLogger(__name__)
@@ -139,9 +140,7 @@ class TextStream:
 
 
 def _charset(response: HttpResponse) -> str:
-    header = Message()
-    header["Content-Type"] = response.headers.get("content-type", "")
-    name = str(header.get_param("charset", "utf-8")).strip()
+    name = _charset_parameter(response.headers.get("content-type", ""))
     try:
         "x".encode(name)  # fails unless it is a text encoding
         is_known = codecs.lookup(name).name not in _NOT_CHARSETS
@@ -151,3 +150,10 @@ def _charset(response: HttpResponse) -> str:
         log.warning("The text from %s has an unknown charset %r: read as UTF-8.", response.url, name[:50])
         return "utf-8"
     return name
+
+
+@lru_cache(maxsize=16)  # a service has one or two
+def _charset_parameter(content_type: str) -> str:
+    header = Message()
+    header["Content-Type"] = content_type
+    return str(header.get_param("charset", "utf-8")).strip()

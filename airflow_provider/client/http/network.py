@@ -7,6 +7,7 @@ import os
 import ssl
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -14,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 
 from airflow_provider.client.http.bodies import BodyError
-from airflow_provider.client.wire import Failure, FailureKind
+from airflow_provider.client.http.wire import Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 
@@ -44,10 +45,15 @@ _CA_VARIABLES = ("REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE")
 
 
 def tls_context(path: str) -> ssl.SSLContext:
-    """Trust only the CA certificates of a file or directory.
+    """Trust only the CA certificates of a file or directory; loaded once, until it changes.
 
     :param path: the result of `ca_file`
     """
+    return _load_context(path, os.stat(path).st_mtime_ns)  # noqa: PTH116 - as below
+
+
+@lru_cache(maxsize=8)
+def _load_context(path: str, modified: int) -> ssl.SSLContext:
     if os.path.isdir(path):  # noqa: PTH112 - a plain string is what both libraries take
         return ssl.create_default_context(capath=path)
     return ssl.create_default_context(cafile=path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import errno
+import hashlib
 import io
 import os
 import secrets
@@ -17,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
-from airflow_provider.client.wire import Body
+from airflow_provider.client.http.wire import Body
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceReadError
 
 P = ParamSpec("P")
@@ -44,6 +45,15 @@ class StoredFile(Protocol):
         ...
 
 
+@runtime_checkable
+class HashedFile(StoredFile, Protocol):
+    """A `StoredFile` that is told what a request has read of it, so that nobody reads it a second time."""
+
+    def record_read(self, size: int, sha256: str) -> None:
+        """Keep the size, and the hash of all bytes; it is empty when a request starts to read."""
+        ...
+
+
 FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
 
 
@@ -57,6 +67,9 @@ class MultipartUpload:
 
     def __init__(self, file: FileSource, file_name: str | None = None) -> None:
         self._source, own_name, self._owns_file = _open(file)
+        self._record_read = file.record_read if isinstance(file, HashedFile) else lambda *_: None
+        # A request that has failed may leave a thread behind that still reads.
+        self._reading = threading.Lock()
         try:
             self._start, self.size = _measure(self._source)
             self.media_type = _media_type(self._source, self._start)
@@ -77,16 +90,21 @@ class MultipartUpload:
 
     def chunks(self) -> Iterator[bytes]:
         """Read the whole form once, from its start; a file that became shorter is an error."""
+        self._record_read(self.size, "")
+        digest = hashlib.sha256()
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
-            self._source.seek(position)
             size = min(CHUNK_BYTES, end - position)
-            chunk = self._source.read(size)
+            with self._reading:
+                self._source.seek(position)
+                chunk = self._source.read(size)
             if len(chunk) < size:
                 raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
+            digest.update(chunk)
             position += size
             yield chunk
+        self._record_read(self.size, digest.hexdigest())
         yield self._tail
 
     def close(self) -> None:
@@ -131,7 +149,7 @@ def _measure(source: _Reader) -> tuple[int, int]:
     start = source.tell()
     source.end = source.seek(0, io.SEEK_END)
     if source.end <= start:
-        raise ComplianceInputError(f"'{source.label}' is empty.")
+        raise ComplianceInputError(f"'{source.label}' is empty: check the file.")
     return start, source.end - start
 
 

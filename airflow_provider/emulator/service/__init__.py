@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
-from airflow_provider.emulator.extraction import Outcome, Processor
+from airflow_provider.emulator.extraction import ExtractionResult, Processor
 from airflow_provider.emulator.service import assessments, content
 from airflow_provider.emulator.service.assessments import Assessment, Catalog, ResponseIds
 from airflow_provider.emulator.service.content import Job, PlannedFailure, Store
@@ -42,7 +42,7 @@ from airflow_provider.emulator.settings import (
     OPERATIONS,
     REALM,
     TOKEN_PATH,
-    Progress,
+    CompletionRule,
     Settings,
     build_settings,
 )
@@ -143,7 +143,7 @@ class State:
         failure = self.planned_failures.take(job.name)
         job.restart(self.clock.now(), failure.error if failure else None)
 
-    def set_outcome(self, job: Job, outcome: Outcome) -> None:
+    def set_outcome(self, job: Job, outcome: ExtractionResult) -> None:
         """Set the result of processing."""
         job.outcome = outcome
         self.jobs.resize(job, len(outcome.text.encode("utf-8", "surrogatepass")))
@@ -159,7 +159,7 @@ class State:
         job = self.jobs.get(uuid)
         if job is None or job.subject != subject:
             return None
-        if not job.is_visible(Progress.parse(self.settings.visible), self.clock.now()):
+        if not job.is_visible(CompletionRule.parse(self.settings.visible), self.clock.now()):
             job.hidden_polls += 1
             return None
         return job

@@ -29,7 +29,7 @@ from airflow_provider.emulator.service.gateway import (
 
 if TYPE_CHECKING:
     from airflow_provider.emulator.service import State
-    from airflow_provider.emulator.settings import Progress
+    from airflow_provider.emulator.settings import CompletionRule
 
 FRAMEWORK_FIELDS = ("id", "name", "codeName", "description")
 CRITERION_FIELDS = ("name", "codeName", "description")
@@ -123,12 +123,12 @@ class Assessment:
     results: list[dict[str, Any]] = field(default_factory=list)
     size: int = 0
 
-    def is_due(self, progress: Progress, now: float) -> bool:
+    def is_due(self, progress: CompletionRule, now: float) -> bool:
         """Whether to compute the results now."""
         waiting = self.finished is None and self.forced is None
         return waiting and (self.force_finish or progress.phase(self.polls, now - self.created) == "DONE")
 
-    def status(self, progress: Progress, now: float) -> str:
+    def status(self, progress: CompletionRule, now: float) -> str:
         """Return the current status."""
         if self.forced:
             return self.forced

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from aiohttp import BodyPartReader, web
 
-from airflow_provider.emulator.extraction import Outcome, detect_kind
+from airflow_provider.emulator.extraction import ExtractionResult, detect_kind
 from airflow_provider.emulator.service.gateway import (
     SUBJECT,
     Planned,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from aiohttp import MultipartReader
 
     from airflow_provider.emulator.service import State
-    from airflow_provider.emulator.settings import Progress
+    from airflow_provider.emulator.settings import CompletionRule
 
 MAX_MEMORY_BYTES = 2**20
 
@@ -47,7 +47,7 @@ class Job:
     polls: int = 0
     fetched: float | None = None
     finished: float | None = None
-    outcome: Outcome | None = None
+    outcome: ExtractionResult | None = None
     planned_failure: str | None = None
     forced: str | None = None
     force_finish: bool = False
@@ -56,7 +56,7 @@ class Job:
     hidden_polls: int = 0
     stale_polls: int | None = None
 
-    def is_visible(self, visible: Progress, now: float) -> bool:
+    def is_visible(self, visible: CompletionRule, now: float) -> bool:
         """Whether the job can be found yet."""
         if visible.kind == "polls":
             return self.hidden_polls >= visible.amount
@@ -69,14 +69,14 @@ class Job:
         if self.source_type == "URL":
             self.outcome = None
 
-    def is_due(self, progress: Progress, now: float) -> bool:
+    def is_due(self, progress: CompletionRule, now: float) -> bool:
         """Whether the job is finished as soon as it has an outcome."""
         if self.forced:
             return self.forced == "COMPLETED"
         return self.force_finish or progress.phase(self.polls, now - self.started) == "DONE"
 
-    def status(self, progress: Progress, now: float) -> str:
-        """Return the current status; the first poll of a finished job sets its end time."""
+    def status(self, progress: CompletionRule, now: float) -> str:
+        """Return the current status; the first poll of a finished job sets its end time, also in the past."""
         if self.forced:
             return self.forced
         if self.finished is None:
@@ -84,7 +84,8 @@ class Job:
                 return progress.phase(self.polls, now - self.started)
             if self.outcome is None and self.planned_failure is None:
                 return "RUNNING"
-            self.finished = now
+            by_itself = self.started + progress.amount if progress.kind == "seconds" else now
+            self.finished = now if self.force_finish else min(now, by_itself)
         return "FAILED" if self.error else "COMPLETED"
 
     def force(self, status: str, now: float) -> None:

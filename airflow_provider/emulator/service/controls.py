@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aiohttp import web
 
-from airflow_provider.emulator.extraction import Outcome
+from airflow_provider.emulator.extraction import ExtractionResult
 from airflow_provider.emulator.service.assessments import Assessment, assessment_status, finish_assessment
 from airflow_provider.emulator.service.content import Job, PlannedFailure
 from airflow_provider.emulator.service.gateway import (
@@ -245,7 +245,7 @@ class Controls(ABC):
         subject = state.identity.accounts[username or state.settings.username].subject
         job = Job(subject, kind, state.clock.now(), url, name, charset=_check_charset(charset))
         state.add_job(job)
-        state.set_outcome(job, Outcome(text, error))
+        state.set_outcome(job, ExtractionResult(text, error))
         if url:
             job.fetched = job.created
         if status is not None:
@@ -266,7 +266,7 @@ class Controls(ABC):
         job = self._job(uuid)
         if text is not None or error is not None:
             job.planned_failure = None
-            self._state.set_outcome(job, Outcome(job.text if text is None else text, error))
+            self._state.set_outcome(job, ExtractionResult(job.text if text is None else text, error))
         if charset is not None:
             job.charset = _check_charset(charset)
         if status is not None:

@@ -8,8 +8,10 @@ import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_plus
 
 import jwt
+from aiohttp import BasicAuth
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_provider.emulator.service.gateway import FORM, RequestError, get_context, json_response
@@ -24,9 +26,13 @@ SCOPE = "compliance"
 KEY_ID = "emulator-1"
 MAX_SESSIONS = 10_000
 NEEDED = {
-    "password": ("username", "password", "client_id", "client_secret"),
-    "refresh_token": ("client_id", "client_secret", "refresh_token"),
+    "password": ("username", "password"),
+    "client_credentials": (),
+    "refresh_token": ("refresh_token",),
 }
+
+
+REFRESH_FIELDS = ("refresh_token", "refresh_expires_in", "session_state")
 
 
 class GrantError(Exception):
@@ -109,6 +115,13 @@ class Identity:
             raise refusal
         account.failures = 0
         return self._issue(settings, account, str(uuid.uuid4()), "password")
+
+    def log_in_client(self, settings: Settings) -> dict[str, Any]:
+        """Handle the client credentials grant: the client's service account gets no refresh token."""
+        name = f"service-account-{settings.client_id}"
+        account = self.accounts.get(name) or self.add_account(name, "")
+        issued = self._issue(settings, account, str(uuid.uuid4()), "client_credentials")
+        return {name: value for name, value in issued.items() if name not in REFRESH_FIELDS}
 
     def renew(self, settings: Settings, refresh_token: str) -> dict[str, Any]:
         """Handle the refresh grant; each refresh token works once."""
@@ -235,7 +248,7 @@ def _expires_at(now: float, lifetime: float) -> float:
 
 
 async def issue_token(request: web.Request) -> web.Response:
-    """Handle the password and the refresh grant."""
+    """Handle the grants that are known."""
     headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
     try:
         return json_response(_grant(request, await _read_form(request)), headers=headers)
@@ -270,11 +283,25 @@ def _grant(request: web.Request, form: dict[str, str]) -> dict[str, Any]:
         raise GrantError(400, "invalid_request", "Missing form parameter: grant_type")
     if grant_type not in NEEDED:
         raise GrantError(400, "unsupported_grant_type", "Unsupported grant_type")
-    for name in NEEDED[grant_type]:
+    client = () if "Authorization" in request.headers else ("client_id", "client_secret")
+    for name in (*NEEDED[grant_type], *client):
         if not form.get(name):
             raise GrantError(400, "invalid_request", f"Missing form parameter: {name}")
-    if (form["client_id"], form["client_secret"]) != (settings.client_id, settings.client_secret):
+    if _client_of(request, form) != (settings.client_id, settings.client_secret):
         raise GrantError(401, "invalid_client", "Invalid client or Invalid client credentials")
+    if grant_type == "client_credentials":
+        return state.identity.log_in_client(settings)
     if grant_type == "password":
         return state.identity.log_in(settings, form["username"], form["password"])
     return state.identity.renew(settings, form["refresh_token"])
+
+
+def _client_of(request: web.Request, form: dict[str, str]) -> tuple[str, str]:
+    """Read the client's id and secret: from HTTP Basic, where RFC 6749 quotes them, or from the form."""
+    if header := request.headers.get("Authorization"):
+        try:
+            basic = BasicAuth.decode(header)
+        except ValueError:
+            return "", ""
+        return unquote_plus(basic.login), unquote_plus(basic.password)
+    return form["client_id"], form["client_secret"]

@@ -79,7 +79,7 @@
     }));
     const last = Math.min(first + PAGE, shown.length);
     form.querySelector("output").textContent = shown.length
-      ? `${shown.length.toLocaleString("en")} documents` : "No document";
+      ? `${shown.length.toLocaleString("en")} document${shown.length === 1 ? "" : "s"}` : "No document";
     const more = data.left_out ? `; ${data.left_out.toLocaleString("en")} more are in the findings only` : "";
     pages.querySelector("span").textContent = shown.length
       ? `${first + 1} to ${last} of ${shown.length.toLocaleString("en")}${more}` : more;

@@ -51,6 +51,11 @@ with DAG("submit_many"):
 with DAG("submit_in_worker"):
     ComplianceSubmitUrlOperator(task_id="submit", url=URL, wait_for_completion=True, retries=1, **SOON)
 
+with DAG("submit_with_state"):
+    ComplianceSubmitUrlOperator(
+        task_id="submit", url=URL, conn_id="compliance_state", wait_for_completion=True, retries=1, **SOON
+    )
+
 with DAG("submit_and_die"):
     DiesBeforeItDefers(
         task_id="submit", url=URL, wait_for_completion=True, deferrable=True, retries=1, **SOON

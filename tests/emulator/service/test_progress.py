@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import pytest
@@ -46,6 +47,15 @@ def test_a_job_is_done_after_so_many_seconds(raw: Raw, service: Emulator) -> Non
         seen.append(raw.batch(uuid)[0]["status"])
 
     assert seen == ["PENDING", "RUNNING", "COMPLETED"]
+
+
+@pytest.mark.compliance_service(jobs="seconds:100", quirks=False)
+def test_a_job_has_ended_when_it_was_done_not_when_somebody_looked(raw: Raw, service: Emulator) -> None:
+    uuid = raw.submit()
+    service.advance(200)  # the token is still valid
+    (record,) = raw.batch(uuid)
+    created, completed = (datetime.fromisoformat(record[name]) for name in ("createdAt", "completedAt"))
+    assert (completed - created).total_seconds() == pytest.approx(100, abs=5)
 
 
 @pytest.mark.compliance_service(jobs="manual")

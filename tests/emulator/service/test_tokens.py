@@ -79,7 +79,7 @@ def test_each_parameter_of_the_refresh_grant_is_required(raw: Raw, missing: str)
         ({"client_id": "nobody"}, 401, "invalid_client"),
         ({"password": "wrong"}, 401, "invalid_grant"),
         ({"username": "nobody"}, 401, "invalid_grant"),
-        ({"grant_type": "client_credentials"}, 400, "unsupported_grant_type"),
+        ({"grant_type": "implicit"}, 400, "unsupported_grant_type"),
     ],
 )
 def test_wrong_credentials_get_the_oauth_error(
@@ -265,3 +265,23 @@ def test_a_forged_token_is_refused(raw: Raw, kind: str) -> None:
     assert response.status_code == 401
     assert 'error="invalid_token"' in response.headers["WWW-Authenticate"]
     assert raw.get(FRAMEWORKS, token=good).status_code == 200
+
+
+def test_client_credentials_give_an_access_token_of_the_service_account_and_no_refresh_token(
+    raw: Raw, service: Emulator
+) -> None:
+    answer = raw.post_token(grant_type="client_credentials", username=None, password=None).json()
+    assert answer.keys() >= {"access_token", "expires_in", "token_type"}
+    assert "refresh_token" not in answer
+    assert claims_of(answer["access_token"])["preferred_username"] == "service-account-airflow"
+    header = {"Authorization": f"Bearer {answer['access_token']}"}
+    assert requests.get(f"{service.url}{FRAMEWORKS}", headers=header, timeout=30).status_code == 200
+    basic = raw.session.post(
+        service.token_url,
+        data={"grant_type": "client_credentials"},
+        auth=(raw.credentials["client_id"], raw.credentials["client_secret"]),
+        timeout=30,
+    )
+    assert basic.status_code == 200
+    refused = raw.post_token(grant_type="client_credentials", client_secret="wrong")
+    assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")

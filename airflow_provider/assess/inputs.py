@@ -1,0 +1,135 @@
+"""The documents to assess: from manifests of ingestion, as uuids, or as dicts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider.client.http.redaction import redact
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage.jsonl import parse_line, read_lines
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import printable
+
+WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
+WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})
+MANIFEST_SUFFIXES = (".jsonl", ".ndjson")
+
+
+@dataclass(frozen=True)
+class AssessedDocument:
+    """A document that has a text.
+
+    :param source: where it comes from, without secrets; identifies it from night to night
+    :param uuid: its job at the service
+    :param text_sha256: of its text; empty where nobody knows it yet
+    :param fields: what a payload can refer to: the row of the manifest
+    :param is_resubmitted: the service did not know its job any more, so its source was submitted again
+    """
+
+    source: str
+    uuid: str
+    text_sha256: str
+    fields: Mapping[str, Any] = field(repr=False)
+    is_resubmitted: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where it comes from, with all secrets that the row has."""
+        return str(self.fields.get("source") or self.source)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents to assess, one for each source, and the sources that have no text."""
+
+    with_text: list[AssessedDocument]
+    without_text: list[str]
+
+
+def read_documents(value: Any) -> Documents:
+    """Read the documents of an operator's parameter, in the task's own thread.
+
+    :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
+        fields of a row of the manifest, of which `uuid` is required
+    """
+    found: dict[str, AssessedDocument | None] = {}
+    for row, place in _rows(value):
+        document = _parse(row, place)
+        source = redact(str(row.get("source") or row.get("uuid") or ""))
+        # The same source may be in two manifests: a text wins over a failure, then the later one.
+        if document or source not in found:
+            found[source] = document
+    return Documents(
+        [each for each in found.values() if each], [source for source, each in found.items() if not each]
+    )
+
+
+def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield each row, and where it is."""
+    if value is None:
+        return
+    if isinstance(value, str):
+        yield from _read_text(value.strip())
+    elif isinstance(value, Mapping):
+        if "manifest" in value:
+            yield from _read_manifest(str(value["manifest"]))
+        else:
+            yield value, "documents"
+    elif isinstance(value, Iterable):
+        for each in value:
+            yield from _rows(each)
+    else:
+        raise ComplianceInputError(
+            f"documents contains {type(value).__name__}: use URIs of manifests, results of ingest tasks, "
+            "uuids or dicts with a uuid."
+        )
+
+
+def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    if not text:
+        raise ComplianceInputError("documents contains an empty string: remove it, or check its template.")
+    if text[0] in '[{"':
+        try:
+            value = json.loads(text)
+        except ValueError as error:
+            raise ComplianceInputError(
+                f"documents looks like JSON, but is not valid: {error}. Set "
+                "render_template_as_native_obj=True in the DAG, or use the `tojson` filter."
+            ) from None
+        yield from _rows(value)
+    elif "/" in text or text.lower().endswith(MANIFEST_SUFFIXES):
+        yield from _read_manifest(text)
+    else:
+        yield {"uuid": text}, "documents"
+
+
+def _read_manifest(uri: str) -> Iterator[tuple[Mapping[str, Any], str]]:
+    location = Location(uri)
+    try:
+        for number, line in enumerate(read_lines(location), 1):
+            if line.strip():
+                place = f"line {number} of '{location}'"
+                yield parse_line(line, f"The manifest is damaged: {place}"), place
+    except FileNotFoundError:
+        raise ComplianceStorageError(
+            f"The manifest '{location}' does not exist. Give `documents` what the ingest task returned."
+        ) from None
+
+
+def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
+    """Return the document of a row; None if it has no text."""
+    status = str(row.get("status") or "COMPLETED").upper()
+    if status in WITHOUT_TEXT:
+        return None
+    uuid = row.get("uuid")
+    if status not in WITH_TEXT or not isinstance(uuid, str) or not uuid.strip():
+        shown = printable(json.dumps(dict(row), default=str))[:200]
+        raise ComplianceInputError(
+            f"There is no document in {place}: it needs a uuid, and its status, if it has one, must be "
+            f"COMPLETED or SKIPPED. It is {shown}"
+        )
+    digest = row.get("sha256") or row.get("text_sha256") or ""
+    return AssessedDocument(redact(str(row.get("source") or uuid)), uuid.strip(), str(digest), dict(row))

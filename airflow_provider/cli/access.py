@@ -1,0 +1,124 @@
+"""Access to stores and to Airflow's connections from a shell, by default with its own credentials."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.interop import EXTRAS
+from airflow_provider.storage.locations import Location, error_text
+
+STDOUT, STDERR = 1, 2
+PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"  # without it, Airflow 3 asks no database outside of its servers
+
+
+def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, str]:
+    """Return a location, and a note where its connection is not used.
+
+    A connection in an environment variable is used, as it needs no database. Any other one only if asked for.
+
+    :param use_connection: get the connection as tasks do, from a secrets backend or the database
+    """
+    location = Location(as_uri(uri))
+    conn_id = location.conn_id
+    variable = f"AIRFLOW_CONN_{(conn_id or '').upper()}"
+    if conn_id and (use_connection or os.environ.get(variable)):
+        with asking_airflow(), naming_schemes(location.uri):
+            _ = location.fs  # asks Airflow for the connection
+        return location, ""
+    note = (
+        f"Using the credentials of this environment instead of the connection '{conn_id}': to use that, set "
+        f"{variable}, or add --use-connection."
+        if conn_id
+        else ""
+    )
+    plain = Location(f"{location.protocol}://{location.path}")
+    plain.fs = _file_system(plain)
+    return plain, note
+
+
+def as_uri(path: str) -> str:
+    """Return a local path as a URI, from the root on; a URI as it is."""
+    if "://" in path:
+        return path
+    end = "/" if path.endswith("/") else ""
+    return f"file://{Path(path).expanduser().absolute()}{end}"
+
+
+@contextmanager
+def asking_airflow() -> Iterator[None]:
+    """Let Airflow find connections in its database, too, and send warnings to stderr."""
+    before = os.environ.get(PROCESS_CONTEXT)
+    os.environ[PROCESS_CONTEXT] = "server"
+    logging.disable(logging.INFO)
+    try:
+        with _stdout_to_stderr():
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+        if before is None:
+            del os.environ[PROCESS_CONTEXT]
+        else:
+            os.environ[PROCESS_CONTEXT] = before
+
+
+@contextmanager
+def _stdout_to_stderr() -> Iterator[None]:
+    """Send all output of the process to stderr: Airflow may have opened its log before."""
+    sys.stdout.flush()
+    saved = os.dup(STDOUT)
+    os.dup2(STDERR, STDOUT)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(saved, STDOUT)
+        os.close(saved)
+
+
+@contextmanager
+def naming_schemes(*uris: str) -> Iterator[None]:
+    """If what is wrong with a URI is its scheme, say so in the words of all commands."""
+    try:
+        yield
+    except ComplianceInputError:
+        for uri in uris:
+            _check_scheme(Location(uri))
+        raise
+
+
+def _check_scheme(location: Location) -> None:
+    """Raise ComplianceInputError if there is no such scheme; a library that is missing is another matter."""
+    import fsspec
+
+    try:
+        fsspec.get_filesystem_class(location.protocol)
+    except ImportError:
+        return
+    except ValueError:
+        stores: dict[str, list[str]] = {}
+        for scheme, extra in EXTRAS.items():
+            stores.setdefault(extra, []).append(f"{scheme}://")
+        known = ", ".join(f"{' or '.join(schemes)} [{extra}]" for extra, schemes in stores.items())
+        raise ComplianceInputError(
+            f"'{location}' can't be used: correct its scheme, because no store has '{location.protocol}://'. "
+            f"Use a local path or file://, or, with the extra of airflow-provider-compliance, {known}."
+        ) from None
+
+
+def _file_system(location: Location) -> object:
+    import fsspec
+
+    _check_scheme(location)
+    try:
+        return fsspec.filesystem(location.protocol)
+    except (ImportError, ValueError) as error:
+        extra = EXTRAS.get(location.protocol)
+        hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
+        raise ComplianceInputError(f"'{location}' can't be used: {error_text(error)}.{hint}") from None

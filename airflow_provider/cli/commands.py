@@ -1,0 +1,165 @@
+"""What a command is, which ones there are, and how they run.
+
+A further command is a module in this package with a `COMMAND`, named in `NAMES`. Every `airflow` command
+imports these modules to know their options, so they import everything else when they run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+NAMES = ("doctor", "plan", "jobs", "frameworks", "report", "verify")
+DESCRIPTION = "Check a connection, plan an ingestion, and inspect what tasks of this provider have left."
+GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
+INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Option:
+    """An argument of a command.
+
+    :param settings: as for `ArgumentParser.add_argument`
+    """
+
+    flags: tuple[str, ...]
+    settings: Mapping[str, Any]
+
+
+def option(*flags: str, **settings: Any) -> Option:
+    """Describe an argument as `ArgumentParser.add_argument` does."""
+    return Option(flags, settings)
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command.
+
+    :param run: does the work, and returns the exit code
+    """
+
+    name: str
+    help: str
+    description: str
+    options: Sequence[Option]
+    run: Callable[[argparse.Namespace], int]
+
+
+def load_commands() -> list[Command]:
+    """Return all commands."""
+    return [import_module(f"{__package__}.{name}").COMMAND for name in NAMES]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; return its exit code: 0 all is good, 1 something was found, 2 wrong usage or failed."""
+    parser = argparse.ArgumentParser(prog="python -m airflow_provider", description=DESCRIPTION)
+    subparsers = parser.add_subparsers(dest="command", required=True)
+    for command in load_commands():
+        inner = subparsers.add_parser(command.name, help=command.help, description=command.description)
+        for each in command.options:
+            inner.add_argument(*each.flags, **each.settings)
+        inner.set_defaults(run=command.run)
+    options = parser.parse_args(arguments)
+    return run(options.run, options)
+
+
+def get_commands() -> list[Any]:
+    """Return all commands as `airflow compliance …`, where Airflow takes commands of providers (since 3.2).
+
+    The target of `cli` in the provider's metadata.
+    """
+    from airflow.cli.cli_config import ActionCommand, Arg, GroupCommand
+
+    commands = [
+        ActionCommand(
+            name=each.name,
+            help=each.help,
+            description=each.description,
+            func=partial(_run_and_exit, each),
+            args=[Arg(option.flags, **option.settings) for option in each.options],
+        )
+        for each in load_commands()
+    ]
+    return [
+        GroupCommand(
+            name="compliance",
+            help="Check connections, plan ingestion, and inspect jobs, reports and evidence",
+            subcommands=commands,
+        )
+    ]
+
+
+def _run_and_exit(command: Command, options: argparse.Namespace) -> None:
+    sys.exit(run(command.run, options))
+
+
+def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) -> int:
+    """Run a command; errors are for people, so without a traceback."""
+    from airflow_provider.exceptions import ComplianceError
+
+    try:
+        code = call(options)
+        sys.stdout.flush()
+    except ComplianceError as error:
+        print_error(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        print_error("Interrupted.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Nobody reads on, such as `head`; else Python would complain when it flushes the output.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        from airflow_provider.client.http.redaction import redact_text
+        from airflow_provider.hooks.interop import mask_secrets
+
+        text = mask_secrets(redact_text(str(error))).removesuffix(".")
+        print_error(f"Unexpected {type(error).__name__}: {text}. Please report this bug.")
+        return FAILED
+    return code
+
+
+def parse_date(text: str) -> date:
+    """Return the date of an option."""
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a date such as 2026-01-31") from None
+
+
+def print_line(text: str) -> None:
+    """Print a line; what others wrote into it can't control the terminal."""
+    print(_plain(text, sys.stdout.encoding))
+
+
+def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print rows in columns that are as wide as they need to be."""
+    lines = [[_plain(str(cell), sys.stdout.encoding) for cell in row] for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    for line in lines:
+        padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        print("  ".join(padded).rstrip())
+
+
+def print_error(text: str) -> None:
+    """Print an error."""
+    print_note(f"error: {text}")
+
+
+def print_note(text: str) -> None:
+    """Print a line that is not a part of the output."""
+    print(_plain(text, sys.stderr.encoding), file=sys.stderr)
+
+
+def _plain(text: str, encoding: str | None) -> str:
+    shown = "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+    encoding = encoding or "utf-8"
+    return shown.encode(encoding, "backslashreplace").decode(encoding)

@@ -1,0 +1,226 @@
+"""`verify`: check the evidence of all nights below a root."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import time
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.cli.commands import (
+    FAILED,
+    FOUND,
+    GOOD,
+    Command,
+    option,
+    parse_date,
+    print_error,
+    print_line,
+)
+
+if TYPE_CHECKING:
+    from airflow_provider.verification.verify import NightCheck
+
+MAX_SHOWN = 50  # problems of all nights together
+HINTS = {
+    "changed": "If a text was written again by a task that was cleared on purpose, close its night again.",
+    "unmatched": "If a later night was closed since the hash was noted, use --contains instead of --head. If "
+    "no record has the hash, check the hash and the root; if both are right, records changed or are gone.",
+    "outside": "Add --also URI for each other place that you trust.",
+    "unreadable": "Use credentials that may read everything below the root.",
+}
+
+
+def _sha256(text: str) -> str:
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a SHA-256 of 64 hexadecimal digits")
+    return text.lower()
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal() or not 1 <= int(text) <= 256:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to 256")
+    return int(text)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Verify, and print a line per night."""
+    from airflow_provider.cli.access import open_location
+    from airflow_provider.verification.verify import Verifier
+
+    opened = [
+        open_location(uri, use_connection=options.use_connection) for uri in (options.uri, *options.also)
+    ]
+    for note in dict.fromkeys(note for _, note in opened if note):
+        print_error(note)
+    root, *also = [location for location, _ in opened]
+    verifier = Verifier(
+        root,
+        since=options.since,
+        also=also,
+        head=options.head or "",
+        known=options.contains,
+        threads=options.threads,
+    )
+    output = _Output(as_json=options.json, is_head_given=bool(options.head or options.contains))
+    for check in verifier.run():
+        output.add(check)
+    if not output.nights:
+        print_error(f"There are no nights below '{root}': give the root of the task that closes them.")
+        return FAILED
+    output.finish(verifier.head)
+    return output.exit_code
+
+
+COMMAND = Command(
+    name="verify",
+    help="Check that the evidence of all nights below a root is unchanged",
+    description="Check the chain of nights, and the SHA-256 of every manifest, report, text and result. "
+    "Needs neither Airflow's database nor the service. Exit code 0: nothing has changed; 1: something has "
+    "changed, is missing or may not be read; 2: wrong usage, or the store has failed.",
+    options=(
+        option("uri", metavar="URI", help="root of the nights, such as s3://bucket/texts, or a local path"),
+        option(
+            "--since", type=parse_date, metavar="DATE", help="verify nights before this date as a chain only"
+        ),
+        option("--head", type=_sha256, metavar="SHA256", help="the last record must have this hash"),
+        option(
+            "--contains",
+            type=_sha256,
+            action="append",
+            default=[],
+            metavar="SHA256",
+            help="some record must have this hash; can be repeated",
+        ),
+        option(
+            "--also",
+            action="append",
+            default=[],
+            metavar="URI",
+            help="also read objects below this place; can be repeated",
+        ),
+        option(
+            "--use-connection",
+            action="store_true",
+            help="use the Airflow connection of a URI such as s3://conn_id@bucket/texts as tasks do",
+        ),
+        option("--threads", type=_threads, default=16, metavar="N", help="how many objects to read at once"),
+        option("--json", action="store_true", help="print one JSON object per night, then one with totals"),
+    ),
+    run=run,
+)
+
+
+class _Output:
+    """Prints nights, then the totals."""
+
+    def __init__(self, *, as_json: bool, is_head_given: bool) -> None:
+        self._as_json = as_json
+        self._is_head_given = is_head_given
+        self._started = time.monotonic()
+        self._objects = 0
+        self._bytes = 0
+        self._shown = 0
+        self._found: dict[str, int] = {}
+        self._first = ""
+        self._stopped = ""
+        self.nights = 0
+
+    @property
+    def exit_code(self) -> int:
+        """What was found counts, even if the store has failed later."""
+        return FOUND if self._found else FAILED if self._stopped else GOOD
+
+    def add(self, check: NightCheck) -> None:
+        """Print a night."""
+        self.nights += 1
+        self._objects += check.objects
+        self._bytes += check.bytes
+        self._stopped = check.stopped
+        for kind, count in check.counts.items():
+            self._found[kind] = self._found.get(kind, 0) + count
+        if check.problems and not self._first:
+            self._first = f"record {check.number}: {check.problems[0].text}"
+        if self._as_json:
+            print_line(json.dumps(_as_json(check)))
+            return
+        print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summary(check)}")
+        shown = check.problems[: MAX_SHOWN - self._shown]
+        for each in shown:
+            print_line(f"    {each.kind}: {each.text}")
+        self._shown += len(shown)
+
+    def finish(self, head: str) -> None:
+        """Print the totals."""
+        seconds = max(time.monotonic() - self._started, 0.001)
+        if self._as_json:
+            totals = {
+                "nights": self.nights,
+                "objects": self._objects,
+                "bytes": self._bytes,
+                "seconds": round(seconds, 3),
+                "head": head,
+                "problems": self._found,
+                "first_problem": self._first or None,
+                "stopped": self._stopped or None,
+                "exit_code": self.exit_code,
+            }
+            print_line(json.dumps({"totals": totals}))
+        else:
+            print_line(
+                f"{_count(self.nights, 'night')}, {_count(self._objects, 'object')}, "
+                f"{self._bytes / 1e6:,.1f} MB in {seconds:,.1f} s ({self._objects / seconds:,.0f} objects/s, "
+                f"{self._bytes / 1e6 / seconds:,.1f} MB/s)"
+            )
+            self._print_verdict(head)
+        if self._stopped:
+            print_error(f"{self._stopped} Later nights were not verified: verify again.")
+
+    def _print_verdict(self, head: str) -> None:
+        if self._found:
+            total = sum(self._found.values())
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in self._found.items())
+            more = f"; {total - self._shown:,} are not shown" if total > self._shown else ""
+            print_line(f"{_count(total, 'problem')}: {counts}{more}")
+            print_line(f"First: {self._first}")
+            for kind, hint in HINTS.items():
+                if kind in self._found:
+                    print_line(hint)
+        elif not self._stopped:
+            print_line("Nothing has changed.")
+        print_line(f"Last record: SHA-256 {head or 'unknown'}")
+        if not self._is_head_given:
+            print_line("To detect that records are missing at the end, use --head or --contains.")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _summary(check: NightCheck) -> str:
+    if check.is_chain_only:
+        return "record only"
+    parts = [_count(check.manifests, "manifest"), _count(check.objects, "object")]
+    parts += [f"{count:,} {kind}" for kind, count in check.counts.items()]
+    if check.replaced_by is not None:
+        parts.append(f"replaced by record {check.replaced_by}")
+    if check.stopped:
+        parts.append("not verified to its end")
+    return ", ".join(parts)
+
+
+def _as_json(check: NightCheck) -> dict[str, Any]:
+    return {
+        "record": check.number,
+        "night": check.night,
+        "status": check.status,
+        "manifests": check.manifests,
+        "objects": check.objects,
+        "bytes": check.bytes,
+        "replaced_by": check.replaced_by,
+        "record_only": check.is_chain_only,
+        "counts": dict(check.counts),
+        "problems": [{"kind": each.kind, "text": each.text} for each in check.problems],
+        "stopped": check.stopped or None,
+    }

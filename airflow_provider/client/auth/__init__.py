@@ -1,0 +1,1 @@
+"""Access tokens: one for each login, and shared by processes where that is wanted."""

@@ -1,0 +1,292 @@
+"""Access tokens: which one to use, when to renew it, and how, without I/O."""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+import uuid
+from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import SecretStr
+
+from airflow_provider.client.http.masking import one_line
+from airflow_provider.client.http.redaction import redact
+from airflow_provider.client.http.wire import Call, HttpResponse
+from airflow_provider.client.models import WireModel
+from airflow_provider.client.responses import proxy_hint, read_object
+from airflow_provider.client.settings import CLIENT_CREDENTIALS, PASSWORD, Settings
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceConnectionError,
+    ComplianceError,
+    ComplianceProtocolError,
+)
+
+LOGIN, REFRESH_TOKEN = "login", "refresh_token"  # names of the calls; the latter is also a grant type
+RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that is less
+DEFAULT_LIFETIME_SECONDS = 60.0  # if the identity provider does not say
+TOKEN_RESPONSE_BYTES = 1024**2
+# The codes of RFC 6749: other servers use a field of that name, too, as in "Not Found".
+OAUTH_ERRORS = frozenset(
+    {
+        "access_denied",
+        "invalid_client",
+        "invalid_grant",
+        "invalid_request",
+        "invalid_scope",
+        "unauthorized_client",
+        "unsupported_grant_type",
+    }
+)
+CLIENT_ERRORS = frozenset(
+    {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
+)
+REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
+MAX_CLOCK_SKEW_SECONDS = 5.0  # of a snapshot from the future; beyond that, a clock was set back
+_NAME = "{name}"  # in a snapshot, stands for the connection, which differs between processes
+
+
+@dataclass(frozen=True, slots=True)
+class AccessToken:
+    """A bearer token; its repr is masked.
+
+    :param secret: the token
+    :param renew_at: when to renew it, in monotonic time
+    :param is_adopted: another process has obtained it, at an unknown time
+    """
+
+    secret: SecretStr
+    renew_at: float = field(default=0.0, compare=False)
+    is_adopted: bool = field(default=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSet:
+    """An access token and its refresh token."""
+
+    access: AccessToken
+    refresh: SecretStr | None
+    refresh_until: float
+
+
+class TokenResponse(WireModel):
+    """Response of the token endpoint; its fields are snake case on the wire."""
+
+    access_token: SecretStr = SecretStr("")
+    refresh_token: SecretStr = SecretStr("")
+    token_type: str = "bearer"  # noqa: S105 - the type, no secret
+    expires_in: float | None = None
+    refresh_expires_in: float | None = None
+
+
+class TokenCache:
+    """The tokens of one login.
+
+    :param settings: the credentials
+    :param clock: monotonic time
+    :param wall_clock: the time that snapshots carry; it means the same after a reboot and in a container
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        clock: Callable[[], float] = time.monotonic,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._tokens: TokenSet | None = None
+        self._refusal: tuple[ComplianceAuthError, float] | None = None
+        self.version = ""  # changes with everything that a snapshot contains
+        self.is_shared = False  # other processes may have the refresh token
+
+    @property
+    def latest(self) -> AccessToken | None:
+        """The newest token, usable or not."""
+        return self._tokens.access if self._tokens else None
+
+    def get_usable(self, refused: AccessToken | None = None) -> AccessToken | None:
+        """Return the token to use now, or None if it has to be renewed.
+
+        :param refused: the token that the service has just refused
+        """
+        if self._refusal and self._clock() < self._refusal[1]:
+            # A copy: an error that is raised repeatedly would collect the frames of all callers.
+            raise copy.copy(self._refusal[0])
+        tokens = self._tokens
+        # Not ==: a renewal may return the same token, which must not make every caller renew it again.
+        if tokens is None or tokens.access is refused or self._clock() >= tokens.access.renew_at:
+            return None
+        return tokens.access
+
+    def renew(
+        self, *, may_refresh: bool = True
+    ) -> Generator[Call[TokenResponse], TokenResponse, AccessToken]:
+        """Renew with the refresh token, or log in if it is missing or refused.
+
+        :param may_refresh: False if another process may be using the refresh token
+        """
+        tokens, requested_at = self._tokens, self._clock()
+        if may_refresh and tokens and tokens.refresh and requested_at < tokens.refresh_until:
+            try:
+                grant = self._grant(REFRESH_TOKEN, refresh_token=tokens.refresh)
+                return self._store((yield grant), requested_at, tokens.refresh)
+            except ComplianceAuthError:
+                self._tokens, self.version = None, uuid.uuid4().hex
+        requested_at = self._clock()
+        try:
+            return self._store((yield self._log_in()), requested_at)
+        except ComplianceAuthError as error:
+            self._refusal = (copy.copy(error), self._clock() + REFUSAL_CACHE_SECONDS)
+            self.version = uuid.uuid4().hex
+            raise
+
+    def snapshot(self) -> SecretStr:
+        """Return tokens and refusal as JSON, for other processes with the same credentials."""
+        self.is_shared = True
+        now, tokens, refusal = self._clock(), self._tokens, self._refusal
+        record: dict[str, Any] = {"version": self.version, "saved_at": self._wall_clock()}
+        if tokens:
+            record |= {
+                "access_token": tokens.access.secret.get_secret_value(),
+                "renew_in": tokens.access.renew_at - now,
+                "refresh_token": tokens.refresh.get_secret_value() if tokens.refresh else None,
+                "refresh_for": tokens.refresh_until - now,
+            }
+        if refusal and now < refusal[1]:
+            message = str(refusal[0]).replace(self._settings.name, _NAME)
+            record |= {"refusal": message, "refused_for": refusal[1] - now}
+        return SecretStr(json.dumps(record))
+
+    def adopt(self, snapshot: SecretStr | None) -> None:
+        """Take over the tokens or the refusal of another process, unless they are already ours."""
+        if snapshot is None:
+            return
+        try:
+            record = json.loads(snapshot.get_secret_value())
+            now, age = self._clock(), self._wall_clock() - record["saved_at"]
+            # After a step of the clock nobody knows how old it is: to renew is safe.
+            if record["version"] == self.version or age < -MAX_CLOCK_SKEW_SECONDS:
+                return
+            age = max(age, 0.0)
+            tokens = refusal = None
+            if "access_token" in record:
+                access = AccessToken(
+                    SecretStr(record["access_token"]), now + record["renew_in"] - age, is_adopted=True
+                )
+                refresh = SecretStr(record["refresh_token"]) if record["refresh_token"] else None
+                tokens = TokenSet(access, refresh, now + record["refresh_for"] - age)
+            if "refusal" in record and (left := record["refused_for"] - age) > 0:
+                message = record["refusal"].replace(_NAME, self._settings.name)
+                hint = f"Another process on this host was refused; the next attempt is in {left:.0f} s."
+                refusal = ComplianceAuthError(f"{message} {hint}"), now + left
+        except (KeyError, TypeError, ValueError):
+            return  # of another version of this provider
+        self._tokens, self._refusal, self.version = tokens, refusal, record["version"]
+        self.is_shared = True
+
+    def _store(
+        self, response: TokenResponse, requested_at: float, refresh_used: SecretStr | None = None
+    ) -> AccessToken:
+        lifetime = DEFAULT_LIFETIME_SECONDS if response.expires_in is None else max(response.expires_in, 0.0)
+        access = AccessToken(
+            response.access_token, requested_at + lifetime - min(RENEW_BEFORE_SECONDS, lifetime / 5)
+        )
+        # Without a new refresh token, keep the old one: not every identity provider rotates them.
+        refresh = response.refresh_token if response.refresh_token.get_secret_value() else refresh_used
+        # 0 means that a refresh token does not expire.
+        until = requested_at + response.refresh_expires_in if response.refresh_expires_in else float("inf")
+        self._tokens = TokenSet(access, refresh, until)
+        self._refusal, self.version = None, uuid.uuid4().hex
+        return access
+
+    def _log_in(self) -> Call[TokenResponse]:
+        settings = self._settings
+        if settings.grant_type == CLIENT_CREDENTIALS:
+            return self._grant(CLIENT_CREDENTIALS)
+        return self._grant(PASSWORD, username=settings.username, password=settings.password)
+
+    def _grant(self, grant_type: str, **form: str | SecretStr) -> Call[TokenResponse]:
+        settings = self._settings
+        basic_auth = None
+        if settings.grant_type == CLIENT_CREDENTIALS:
+            # The one way that RFC 6749 requires of identity providers.
+            basic_auth = settings.client_id, settings.client_secret
+        else:
+            form |= {"client_id": settings.client_id, "client_secret": settings.client_secret}
+        return Call(
+            "POST",
+            settings.token_url,
+            form={"grant_type": grant_type, **form},
+            basic_auth=basic_auth,
+            parse=self._parse,
+            map_error=self._explain,
+            idempotent=True,
+            authorized=False,
+            limit=TOKEN_RESPONSE_BYTES,
+            operation=REFRESH_TOKEN if grant_type == REFRESH_TOKEN else LOGIN,
+        )
+
+    def _parse(self, response: HttpResponse) -> TokenResponse:
+        record = response.json()
+        parsed = TokenResponse.model_validate(
+            record if isinstance(record, dict) else {}, by_name=True, by_alias=False
+        )
+        token = parsed.access_token.get_secret_value()
+        url = redact(response.url)
+        if not token:
+            problem = f"The response from {url} has no access_token"
+        elif not token.isascii() or not token.isprintable() or " " in token:
+            problem = f"The access_token from {url} contains characters not allowed in an HTTP header"
+        elif parsed.token_type.lower() != "bearer":
+            problem = f"The token from {url} is not a bearer token"
+        else:
+            return parsed
+        raise ComplianceProtocolError(f"{problem}: check the extra 'token_url' of {self._settings.name}.")
+
+    def _explain(self, response: HttpResponse) -> ComplianceError:
+        """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
+        where = self._settings.name
+        code, description = _oauth_error(response)
+        if code not in OAUTH_ERRORS and response.status not in (400, 401):
+            return self._not_a_token_endpoint(response)
+        reason = f"{code}: {description}" if description else code or f"status {response.status}"
+        if self._settings.grant_type == CLIENT_CREDENTIALS or code in CLIENT_ERRORS:
+            return ComplianceAuthError(
+                f"The identity provider refused client '{self._settings.client_id}' ({reason}): check the "
+                f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
+            )
+        also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
+        return ComplianceAuthError(
+            f"The identity provider refused {self._settings.account} ({reason}): check login and "
+            f"password{also} of {where}."
+        )
+
+    def _not_a_token_endpoint(self, response: HttpResponse) -> ComplianceError:
+        """Make a transient error for a response that says nothing about the credentials."""
+        if response.status == 407:
+            return ComplianceConnectionError(
+                f"The token request of {self._settings.name} did not get through. {proxy_hint(response)}"
+            )
+        error = ComplianceConfigError(
+            f"{redact(response.url)} returned {response.status} without an OAuth error: it is not a token "
+            f"endpoint, or something in front of it blocks the request. Check the extra 'token_url' "
+            f"of {self._settings.name}."
+        )
+        error.transient = True
+        return error
+
+
+def _oauth_error(response: HttpResponse) -> tuple[str, str]:
+    """Read `error` and `error_description` of RFC 6749, truncated and on one line."""
+    record = read_object(response, strict=False)
+
+    def field_text(name: str, length: int) -> str:
+        return one_line(text[:length]) if isinstance(text := record.get(name), str) else ""
+
+    return field_text("error", 100), field_text("error_description", 200)

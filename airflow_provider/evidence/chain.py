@@ -1,0 +1,148 @@
+"""The chain of nights below a root: each record names the SHA-256 of the one before it.
+
+Records are only ever added. Their names are consecutive numbers, and a store creates each name once, so two
+tasks that close a night at the same time get two numbers, never a fork.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceStorageError
+from airflow_provider.storage.atomic import create_once
+from airflow_provider.storage.layout import EVIDENCE_FOLDER as EVIDENCE_FOLDER
+from airflow_provider.storage.locations import Location, storage_errors
+
+log = logging.getLogger(__name__)
+
+NIGHTS = "nights"
+MAX_TRIES = 100  # to get a number; each failure means that another task got one
+_NAME = re.compile(r"(\d{8})\.json")
+
+
+class DamagedRecordError(ComplianceStorageError):
+    """A record of the chain is gone or not what was written; no retry helps."""
+
+    transient = False
+
+
+@dataclass(frozen=True)
+class ChainRecord:
+    """A record of the chain.
+
+    :param sha256: of the object, byte by byte
+    """
+
+    number: int
+    uri: str
+    sha256: str
+    record: Mapping[str, Any]
+
+    @property
+    def reference(self) -> dict[str, Any]:
+        """How other records refer to it."""
+        return {"number": self.number, "uri": self.uri, "sha256": self.sha256}
+
+
+class Chain:
+    """The nights below a root."""
+
+    def __init__(self, root: Location) -> None:
+        self.folder = root / EVIDENCE_FOLDER / NIGHTS
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of all records that the store lists, in order."""
+        fs = self.folder.fs
+        with storage_errors(self.folder, "searched"):
+            fs.invalidate_cache()
+            try:
+                paths = fs.ls(self.folder.path, detail=False)
+            except FileNotFoundError:
+                return []
+        found = (_NAME.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in paths)
+        return sorted(int(each[1]) for each in found if each)
+
+    def location(self, number: int) -> Location:
+        """Return where a record is."""
+        return self.folder / f"{number:08}.json"
+
+    def read_bytes(self, number: int) -> bytes:
+        """Read a record as it is."""
+        location = self.location(number)
+        if (data := location.read()) is None:
+            raise DamagedRecordError(
+                f"The record '{location}' does not exist. Restore it from a backup or an earlier version."
+            )
+        return data
+
+    def read(self, number: int) -> ChainRecord:
+        """Read a record."""
+        data, location = self.read_bytes(number), self.location(number)
+        try:
+            record = json.loads(data)
+        except ValueError as error:
+            problem = str(error)
+        else:
+            if isinstance(record, dict):
+                return ChainRecord(number, location.uri, hashlib.sha256(data).hexdigest(), record)
+            problem = "it is not an object"
+        raise DamagedRecordError(
+            f"The record '{location}' is damaged: {problem}. Restore it from a backup or an earlier version."
+        )
+
+    def find_head(self) -> ChainRecord | None:
+        """Read the newest record, also one that the store does not list yet."""
+        number = max(self.numbers(), default=0)
+        while self._exists(number + 1):
+            number += 1
+        return self.read(number) if number else None
+
+    def _exists(self, number: int) -> bool:
+        self.folder.fs.invalidate_cache()  # else some libraries answer from the last listing
+        return self.location(number).size() is not None
+
+    def newest_first(self, head: ChainRecord | None = None) -> Iterator[ChainRecord]:
+        """Read the records one by one, the head first; one that is damaged is left to the verification."""
+        head = head or self.find_head()
+        if head is None:
+            return
+        yield head
+        for number in range(head.number - 1, 0, -1):
+            try:
+                yield self.read(number)
+            except DamagedRecordError as error:
+                log.warning("%s It is ignored here, but no verification of the chain will pass.", error)
+
+    def append(
+        self,
+        make_record: Callable[[ChainRecord | None], Mapping[str, Any] | None],
+        head: ChainRecord | None = None,
+    ) -> ChainRecord | None:
+        """Add a record; return it.
+
+        :param make_record: gets the head, and returns what comes after it, or None if nothing is to be added;
+            called again if another task was faster
+        :param head: the newest record that is known
+        """
+        head = head or self.find_head()
+        for _ in range(MAX_TRIES):
+            record = make_record(head)
+            if record is None:
+                return None
+            number = head.number + 1 if head else 1
+            previous = head.reference if head else None
+            data = json.dumps({"number": number, "previous": previous, **record}, indent=1).encode()
+            create_once(self.location(number), data)
+            # Not by a listing, which may be late; and a store that ignores conditions may have taken another.
+            head = self.read(number)
+            if head.sha256 == hashlib.sha256(data).hexdigest():
+                return head
+        raise ComplianceStorageError(
+            f"No record could be added to '{self.folder}': other tasks were faster {MAX_TRIES} times. Retry."
+        )

@@ -1,0 +1,158 @@
+"""What the tasks of a night have left: manifests and decisions; and which tasks have not succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.ingest.output import task_folder
+from airflow_provider.params import as_json, optional
+from airflow_provider.storage.jsonl import find_tables
+from airflow_provider.storage.locations import Location
+
+INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
+RESUBMITTED = "resubmitted"  # by an assessment, because the service did not know their jobs any more
+# Keys in the results of tasks, and the kind of manifest that they name.
+KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS, "resubmitted": RESUBMITTED}
+FINDINGS_NAME = "findings.jsonl"
+EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
+COMPLETE = frozenset({"success", "skipped", "removed"})  # a task that was skipped on purpose is not missing
+
+States = Mapping[tuple[str, int], str]
+"""The state of each task instance, by task id and map index."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A manifest that a task has written.
+
+    :param group: the number of the result that names it: findings belong to the assessments of their group
+    """
+
+    kind: str
+    uri: str
+    group: int
+
+
+@dataclass
+class Outputs:
+    """What the tasks of a night have left.
+
+    :param decisions: results of review tasks, which need no file
+    """
+
+    manifests: list[Manifest] = field(default_factory=list)
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+    _known: set[tuple[str, str]] = field(default_factory=set)
+    _groups: int = 0
+
+    @classmethod
+    def parse(cls, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> Outputs:
+        """Read the parameters of the operator: each one or many outputs, mapped or not, or URIs."""
+        outputs = cls()
+        outputs._add(ingested, INGEST)
+        outputs._add(assessed, ASSESS)
+        outputs._add(reviewed, REVIEW)
+        outputs._group_findings()
+        return outputs
+
+    def _add(self, given: Any, kind: str) -> None:
+        """Add one or many outputs.
+
+        :param kind: of a manifest that is given by its URI
+        """
+        given = optional(given)
+        if given is None:
+            return  # a task that was skipped, or has failed before it could leave anything
+        if isinstance(given, str):
+            self._add_text(given, kind)
+        elif isinstance(given, Mapping):
+            self._add_result(given)
+        elif isinstance(given, Iterable) and not isinstance(given, bytes):
+            # One request for all outputs of a mapped task, not one for each.
+            for each in given[:] if isinstance(given, Sequence) else given:
+                self._add(each, kind)
+        else:
+            raise ComplianceInputError(f"{type(given).__name__} is not an output of a task. {EXPECTED}")
+
+    def _add_text(self, text: str, kind: str) -> None:
+        if text.startswith(("[", "{")):
+            self._add(as_json(text, "output of a task"), kind)
+        elif text.startswith("Lazy") and "(" in text:  # what a template makes of the outputs of a mapped task
+            raise ComplianceInputError(
+                f"'{text[:80]}' is not a URI: a template can't render the outputs of a mapped task. Pass "
+                "the output itself, such as `ingest.output`, or add `| list | tojson` to the template."
+            )
+        elif not text.endswith("/"):
+            is_findings = kind == ASSESS and text.rpartition("/")[2] == FINDINGS_NAME
+            self._add_manifest(FINDINGS if is_findings else kind, text, self._next_group())
+        elif kind == REVIEW:
+            for _, location in find_tables(Location(text)):
+                self._add_manifest(kind, location.uri, self._next_group())
+        else:
+            raise ComplianceInputError(f"'{text}' is a folder, not a manifest. {EXPECTED}")
+
+    def _add_result(self, result: Mapping[str, Any]) -> None:
+        if "decision" in result:
+            self.decisions.append(dict(result))
+            return
+        if result.get("dry_run"):
+            return  # it has written nothing
+        named = [(KEYS[key], uri) for key in KEYS if isinstance(uri := result.get(key), str) and uri]
+        if not named:
+            keys = ", ".join(map(str, result))[:200] or "(none)"
+            raise ComplianceInputError(f"A result with the keys {keys} names no manifest. {EXPECTED}")
+        group = self._next_group()
+        for kind, uri in named:
+            self._add_manifest(kind, uri, group)
+
+    def _add_manifest(self, kind: str, uri: str, group: int) -> None:
+        if (kind, uri) not in self._known:
+            self._known.add((kind, uri))
+            self.manifests.append(Manifest(kind, uri, group))
+
+    def _group_findings(self) -> None:
+        """Let findings that are given by their URI belong to the assessments beside them."""
+        folders = {_folder(each.uri): each.group for each in self.manifests if each.kind == ASSESS}
+        self.manifests = [
+            replace(each, group=folders.get(_folder(each.uri), each.group)) if each.kind == FINDINGS else each
+            for each in self.manifests
+        ]
+
+    def _next_group(self) -> int:
+        self._groups += 1
+        return self._groups
+
+
+def _folder(uri: str) -> str:
+    return uri.rpartition("/")[0]
+
+
+@dataclass(frozen=True)
+class TaskInstanceKey:
+    """What names the folder of a task instance."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+
+
+def find_unsuccessful(ti: Any, outputs: Outputs, states: States) -> tuple[list[str], list[str]]:
+    """Return task instances that have left no manifest, and those that have failed but left one.
+
+    A task with too many failed documents has failed, but has left its manifest.
+    """
+    missing: list[str] = []
+    failed: list[str] = []
+    for (task_id, map_index), state in sorted(states.items()):
+        if state in COMPLETE:
+            continue
+        instance = TaskInstanceKey(ti.dag_id, ti.run_id, task_id, map_index)
+        folder = task_folder(instance, "").rpartition("/")[2]
+        has_manifest = any(f"/{folder}/" in each.uri for each in outputs.manifests)
+        name = f"{task_id}[{map_index}]" if map_index >= 0 else task_id
+        (failed if has_manifest else missing).append(f"{name} ({'not run' if state == 'None' else state})")
+    return missing, failed

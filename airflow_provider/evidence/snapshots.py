@@ -1,0 +1,181 @@
+"""Copies of manifests in the evidence, named by their content: the manifests may be written again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from airflow_provider.evidence.chain import EVIDENCE_FOLDER
+from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, RESUBMITTED, REVIEW, Manifest
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.storage.atomic import create_once
+from airflow_provider.storage.jsonl import parse_line, to_line
+from airflow_provider.storage.locations import Location, storage_errors
+
+READ_BYTES = 1 << 20
+MAX_LABELS = 50  # of the counts; a service may have any number of categories
+OTHER = "OTHER"
+FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
+
+
+@dataclass(frozen=True)
+class ManifestKind:
+    """What is known of the rows of a kind of manifest.
+
+    :param label: the column by which rows are counted
+    :param required: columns that each row has
+    :param name: for errors
+    """
+
+    label: str
+    required: tuple[str, ...]
+    name: str
+
+
+KINDS = {
+    INGEST: ManifestKind("status", ("source", "status"), "a manifest of ingestion"),
+    ASSESS: ManifestKind("status", ("source", "framework", "status"), "a table of assessments"),
+    FINDINGS: ManifestKind(
+        "category", ("source", "framework", "criterion", "category"), "a table of findings"
+    ),
+    RESUBMITTED: ManifestKind("status", ("source", "status"), "a manifest of resubmitted documents"),
+    REVIEW: ManifestKind("decision", ("decision",), "a table of decisions"),
+}
+
+
+@dataclass
+class Snapshot:
+    """A manifest as it is in the evidence.
+
+    :param kind: which task has written it
+    :param origin: where it was
+    :param copy: of it, in a temporary folder
+    :param location: where the evidence has it
+    :param group: see `Manifest`
+    :param closer: the task that has closed the night with it
+    :param counts: of its rows by status, category or decision
+    """
+
+    kind: str
+    origin: str
+    copy: Path
+    location: Location
+    sha256: str
+    group: int = 0
+    closer: str = ""
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """Its entry in the record of the night."""
+        return {
+            "kind": self.kind,
+            "origin": self.origin,
+            "closer": self.closer,
+            "uri": self.location.uri,
+            "sha256": self.sha256,
+            "rows": self.counts.total(),
+            "counts": dict(sorted(self.counts.items())),
+        }
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Read the rows, each checked."""
+        kind = KINDS[self.kind]
+        with self.copy.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                place = f"line {number} of '{self.origin}'"
+                row = parse_line(line, f"The manifest is damaged (clear the task that wrote it): {place}")
+                missing = [name for name in kind.required if row.get(name) is None]
+                if missing or (self.kind == INGEST and "framework" in row):
+                    raise ComplianceInputError(
+                        f"'{self.origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
+                        "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
+                    )
+                yield row
+
+    def count(self, row: Mapping[str, Any]) -> None:
+        """Count a row."""
+        label = str(row[KINDS[self.kind].label])
+        is_known = label in self.counts or len(self.counts) < MAX_LABELS
+        self.counts[label if is_known else OTHER] += 1
+
+    def store(self) -> None:
+        """Write it into the evidence."""
+        store_once(self.location, self.copy, self.sha256)
+
+
+def copy_manifest(manifest: Manifest, origin: Location, copy: Path, destination: Location) -> Snapshot:
+    """Copy a manifest to a temporary file, in constant memory.
+
+    :param origin: where it is
+    :param destination: of the night
+    """
+    with storage_errors(origin, "read"):
+        try:
+            origin.fs.get_file(origin.path, str(copy))
+        except FileNotFoundError:
+            copy.unlink(missing_ok=True)
+        if not copy.is_file():
+            raise ComplianceInputError(
+                f"The manifest '{origin}' does not exist. Clear the task that should have written it, or "
+                "leave its output out."
+            )
+    return _snapshot(manifest.kind, origin.uri, copy, destination, manifest.group)
+
+
+def copy_from_evidence(
+    entry: Mapping[str, Any], origin: Location, copy: Path, destination: Location, group: int
+) -> Snapshot:
+    """Copy a manifest of an earlier revision.
+
+    :param entry: its entry in that record
+    :param origin: where the evidence has it
+    """
+    with storage_errors(origin, "read"):
+        origin.fs.get_file(origin.path, str(copy))
+    snapshot = _snapshot(str(entry["kind"]), str(entry["origin"]), copy, destination, group)
+    snapshot.closer = str(entry.get("closer") or "")
+    if snapshot.sha256 != entry["sha256"]:
+        error = ComplianceStorageError(f"'{origin}' has changed since it was written: restore it.")
+        error.transient = False
+        raise error
+    return snapshot
+
+
+def copy_decisions(decisions: Iterable[Mapping[str, Any]], copy: Path, destination: Location) -> Snapshot:
+    """Write the results of review tasks to a temporary file."""
+    with copy.open("wb") as file:
+        file.writelines(map(to_line, decisions))
+    return _snapshot(REVIEW, FROM_XCOM, copy, destination, 0)
+
+
+def _snapshot(kind: str, origin: str, copy: Path, destination: Location, group: int) -> Snapshot:
+    with copy.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    location = destination / EVIDENCE_FOLDER / "manifests" / f"{sha256}.jsonl"
+    return Snapshot(kind, origin, copy, location, sha256, group)
+
+
+def store_once(location: Location, content: bytes | Path, sha256: str) -> None:
+    """Write an object that is named by its content; if it exists, check it.
+
+    :param sha256: of the content
+    """
+    if create_once(location, content):
+        return
+    digest = hashlib.sha256()
+    with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:
+        while data := file.read(READ_BYTES):
+            digest.update(data)
+    if digest.hexdigest() != sha256:
+        error = ComplianceStorageError(
+            f"'{location}' has changed since it was written: its SHA-256 is {digest.hexdigest()}, not "
+            f"{sha256}. Evidence must not change. Restore it from a backup or an earlier version, and find "
+            "out who may write there."
+        )
+        error.transient = False
+        raise error

@@ -1,0 +1,222 @@
+"""Tokens in an encrypted file that all processes of this user on this host share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from airflow_provider.client.auth.token_sharing import TokenStoreError
+from airflow_provider.client.settings import PASSWORD, Settings
+from airflow_provider.hooks.file_lock import PRIVATE_FILE, FileLock, check_private_file
+from airflow_provider.hooks.runtime_directory import PRIVATE, is_private
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+FORMAT = 1
+MAX_FILE_BYTES = 8 * 1024**2
+MAX_ENTRIES = 4  # of one login, with different passwords: some processes still have the previous one
+LEFTOVER_SECONDS = 60.0  # a temporary file that is older was left by a crash
+TEMPORARY = ".tmp"
+SALT_BYTES, NONCE_BYTES, KEY_BYTES = 16, 12, 32
+# About five milliseconds and 1 MB: it slows down who guesses a weak password, with a file that was copied.
+SCRYPT = {"n": 2**10, "r": 8, "p": 1}
+
+log = logging.getLogger(__name__)
+
+
+@cache
+def can_encrypt() -> bool:
+    """Return whether this Python has what a file needs; if not, with a warning."""
+    try:
+        import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401 - comes with Airflow
+
+        hashlib.scrypt(b"", salt=b"", n=2, r=1, p=1)
+    except (ImportError, AttributeError, ValueError):  # some builds of OpenSSL have no scrypt
+        log.warning(
+            "Tokens are not shared: this Python lacks the package cryptography, or scrypt in OpenSSL."
+        )
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """What a file contains: the salt of all keys, and an encrypted snapshot for each password."""
+
+    salt: bytes
+    entries: tuple[bytes, ...] = ()
+
+
+class TokenFile:
+    """The tokens of one login, for all processes with the same credentials; a `TokenStore`.
+
+    :param directory: a directory that nobody else can access
+    :param settings: the credentials, from which the key is derived
+    """
+
+    def __init__(self, directory: Path, settings: Settings) -> None:
+        self._directory, self._settings = directory, settings
+        user = settings.username if settings.grant_type == PASSWORD else ""
+        login = [FORMAT, settings.token_url, settings.client_id, user, settings.grant_type]
+        self._name = f"tokens-{hashlib.sha256(json.dumps(login).encode()).hexdigest()[:32]}"
+        self._cipher: tuple[bytes, AESGCM] | None = None
+        self._has_warned = False
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TokenFile, (self._directory, self._settings)  # without the key
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        return self._directory / self._name
+
+    def try_lock(self) -> FileLock | None:
+        """Return the lock, or None while another process has it."""
+        try:
+            with self._open_directory() as directory:
+                return FileLock.try_acquire(directory, f"{self._name}.lock")
+        except OSError as error:
+            self._warn("can't be locked", error)
+            raise TokenStoreError from None
+
+    def load(self) -> SecretStr | None:
+        """Return the last snapshot of these credentials; None if there is none that can be read."""
+        try:
+            with self._open_directory() as directory:
+                contents = _read(directory, self._name)
+        except OSError as error:
+            self._warn("can't be read", error)
+            return None
+        if contents:
+            for entry in contents.entries:
+                if snapshot := self._decrypt(contents.salt, entry):
+                    return snapshot
+        return None
+
+    def save(self, snapshot: SecretStr) -> None:
+        """Replace the snapshot of these credentials; keep those of others."""
+        try:
+            with self._open_directory() as directory:
+                try:
+                    contents = _read(directory, self._name) or _Contents(os.urandom(SALT_BYTES))
+                    others = [each for each in contents.entries if not self._decrypt(contents.salt, each)]
+                    entries = [self._encrypt(contents.salt, snapshot), *others][:MAX_ENTRIES]
+                    _remove_leftovers(directory, self._name)
+                    _replace(directory, self._name, _Contents(contents.salt, tuple(entries)))
+                except OSError:
+                    # Its refresh token may be used up: better none than an outdated one.
+                    with suppress(OSError):
+                        os.unlink(self._name, dir_fd=directory)
+                    raise
+        except OSError as error:
+            self._warn("can't be written", error)
+
+    @contextmanager
+    def _open_directory(self) -> Iterator[int]:
+        """Open and check the directory each time: it may have been removed, and replaced by somebody."""
+        flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+        try:
+            directory = os.open(self._directory, flags)
+        except FileNotFoundError:  # a cleaner of temporary files has removed it
+            self._directory.mkdir(mode=PRIVATE, exist_ok=True)
+            directory = os.open(self._directory, flags)
+        try:
+            if not is_private(os.fstat(directory)):
+                raise PermissionError("the directory can be accessed by other users")
+            yield directory
+        finally:
+            os.close(directory)
+
+    def _encrypt(self, salt: bytes, snapshot: SecretStr) -> bytes:
+        nonce = os.urandom(NONCE_BYTES)
+        return nonce + self._cipher_for(salt).encrypt(
+            nonce, snapshot.get_secret_value().encode(), self._name.encode()
+        )
+
+    def _decrypt(self, salt: bytes, entry: bytes) -> SecretStr | None:
+        from cryptography.exceptions import InvalidTag
+
+        try:
+            nonce, data = entry[:NONCE_BYTES], entry[NONCE_BYTES:]
+            return SecretStr(self._cipher_for(salt).decrypt(nonce, data, self._name.encode()).decode())
+        except (InvalidTag, ValueError):  # another password, or damaged
+            return None
+
+    def _cipher_for(self, salt: bytes) -> AESGCM:
+        """Derive the key once per process: the salt stays as long as the file is intact."""
+        if self._cipher is None or self._cipher[0] != salt:
+            from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+            settings = self._settings
+            password = settings.password.get_secret_value() if settings.grant_type == PASSWORD else ""
+            material = json.dumps([password, settings.client_secret.get_secret_value()]).encode()
+            self._cipher = salt, AESGCM(hashlib.scrypt(material, salt=salt, **SCRYPT, dklen=KEY_BYTES))
+        return self._cipher[1]
+
+    def _warn(self, problem: str, error: OSError) -> None:
+        if not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                "Tokens are not shared: '%s' %s (%s). It may be removed at any time.",
+                self.path, problem, error.strerror or error,
+            )  # fmt: skip
+
+
+def _read(directory: int, name: str) -> _Contents | None:
+    """Read a file; one that is missing, damaged or foreign is None."""
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
+        try:
+            size = check_private_file(descriptor).st_size
+            record = json.loads(os.read(descriptor, size) if size <= MAX_FILE_BYTES else b"")
+        finally:
+            os.close(descriptor)
+        if record["format"] != FORMAT:
+            return None
+        salt, *entries = (b64decode(each, validate=True) for each in (record["salt"], *record["entries"]))
+    except (OSError, KeyError, TypeError, ValueError, RecursionError):
+        return None
+    return _Contents(salt, tuple(entries))
+
+
+def _replace(directory: int, name: str, contents: _Contents) -> None:
+    """Write a file atomically; without fsync, because after a power failure a login is due anyway."""
+    salt, *entries = (b64encode(each).decode() for each in (contents.salt, *contents.entries))
+    data = json.dumps({"format": FORMAT, "salt": salt, "entries": entries}).encode()
+    temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    descriptor = os.open(temporary, flags, PRIVATE_FILE, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+
+
+def _remove_leftovers(directory: int, name: str) -> None:
+    """Remove what crashed processes have left, but not what one may be writing without the lock."""
+    for each in os.listdir(directory):
+        if each.startswith(f"{name}.") and each.endswith(TEMPORARY):
+            with suppress(OSError):
+                if (
+                    os.stat(each, dir_fd=directory, follow_symlinks=False).st_mtime
+                    < time.time() - LEFTOVER_SECONDS
+                ):
+                    os.unlink(each, dir_fd=directory)

@@ -1,0 +1,162 @@
+"""The metrics of this provider, and how they are sent: through Airflow's `Stats`, if metrics are on.
+
+Only values from bounded sets are in names and tags: never an id of a job, a URL, a file name or a user.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow_provider.exceptions import ComplianceAuthError, ComplianceThrottledError
+
+if TYPE_CHECKING:
+    from airflow_provider.client.http.wire import Observation, Observer
+
+log = logging.getLogger(__name__)
+
+PREFIX = "compliance"
+LOGIN = "login"  # the operation that the client calls so
+MAX_VALUE_CHARS = 64  # of a tag: Airflow drops metrics whose names are longer than 250
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")  # a dot would be another level of a name
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A metric, as the documentation lists it.
+
+    :param tags: names of its tags besides `conn_id`, which is the first of all
+    """
+
+    name: str
+    kind: Literal["counter", "gauge"]
+    tags: tuple[str, ...]
+    meaning: str
+
+
+REQUESTS = Metric("requests", "counter", ("operation", "status"), "requests sent")
+RETRIES = Metric("retries", "counter", ("operation", "status"), "requests sent again after that status")
+THROTTLES = Metric("throttles", "counter", ("operation",), "requests that the service has throttled")
+LOGINS = Metric("logins", "counter", ("outcome",), "logins at the identity provider")
+DOCUMENTS = Metric("documents", "counter", ("outcome",), "documents")
+BYTES = Metric("bytes", "counter", (), "bytes of the texts written to object storage")
+ASSESSMENTS = Metric("assessments", "counter", ("outcome",), "assessments")
+VERDICTS = Metric("verdicts", "counter", ("category",), "verdicts on a criterion, by bulk assessment")
+WAITERS = Metric("waiters", "gauge", ("kind", "process"), "tasks that wait for jobs or assessments")
+PENDING = Metric("pending", "gauge", ("kind", "process"), "jobs or assessments that they wait for")
+POLL_LAG = Metric("poll_lag", "gauge", ("kind", "process"), "seconds by which the last poll was late")
+OLDEST_PENDING = Metric(
+    "oldest_pending", "gauge", ("kind", "process"), "seconds since the longest wait for one of them began"
+)
+METRICS = (
+    REQUESTS, RETRIES, THROTTLES, LOGINS, DOCUMENTS, BYTES, ASSESSMENTS, VERDICTS, WAITERS, PENDING, POLL_LAG,
+    OLDEST_PENDING,
+)  # fmt: skip
+
+
+def is_on() -> bool:
+    """Tell whether metrics are sent anywhere."""
+    return _get_backend() is not None
+
+
+def count(metric: Metric, conn_id: str, number: int = 1, **tags: str) -> None:
+    """Add to a counter."""
+    if number and (backend := _get_backend()):
+        backend.send("incr", metric, conn_id, number, tags)
+
+
+def gauge(metric: Metric, conn_id: str, value: float, **tags: str) -> None:
+    """Set a gauge."""
+    if backend := _get_backend():
+        backend.send("gauge", metric, conn_id, value, tags)
+
+
+def get_observer(conn_id: str) -> Observer | None:
+    """Return what counts the requests of a client; None if metrics are off."""
+    return RequestCounter(conn_id) if _get_backend() else None
+
+
+@dataclass(frozen=True, slots=True)
+class RequestCounter:
+    """Counts the requests of a client."""
+
+    conn_id: str
+
+    def __call__(self, seen: Observation) -> None:
+        """Count a request."""
+        operation, status, conn_id = seen.operation, seen.status, self.conn_id
+        count(REQUESTS, conn_id, operation=operation, status=status)
+        if seen.is_retried:
+            count(RETRIES, conn_id, operation=operation, status=status)
+        if isinstance(seen.error, ComplianceThrottledError):
+            count(THROTTLES, conn_id, operation=operation)
+        if operation == LOGIN and not seen.is_retried:
+            outcome = "succeeded"
+            if seen.error:
+                outcome = "refused" if isinstance(seen.error, ComplianceAuthError) else "failed"
+            count(LOGINS, conn_id, outcome=outcome)
+
+
+class _Backend:
+    """Airflow's `Stats`, as it is configured.
+
+    :param has_tags: it keeps tags; otherwise their values are parts of the name
+    """
+
+    def __init__(self, stats: Any, *, has_tags: bool) -> None:
+        self._stats = stats
+        self._has_tags = has_tags
+        self._has_failed = False
+
+    def send(self, method: str, metric: Metric, conn_id: str, value: float, tags: dict[str, str]) -> None:
+        """Send a value; an error of the backend is logged once, and never raised."""
+        name = f"{PREFIX}.{metric.name}"
+        values = {"conn_id": _clean(conn_id)} | {each: _clean(tags[each]) for each in metric.tags}
+        try:
+            if self._has_tags:
+                getattr(self._stats, method)(name, value, tags=values)
+            else:
+                getattr(self._stats, method)(".".join((name, *values.values())), value)
+        except Exception as error:  # whatever it is: a metric must not fail a task
+            if not self._has_failed:
+                log.warning("Metrics can't be sent: %s: %s", type(error).__name__, error)
+            self._has_failed = True
+
+
+@functools.cache
+def _get_backend() -> _Backend | None:
+    """Return where to send metrics in this process; None if they are off."""
+    try:
+        return _make_backend()
+    except Exception as error:  # whatever Airflow raises, such as for an invalid option
+        log.warning("Metrics are off: %s: %s", type(error).__name__, error)
+        return None
+
+
+def _make_backend() -> _Backend | None:
+    from airflow.providers.common.compat.sdk import conf
+
+    def is_on(option: str, *, default: bool = False) -> bool:
+        return bool(conf.getboolean("metrics", option, fallback=default))
+
+    # In the order in which Airflow chooses.
+    if is_on("statsd_datadog_enabled"):
+        has_tags = is_on("statsd_datadog_metrics_tags", default=True)
+    elif is_on("statsd_on"):
+        has_tags = is_on("statsd_influxdb_enabled")
+    elif is_on("otel_on"):
+        has_tags = True
+    else:
+        return None
+    from airflow_provider.compat import get_stats
+
+    return _Backend(get_stats(), has_tags=has_tags)
+
+
+@functools.lru_cache(1024)
+def _clean(value: str) -> str:
+    """Return a value that every backend accepts in names and tags."""
+    return _NOT_ALLOWED.sub("_", value)[:MAX_VALUE_CHARS]

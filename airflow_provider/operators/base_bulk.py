@@ -1,0 +1,293 @@
+"""Base of the operators that process thousands of items in one task."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow.providers.common.compat.sdk import conf
+
+from airflow_provider.bulk.counts import MaxFailed, count_allowed
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.hooks.compliance import check_hook_class
+from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.operators.base import (
+    REPORT_URL,
+    ComplianceBaseOperator,
+    ComplianceReportLink,
+    StoringMixin,
+    WaitMixin,
+    entry_point,
+    is_last_attempt,
+)
+from airflow_provider.params import as_seconds, check_unless_templated, optional
+from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.storage.locations import Location
+from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.results import WaitResult, polling_error
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from airflow.providers.common.compat.sdk import Context
+
+    from airflow_provider.bulk.checkpoint import Checkpoint
+    from airflow_provider.bulk.deletes import FinishedJob
+    from airflow_provider.bulk.engine import BulkOptions
+    from airflow_provider.bulk.items import I
+    from airflow_provider.bulk.pipeline import Steps
+    from airflow_provider.client.aio import AsyncComplianceClient
+
+RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
+RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
+DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never lets the task time out
+FETCH, ASSESS = "fetch", "assess"
+
+
+class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
+    """Base of the bulk operators: parameters, deadline, deferral and resuming.
+
+    :param destination: prefix in object storage for everything that is written
+    :param concurrency: maximum number of requests in flight; fewer for a while after a 429. By default the
+        option of that name in the section `[compliance]` of Airflow's configuration, else 16
+    :param max_failed: how many items may fail before the task does: a number (`int`), a share from 0.0 to
+        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
+    :param root: common prefix of the runs that are compared; by default the destination up to its first part
+        with a `=` in it, such as `dt=2026-01-01`
+    :param report_base_url: where a person finds the destination in a browser, for the link to the report
+    :param delete_after: when to delete the jobs of documents at the service: `"fetch"`, when their texts are
+        stored; `"assess"`, when their assessments are stored, too; by default never. Both bulk operators take
+        both, so it can be in `default_args`
+    :param deferrable: wait in the triggerer when only waiting is left; by default
+        `[operators] default_deferrable` of Airflow's configuration
+    :param poll_interval: longest time between two polls of a job, a timedelta or seconds; by default 30 s
+    :param timeout: after that time, a timedelta or seconds, unfinished items have failed; by default one day
+    :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
+        default
+    """
+
+    operator_extra_links = (ComplianceReportLink(),)
+    _is_last_attempt = False
+
+    def __init__(
+        self,
+        *,
+        destination: str,
+        concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16),
+        max_failed: MaxFailed = 0,
+        root: str | None = None,
+        report_base_url: str | None = None,
+        delete_after: str | None = None,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        poll_interval: timedelta | float = 30.0,
+        timeout: timedelta | float = 24 * 3600.0,
+        cancel_on_kill: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_whole_number("concurrency", concurrency, at_least=1)
+        count_allowed(max_failed, total=0)
+        check_unless_templated(parse_delete_after, delete_after)
+        self.destination = destination
+        self.concurrency = concurrency
+        self.max_failed = max_failed
+        self.root = root
+        self.report_base_url = report_base_url
+        self.delete_after = delete_after
+        self.deferrable = deferrable
+        self.poll_interval = as_seconds(poll_interval, "poll_interval")
+        self.timeout = as_seconds(timeout, "timeout")
+        self.cancel_on_kill = cancel_on_kill
+
+    @entry_point
+    def execute(self, context: Context) -> dict[str, Any]:
+        """Start, or resume from an earlier attempt."""
+        if self.deferrable:
+            check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
+        self._is_last_attempt = is_last_attempt(context["ti"])
+        return self._process(context, self._deadline(context), now(), is_new_attempt=True)
+
+    def _finish(
+        self,
+        context: Context,
+        result: WaitResult,
+        deadline: Deadline,
+        *,
+        deadline_at: float = 0.0,
+        seconds_left: float = 0.0,
+        started_at: str = "",
+        **_: Any,
+    ) -> dict[str, Any]:
+        """Process what the jobs have completed; `deadline` has its name only.
+
+        :param seconds_left: until the deadline, when the task deferred
+        """
+        self._is_last_attempt = is_last_attempt(context["ti"])
+        if result.status == "error":
+            error = polling_error(result)
+            raise error if result.transient else as_non_retryable(error)
+        # `dag.test()` passes on the event alone.
+        deadline = Deadline(deadline.name, deadline_at) if deadline_at else self._deadline(context)
+        if result.status == "success" and deadline.at < time.time():
+            # The trigger has not reached the deadline: this clock may be wrong, so count what it has waited.
+            deadline = Deadline(deadline.name, time.time() + max(0.0, seconds_left - result.seconds))
+        return self._process(context, deadline, started_at or now(), is_new_attempt=False)
+
+    @abstractmethod
+    def _process(
+        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
+    ) -> dict[str, Any]:
+        """Process what can be processed now, then finish or defer.
+
+        :param is_new_attempt: failed items are processed again; not so after a deferral
+        """
+
+    @staticmethod
+    def clock() -> float:
+        """Return the time on a monotonic clock: the wall clock may jump."""
+        return time.monotonic()
+
+    def _deadline(self, context: Context) -> Deadline:
+        return Deadline.for_task(context, self.timeout, self.execution_timeout)
+
+    def _root(self, destination: Location) -> Location:
+        """Return what the destinations of all nights have in common; in the task's own thread."""
+        from airflow_provider.ingest.output import common_root
+
+        root = Location(str(self.root or common_root(destination.uri)))
+        _ = root.fs  # asks Airflow for the connection
+        return root
+
+    def _delete_jobs(
+        self,
+        context: Context,
+        root: Location,
+        checkpoint: Checkpoint,
+        jobs: Iterable[FinishedJob],
+        needed: Collection[str],
+        ends_at: float,
+    ) -> int:
+        """Delete finished jobs at the service; return how many are gone. Errors are warnings.
+
+        :param needed: jobs that must not be deleted now
+        :param ends_at: the deadline, on our clock
+        """
+        from airflow_provider.bulk.deletes import (
+            MAX_DELETE_SECONDS,
+            JobDeleter,
+            PendingDeletes,
+        )
+        from airflow_provider.bulk.nights import Night
+        from airflow_provider.storage.layout import DELETES
+
+        pending = PendingDeletes(root / DELETES, context["ti"], Night.of(context))
+        seconds = min(MAX_DELETE_SECONDS, ends_at - self.clock() - DELETE_MARGIN_SECONDS)
+
+        async def delete() -> int:
+            try:
+                async with await self.hook.get_async_conn() as client:
+                    deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log)
+                    return await deleter.delete(jobs, needed, max(0.0, seconds))
+            except Exception as error:  # whatever it is: the documents are done
+                self.log.warning("Could not delete jobs at the service: %s", error)
+                return 0
+
+        return self._run_in_loop(delete(), threads=2 * self.concurrency + 2)
+
+    def _options(self, ti: Any, ends_at: float, retry_failed: int = 0) -> BulkOptions:
+        """Return the options of the engine.
+
+        :param ti: the task instance
+        :param ends_at: the deadline, on our clock
+        """
+        from airflow_provider.bulk.engine import BulkOptions
+        from airflow_provider.bulk.in_flight import make_limit
+
+        return BulkOptions(
+            concurrency=self.concurrency,
+            retry_failed=retry_failed,
+            poll_interval=self.poll_interval,
+            deadline=ends_at,
+            cancel_on_kill=self.cancel_on_kill,
+            may_defer=self.deferrable,
+            limit=make_limit(
+                self.hook.get_conn().settings, ti, time.time() + ends_at - self.clock(), self.log
+            ),
+            is_last_attempt=self._is_last_attempt,
+        )
+
+    async def _run_engine(
+        self,
+        client: AsyncComplianceClient,
+        items: Sequence[I],
+        steps: Steps[I],
+        checkpoint: Checkpoint,
+        options: BulkOptions,
+        outdated: Sequence[str] = (),
+    ) -> list[str]:
+        """Process all items; return the jobs in flight.
+
+        :param outdated: jobs in flight that nobody waits for any more, to be cancelled
+        """
+        from airflow_provider.bulk.engine import BulkEngine
+
+        engine = BulkEngine(
+            self.hook, client, items, steps, checkpoint, options, self.log,
+            outdated=outdated, clock=self.clock,
+        )  # fmt: skip
+        return await engine.run()
+
+    @staticmethod
+    def _push_result(context: Context, result: Mapping[str, Any]) -> None:
+        """Push the result before the task may fail: Airflow drops what a failed task would have returned.
+
+        The task that closes the night needs it, because the manifest tells what has failed.
+        """
+        context["ti"].xcom_push(key=RETURN_VALUE, value=result)
+
+    def _push_report_link(self, context: Context, report: Location) -> None:
+        from airflow_provider.ingest.output import report_link
+
+        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
+        link = report_link(report, str(self.destination), self.report_base_url) or ""
+        context["ti"].xcom_push(key=REPORT_URL, value=link)
+
+    def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:
+        self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)
+        seconds_left = ends_at - self.clock()
+        deadline = Deadline(limit, time.time() + seconds_left)
+        enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
+        self.defer(
+            trigger=self._make_trigger(job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough),
+            method_name="execute_complete",
+            kwargs={
+                "limit": limit,
+                "deadline_at": deadline.at,
+                "seconds_left": seconds_left,
+                "started_at": started_at,
+            },
+            timeout=deadline.trigger_timeout,
+        )
+
+
+def parse_delete_after(value: Any) -> str | None:
+    """Return when to delete jobs, None for never."""
+    given = optional(value)
+    if given not in (None, FETCH, ASSESS):
+        raise ComplianceInputError(f"delete_after must be '{FETCH}', '{ASSESS}' or None, not {value!r}.")
+    return None if given is None else str(given)
+
+
+def check_whole_number(name: str, value: Any, at_least: int) -> None:
+    """Raise ValueError if a parameter is not a whole number, or too small."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or value % 1 != 0 or value < at_least:
+        raise ValueError(f"{name} must be a whole number of at least {at_least}, not {value!r}.")
+
+
+def now() -> str:
+    """Return the time, as reports show it."""
+    return datetime.now(UTC).isoformat()

@@ -1,0 +1,1 @@
+"""Policies for tasks of this provider."""

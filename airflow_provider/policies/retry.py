@@ -1,0 +1,99 @@
+"""A policy for retries of Airflow tasks that knows the errors of this provider; Airflow 3.3 and newer."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.exceptions import (
+    ComplianceConfigError,
+    ComplianceConnectionError,
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceServerError,
+    ComplianceThrottledError,
+)
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+else:
+    try:
+        from airflow.sdk.definitions.retry_policy import RetryDecision, RetryPolicy
+    except ImportError:  # before Airflow 3.3
+        RetryDecision, RetryPolicy = None, object
+
+JITTER_FRACTION = 0.1  # of the delay, added at random, so that many tasks do not all come back at once
+
+
+class ComplianceRetryPolicy(RetryPolicy):
+    """Choose the delay before the next attempt by the error of the last one.
+
+    A throttled task waits for as long as the service asks for (Retry-After). While the service fails or can't
+    be reached, the delay doubles with each attempt. What a retry can't cure fails the task at once. All other
+    errors are left to `retries` and `retry_delay` of the task.
+
+    :param outage_delay: the first delay in an outage
+    :param max_delay: the longest delay, also of what the service asks for
+    """
+
+    def __init__(
+        self,
+        outage_delay: timedelta = timedelta(minutes=1),
+        max_delay: timedelta = timedelta(hours=1),
+    ) -> None:
+        if RetryDecision is None:
+            raise ComplianceConfigError(
+                "ComplianceRetryPolicy needs Airflow 3.3 or newer. Use `retry_delay` and "
+                "`retry_exponential_backoff` of the task instead."
+            )
+        for name, delay in (("outage_delay", outage_delay), ("max_delay", max_delay)):
+            if not isinstance(delay, timedelta) or delay <= timedelta(0):
+                raise ValueError(f"{name} must be a timedelta of more than 0, not {delay!r}.")
+        self.outage_delay = outage_delay
+        self.max_delay = max_delay
+
+    def evaluate(
+        self, exception: BaseException, try_number: int, max_tries: int, context: Any = None
+    ) -> RetryDecision:
+        """Decide by the error, or by the one that caused it."""
+        error = next((each for each in _causes(exception) if isinstance(each, ComplianceError)), None)
+        if error is None:
+            return RetryDecision.default()
+        if not error.transient:
+            return RetryDecision.fail(f"A retry would fail the same way: {type(error).__name__}")
+        if isinstance(error, ComplianceHttpError) and error.retry_after is not None:
+            delay = timedelta(seconds=min(error.retry_after, self.max_delay.total_seconds()))
+            return RetryDecision.retry(
+                _add_jitter(delay), f"The service asks to wait {error.retry_after:.0f} s"
+            )
+        if isinstance(error, ComplianceConnectionError | ComplianceServerError | ComplianceThrottledError):
+            doubled = self.outage_delay.total_seconds() * 2 ** min(max(try_number, 1) - 1, 20)
+            delay = timedelta(seconds=min(doubled, self.max_delay.total_seconds()))
+            return RetryDecision.retry(_add_jitter(delay), f"The service is down: {type(error).__name__}")
+        return RetryDecision.default()
+
+    def serialize(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return {
+            "outage_delay": self.outage_delay.total_seconds(),
+            "max_delay": self.max_delay.total_seconds(),
+        }
+
+    @classmethod
+    def deserialize(cls, data: dict[str, Any]) -> ComplianceRetryPolicy:
+        """Return it from JSON."""
+        return cls(**{name: timedelta(seconds=seconds) for name, seconds in data.items()})
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        error = error.__cause__
+
+
+def _add_jitter(delay: timedelta) -> timedelta:
+    return delay * (1 + JITTER_FRACTION * random.random())  # noqa: S311 - to spread load, not for secrets

@@ -1,0 +1,51 @@
+"""Provenance of a row: which attempt of which task instance has finished it, and with which code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow_provider import __version__
+
+TASK_COLUMNS = ("dag_id", "run_id", "task_id", "map_index")
+ATTEMPT_COLUMNS = ("try_number", "bundle_version", "provider_version")
+PROVENANCE_COLUMNS = (*TASK_COLUMNS, *ATTEMPT_COLUMNS)
+
+
+def read_provenance(context: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns that say which attempt of which task instance has written a row.
+
+    :param context: of the task; only `ti` and `dag_run` are read
+    """
+    ti = context["ti"]
+    # Airflow 3 has the version of the bundle that the task runs from; Airflow 2 has no bundles.
+    bundle = getattr(ti, "bundle_instance", None)
+    version = getattr(bundle, "version", None) or getattr(context.get("dag_run"), "bundle_version", None)
+    return {
+        **{name: getattr(ti, name) for name in TASK_COLUMNS},
+        "try_number": getattr(ti, "try_number", None),
+        "bundle_version": None if version is None else str(version),
+        "provider_version": __version__,
+    }
+
+
+def describe_attempt(ti: Any) -> dict[str, Any]:
+    """Return what identifies an attempt of a task instance, also after it was deferred."""
+    started = getattr(ti, "start_date", None)
+    return {
+        "try_number": getattr(ti, "try_number", 0),
+        "started_at": started.timestamp() if started else 0.0,
+    }
+
+
+def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether an attempt is a later one than another of the same task instance.
+
+    The number alone does not tell: it starts again at 1 if a run is deleted and created again.
+    """
+    try:
+        number, other_number = int(one.get("try_number", 0)), int(other.get("try_number", 0))
+        started_at, other_started_at = (float(each.get("started_at", 0.0)) for each in (one, other))
+    except (TypeError, ValueError):
+        return False
+    return number > other_number and not 0.0 < started_at < other_started_at

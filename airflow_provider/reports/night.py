@@ -1,0 +1,265 @@
+"""The report of a whole night: all shards of ingestion and assessment, compared with earlier nights."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+from airflow_provider.reports.charts import StackedBar
+from airflow_provider.reports.outcomes import GIVEN_UP, OutcomeStats, limit_source, summarize
+from airflow_provider.reports.page import documents, format_night, plural, render, sanitize
+from airflow_provider.reports.trend import NightTotals, plot_trend
+from airflow_provider.reports.verdicts import LABELS, LEGEND, VerdictCounts
+
+MAX_MISSING = 50
+MAX_CHANGES = 100
+OPEN_CHANGES = 10  # the rest are behind a click
+MAX_FRAMEWORKS = 12
+MAX_CRITERIA = 120  # of all frameworks together
+MAX_REPEATED = 100
+OPEN_REPEATED = 10
+MAX_DECISIONS = 30
+MAX_FILES = 100  # of each kind
+MAX_TREND_NIGHTS = 30  # this one included
+MAX_URI_CHARS = 500
+TONES = ("idle", "good", "warn", "bad")  # the worst last
+KINDS = {
+    "report": "Reports of tasks",
+    "ingest": "Manifests of ingestion",
+    "assess": "Assessments",
+    "findings": "Findings",
+    "review": "Decisions of experts",
+}
+
+_COUNT = re.compile(r"(?<=\d) (?=[a-z])")  # where a line must not end
+
+
+@dataclass
+class NightReport:
+    """What the page shows.
+
+    :param night: its logical date
+    :param documents: rows of all ingest manifests
+    :param verdicts: rows of all assessments and findings
+    :param trend: the totals of earlier nights by date, the latest first
+    :param repeated: documents that have failed several nights in a row
+    :param missing: tasks that have left nothing
+    :param failed_tasks: tasks that have failed, but left a manifest
+    :param vanished: documents that came in the last night, but not tonight: the first of them
+    :param decisions: how many experts have made
+    :param files: kind and URI of each file that the night consists of
+    :param root: where the chain of nights is
+    :param previous: SHA-256 of the record that the record of this night is chained to
+    :param folder: where the page will be, for links to files
+    """
+
+    dag_id: str
+    run_id: str
+    night: str
+    revision: int
+    documents: OutcomeStats = field(default_factory=OutcomeStats)
+    verdicts: VerdictCounts = field(default_factory=VerdictCounts)
+    trend: Sequence[tuple[str, Mapping[str, Any]]] = ()
+    repeated: Sequence[Mapping[str, Any]] = ()
+    missing: Sequence[str] = ()
+    failed_tasks: Sequence[str] = ()
+    vanished: list[str] = field(default_factory=list)
+    vanished_total: int = 0
+    decisions: int = 0
+    files: Sequence[tuple[str, str]] = ()
+    root: str = ""
+    previous: str = ""
+    folder: str = ""
+
+    def render(self) -> str:
+        """Return the HTML page."""
+        tone, status, headline = self._summarize()
+        earlier = [NightTotals.parse(*each) for each in self.trend[: MAX_TREND_NIGHTS - 1]]
+        return render(
+            "night.html",
+            report=self,
+            documents=self.documents,
+            verdicts=self.verdicts,
+            night=format_night(self.night),
+            tone=tone,
+            status=status,
+            headline=headline,
+            last=earlier[0] if earlier else None,
+            more_documents=self.documents.total - earlier[0].numbers["documents"] if earlier else 0,
+            labels=LABELS,
+            legend=LEGEND,
+            is_compared=self._is_compared,
+            changes=self.verdicts.first_changes(MAX_CHANGES),
+            open_changes=OPEN_CHANGES,
+            decisions=self.verdicts.decisions[:MAX_DECISIONS],
+            frameworks=list(self._frameworks()),
+            trend=plot_trend([self._totals(), *earlier]),
+            repeated=[self._describe_failure(each) for each in self.repeated[:MAX_REPEATED]],
+            open_repeated=OPEN_REPEATED,
+            given_up=self._given_up,
+            missing=self.missing[:MAX_MISSING],
+            failed_tasks=self.failed_tasks[:MAX_MISSING],
+            files=self._files(),
+            command=f"python -m airflow_provider verify {_quote_root(self.root)}",
+        )
+
+    def _describe_failure(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        source = limit_source(row.get("source"), self.verdicts.max_source_chars)
+        return {**row, "source": source, "is_given_up": _is_given_up(row)}
+
+    @property
+    def _is_compared(self) -> bool:
+        """Whether any verdict had one in the last night."""
+        return self.verdicts.total > self.verdicts.new
+
+    @property
+    def _given_up(self) -> int:
+        return sum(map(_is_given_up, self.repeated))
+
+    def _summarize(self) -> tuple[str, str, str]:
+        """Return the tone, the status and the headline: of several problems, the worst."""
+        states = [("idle", "Nothing to do")]
+        sentences = []
+        if self.missing:
+            states.append(("bad", "Incomplete"))
+            sentences.append(f"{plural(len(self.missing), 'task')} of this night left no manifest.")
+        if self.failed_tasks:
+            states.append(("warn", f"{plural(len(self.failed_tasks), 'task')} failed"))
+        states += self._verdict_states()
+        sentences += self._verdict_sentences()
+        if self.documents.total:
+            tone, status, _ = summarize(self.documents)
+            states.append((tone, status))
+            sentences.append(self._document_sentence())
+        if self.vanished_total:
+            have = "has" if self.vanished_total == 1 else "have"
+            sentences.append(f"{plural(self.vanished_total, 'document')} of the last night {have} vanished.")
+        if self._given_up:
+            states.append(("warn", f"{self._given_up:,} given up"))
+        tone, status = max(states, key=lambda state: TONES.index(state[0]))
+        if tone == "good" and self.documents.total and self.verdicts.cells:
+            status = "Complete"
+        headline = " ".join(sentences) or "There was nothing to do in this night."
+        return tone, status, _COUNT.sub("\u00a0", headline)
+
+    def _document_sentence(self) -> str:
+        stats = self.documents
+        total, failed, unchanged = stats.total, stats.without_text, stats.outcomes["skipped"]
+        if unchanged == total:
+            return f"All {documents(total)} are unchanged." if total > 1 else "The document is unchanged."
+        if not failed and not unchanged:
+            return summarize(stats)[2]
+        new = total - failed - unchanged
+        parts = [f"{new:,} new or changed"] if new else []
+        parts += [f"{unchanged:,} unchanged"] if unchanged else []
+        counted = f"{failed:,} of {documents(total)} failed" if failed else documents(total)
+        return f"{counted}: {', '.join(parts)}." if parts else f"{counted}."
+
+    def _verdict_states(self) -> Iterator[tuple[str, str]]:
+        verdicts = self.verdicts
+        if verdicts.cells:
+            yield "good", "Complete"
+        if verdicts.failed:
+            is_all = verdicts.failed == verdicts.assessed + verdicts.carried + verdicts.failed
+            yield ("bad", "Nothing assessed") if is_all else ("warn", f"{verdicts.failed:,} not assessed")
+        if verdicts.without_findings:
+            yield "warn", f"{verdicts.without_findings:,} without findings"
+        if verdicts.worse:
+            yield "warn", f"{verdicts.worse:,} got worse"
+
+    def _verdict_sentences(self) -> Iterator[str]:
+        verdicts = self.verdicts
+        if verdicts.changed:
+            yield (
+                f"{plural(verdicts.changed, 'verdict')} changed: {verdicts.worse:,} worse, "
+                f"{verdicts.better:,} better."
+            )
+        elif self._is_compared:
+            yield "No verdict changed."
+        elif verdicts.total:
+            totals = verdicts.categories
+            yield (
+                f"The first verdicts: {totals['missing']:,} missing, {totals['insufficient']:,} not "
+                f"sufficiently regulated, of {verdicts.total:,}."
+            )
+        if verdicts.failed:
+            yield f"{plural(verdicts.failed, 'assessment')} failed."
+
+    def _totals(self) -> NightTotals:
+        """Return tonight's numbers as the record has those of earlier nights."""
+        outcomes, verdicts = self.documents.outcomes, self.verdicts
+        numbers = {
+            "documents": outcomes.total(),
+            "completed": outcomes["completed"],
+            "skipped": outcomes["skipped"],
+            "failed": self.documents.without_text,
+            "assessments": verdicts.assessed + verdicts.carried + verdicts.failed,
+            "assessments_failed": verdicts.failed,
+            "changed": verdicts.changed,
+            "decisions": self.decisions,
+            "missing": len(self.missing),
+        }
+        return NightTotals(sanitize(self.night)[:10], numbers, verdicts.categories)
+
+    def _frameworks(
+        self,
+    ) -> Iterator[tuple[str, StackedBar, list[tuple[StackedBar, str]], int, Counter[str]]]:
+        """Yield each with its verdicts, those of the least regulated criteria, and how many more it has."""
+        shown = list(self.verdicts.criteria)[:MAX_FRAMEWORKS]
+        for framework in shown:
+            bars = self.verdicts.criterion_bars(framework)
+            limit = MAX_CRITERIA // len(shown)
+            yield (
+                framework,
+                self.verdicts.framework_bar(framework),
+                bars[:limit],
+                max(len(bars) - limit, 0),
+                self.verdicts.cells[framework],
+            )
+
+    def _files(self) -> dict[str, tuple[int, list[tuple[str, str]]]]:
+        """Return how many files there are of each kind, and the first with links."""
+        by_kind: dict[str, list[str]] = {kind: [] for kind in KINDS}
+        for kind, uri in self.files:
+            by_kind.setdefault(kind, []).append(uri)
+        return {
+            KINDS.get(kind, sanitize(kind, 40)): (
+                len(uris),
+                [(uri, relative_link(uri, self.folder)) for uri in uris[:MAX_FILES]],
+            )
+            for kind, uris in by_kind.items()
+            if uris
+        }
+
+
+def relative_link(uri: str, folder: str) -> str:
+    """Return the link from a page in a folder to a file of the same store; else an empty text.
+
+    It works wherever the store is served, where the URI itself would not.
+    """
+    scheme, separator, path = uri.partition("://")
+    base_scheme, _, base = folder.partition("://")
+    bucket, base_bucket = path.partition("/")[0], base.partition("/")[0]
+    is_near = separator and folder and scheme == base_scheme and bucket == base_bucket
+    if not is_near or len(uri) > MAX_URI_CHARS or "://" in path:
+        return ""
+    return quote(posixpath.relpath(f"/{path}", f"/{base}"), errors="replace")
+
+
+def _is_given_up(row: Mapping[str, Any]) -> bool:
+    return str(row.get("error")).startswith(GIVEN_UP)
+
+
+def _quote_root(root: str) -> str:
+    """Return the root for a command line, without the connection of Airflow in it."""
+    scheme, separator, rest = root.partition("://")
+    if separator:
+        authority, slash, path = rest.partition("/")
+        root = f"{scheme}://{authority.rpartition('@')[2]}{slash}{path}"
+    return shlex.quote(sanitize(root)) if root else "ROOT"

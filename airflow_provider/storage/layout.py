@@ -1,0 +1,16 @@
+"""The folders that tasks create below a destination or a root, beside texts and results."""
+
+INGEST_FOLDER = "_ingest"  # manifests and reports of ingestion
+ASSESS_FOLDER = "_assess"  # tables and reports of assessment, what nights are compared with, and decisions
+WORK_FOLDER = "_work"  # scratch: to delete it costs time or money, never correctness
+EVIDENCE_FOLDER = "_evidence"  # only ever added to
+OWN_FOLDERS = frozenset({INGEST_FOLDER, ASSESS_FOLDER, WORK_FOLDER, EVIDENCE_FOLDER})
+
+INGEST_WORK = f"{WORK_FOLDER}/ingest"  # of each task instance
+ASSESS_WORK = f"{WORK_FOLDER}/assess"
+KNOWN_DOCUMENTS = f"{WORK_FOLDER}/known"  # below the root
+FAILURES = f"{WORK_FOLDER}/failures"  # below the root
+STATE_WORK = f"{WORK_FOLDER}/state"  # of each task instance, where the connection has no state path
+DELETES = f"{WORK_FOLDER}/deletes"  # below the root
+VERDICTS = f"{ASSESS_FOLDER}/verdicts"  # below the root
+DECISIONS = f"{ASSESS_FOLDER}/decisions"  # below the root

@@ -1,0 +1,70 @@
+"""Small objects, read as quickly as their store allows."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Coroutine, Iterator, Sequence
+from typing import Any
+
+from airflow_provider.event_loop import in_thread
+from airflow_provider.storage.locations import Location, storage_errors
+
+READS_IN_FLIGHT = 32
+
+
+async def read_object(location: Location) -> bytes:
+    """Read a small object; errors are those of its store."""
+    fs = location.fs
+    if not fs.async_impl:
+        data: bytes = await in_thread(fs.cat_file, location.path)
+        return data
+    # On the event loop of the store's own library, as small objects are written.
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_cat(fs, location.path), fs.loop))
+
+
+def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+    """Read many small objects of one store, some at a time, in order; None for one that does not exist.
+
+    Blocks. Only those of one group are in memory.
+
+    :param folder: what errors name
+    """
+    fs = folder.fs
+    for start in range(0, len(paths), READS_IN_FLIGHT):
+        group = paths[start : start + READS_IN_FLIGHT]
+        with storage_errors(folder, "read"):
+            contents = _read_group(fs, group)
+        yield from zip(group, contents, strict=True)
+
+
+def _read_group(fs: Any, paths: Sequence[str]) -> list[bytes | None]:
+    if not fs.async_impl:
+        return [_read(fs, path) for path in paths]
+    from fsspec.asyn import sync
+
+    async def read_all() -> list[bytes | BaseException]:
+        return await asyncio.gather(*(_cat(fs, path) for path in paths), return_exceptions=True)
+
+    # It wakes up now and then: a signal that reaches another thread is handled in this one.
+    found: list[bytes | BaseException] = sync(fs.loop, read_all)
+    for each in found:
+        if isinstance(each, BaseException) and not isinstance(each, FileNotFoundError):
+            raise each
+    return [None if isinstance(each, BaseException) else each for each in found]
+
+
+def _read(fs: Any, path: str) -> bytes | None:
+    try:
+        data: bytes = fs.cat_file(path)
+    except FileNotFoundError:
+        return None
+    return data
+
+
+def _cat(fs: Any, path: str) -> Coroutine[Any, Any, bytes]:
+    read = fs._cat_file  # noqa: SLF001 - fsspec's names of coroutines
+    # In one request: s3fs would ask for the size before.
+    options = {"max_concurrency": 1} if "max_concurrency" in inspect.signature(read).parameters else {}
+    call: Coroutine[Any, Any, bytes] = read(path, **options)
+    return call

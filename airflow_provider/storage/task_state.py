@@ -1,0 +1,216 @@
+"""What a task remembers over retries and clears, in object storage, else in Airflow's task state store.
+
+Airflow has such a store since 3.3, and newer versions empty it when a task is cleared. Objects do not depend
+on the version. Both have the methods `get`, `set` and `delete`.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any, NoReturn
+
+from airflow_provider.exceptions import ComplianceError, ComplianceStateError, ComplianceSupersededError
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.provenance import describe_attempt, is_newer
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.layout import STATE_WORK
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import safe, task_path
+
+JOB_KEY = "compliance_job"
+LOCAL_PROTOCOLS = ("file", "local")
+
+
+class ObjectStateStore:
+    """The state of one task instance in object storage: one JSON object for each key.
+
+    :param folder: of the task instance, for all its attempts
+    """
+
+    def __init__(self, folder: Location) -> None:
+        self._folder = folder
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return a value."""
+        location = self._locate(key)
+        if (content := location.read()) is None:
+            return default
+        try:
+            return json.loads(content)
+        except (ValueError, RecursionError):
+            raise ComplianceStateError(
+                f"'{location}' is damaged, so what earlier attempts of this task have done is not known. "
+                "Restore it; or check at the service what they have done, delete it, and clear the task."
+            ) from None
+
+    def set(self, key: str, value: Any) -> None:
+        """Write a value, atomically."""
+        put_sync(self._locate(key), json.dumps(value).encode())
+
+    def delete(self, key: str) -> None:
+        """Remove a value, if there is one."""
+        self._locate(key).remove()
+
+    def _locate(self, key: str) -> Location:
+        return self._folder / f"{safe(key)}.json"
+
+
+class UnavailableStateStore:
+    """Stands in for a store that can't be opened, where a task can do without it.
+
+    :param error: raised by every operation
+    """
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def get(self, key: str, default: Any = None) -> NoReturn:
+        """Raise the error."""
+        raise self._error
+
+    def set(self, key: str, value: Any) -> NoReturn:
+        """Raise the error."""
+        raise self._error
+
+    delete = get
+
+
+def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None) -> Any:
+    """Return where a task instance stores its state; None if there is nothing. In the task's own thread.
+
+    That is the state path of the connection; else `_work/` at the task's destination, unless that is on a
+    local disk, which other workers may not see; else Airflow's task state store.
+
+    :param destination: an object or a prefix
+    """
+    if path := hook.state_path:
+        return ObjectStateStore(Location.to_write(path) / task_path(context["ti"]))
+    if destination and (folder := Location.to_write(destination)).protocol not in LOCAL_PROTOCOLS:
+        if not folder.is_prefix:
+            folder = Location.to_write(folder.uri.rpartition("/")[0])
+        return ObjectStateStore(folder / STATE_WORK / task_path(context["ti"]))
+    return context.get("task_state_store")
+
+
+class SubmitState:
+    """What the attempts of a task that submits one job tell each other.
+
+    It is the intent while a submit is in flight, then the job; with the input that it is for, and the attempt
+    that owns it.
+
+    :param store: see `open_state_store`; None where nothing survives an attempt
+    :param ti: the task instance
+    :param log: of the task
+    """
+
+    def __init__(self, store: Any, ti: Any, log: Any) -> None:
+        self.store = store
+        self._attempt = describe_attempt(ti)
+        self._max_tries = getattr(ti, "max_tries", 0)
+        self._log = log
+
+    @property
+    def is_persistent(self) -> bool:
+        """Whether the next attempt finds it."""
+        return self.store is not None
+
+    def read(self) -> dict[str, Any]:
+        """Return what an earlier attempt has stored; empty if there is nothing.
+
+        An attempt that Airflow took for dead stops here if a newer one has taken over.
+        """
+        stored: Any = None if self.store is None else self.store.get(JOB_KEY)
+        if stored is None:
+            return {}
+        if not isinstance(stored, dict) or not isinstance(stored.get("uuid", ""), str):
+            raise ComplianceStateError(
+                "The state of this task is not what its attempts store, so it is not known whether one has "
+                "submitted. Check at the service, delete the state, and clear the task."
+            )
+        if is_newer(stored, self._attempt):
+            raise ComplianceSupersededError(
+                f"Attempt {stored['try_number']} of this task has taken over: Airflow considered this one "
+                f"(attempt {self._attempt['try_number']}) dead. It stops: see the log of the other one."
+            )
+        return stored
+
+    def save_intent(self, given: dict[str, Any]) -> None:
+        """Store that a submit follows: if this attempt dies meanwhile, the next one knows of it.
+
+        :param given: the input
+        """
+        if self.store is None:
+            return
+        try:
+            with suppress(ComplianceStateError):  # what is damaged was reported, and is replaced
+                self.read()
+            self._write({"intent": datetime.now(UTC).isoformat(timespec="seconds"), **given})
+        except ComplianceError:  # the state path can't be written: nothing is submitted
+            raise
+        except Exception as error:  # of Airflow's API
+            self._log.warning("Could not store the intent to submit: %s", error)
+
+    def remove_intent(self) -> None:
+        """Store that nothing was submitted; a newer attempt may have stored its own job meanwhile."""
+        if self.store is None:
+            return
+        try:
+            self.read()
+            self.store.set(JOB_KEY, {})
+        except ComplianceSupersededError as error:
+            self._log.warning("%s", error)
+        except Exception as error:  # it must not hide why the submit failed
+            self._log.warning("Could not remove the intent to submit: %s", error)
+
+    def save_job(self, identifier: str, given: dict[str, Any], before: Any) -> None:
+        """Store which job there is, and that this attempt owns it; not over what a newer attempt has stored.
+
+        :param before: the record of a refreshed job from before the refresh
+        """
+        if self.store is None:
+            return
+        try:
+            self.read()
+            self._write({"uuid": identifier, **given, "before": before})
+        except ComplianceSupersededError:
+            raise
+        except Exception as error:  # the job is there, and this attempt can wait for it
+            self._log.warning(
+                "%s can't be stored for later attempts, which may submit again: %s", identifier, error
+            )
+
+    def _write(self, state: dict[str, Any]) -> None:
+        self.store.set(JOB_KEY, {**state, **self._attempt, "max_tries": self._max_tries})
+
+    def owns(self, identifier: str) -> bool:
+        """Return whether a job belongs to this attempt; also where nothing is stored at all."""
+        if self.store is None:
+            return True
+        # Airflow returns nothing to an attempt that has been superseded.
+        stored: Any = self.store.get(JOB_KEY)
+        if not isinstance(stored, dict):
+            return False
+        # Without a uuid it is the intent: this attempt could not store which job it got.
+        is_this_job = stored.get("uuid", identifier) == identifier
+        return is_this_job and bool(stored.get("try_number") == self._attempt["try_number"])
+
+    def is_cleared(self, stored: dict[str, Any]) -> bool:
+        """Return whether the task was cleared since: that raises `max_tries`, a retry does not.
+
+        So does a run count that was deleted and created again, with attempts from 1.
+        """
+        number = stored.get("try_number")
+        is_created_again = isinstance(number, int) and number >= self._attempt["try_number"]
+        return bool(stored.get("max_tries", self._max_tries) != self._max_tries or is_created_again)
+
+
+def has_same_input(stored: dict[str, Any], given: dict[str, Any]) -> bool:
+    """Return whether what is stored is about this input; an unknown fingerprint says nothing."""
+    one, other = stored.get("fingerprint"), given["fingerprint"]
+    is_changed = bool(one and other) and one != other
+    is_same_connection = all(
+        stored.get(name, given[name]) == given[name] for name in ("connection", "account")
+    )
+    return stored.get("source") == given["source"] and is_same_connection and not is_changed

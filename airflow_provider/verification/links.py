@@ -1,0 +1,171 @@
+"""What ties the records of a chain together, read before anything that they refer to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from airflow_provider.storage.locations import Location
+from airflow_provider.verification.objects import (
+    Problem,
+    ProblemError,
+    ProblemKind,
+    read_small,
+    retry_outages,
+)
+
+MAX_RECORD_BYTES = 64 << 20
+
+
+@dataclass
+class Link:
+    """What a record says about others.
+
+    :param number: by its name
+    :param sha256: of the object; empty if it could not be read
+    :param is_valid: whether it could be parsed
+    :param is_misplaced: whether it says that it is another record
+    :param previous: SHA-256 of the record before it, as it says
+    :param date: DAG, logical date and destination, which several runs may have in common
+    :param replaced_by: number of a later revision of the same night
+    """
+
+    number: int
+    sha256: str = ""
+    is_valid: bool = False
+    is_misplaced: bool = False
+    previous: str | None = None
+    run: str = ""
+    date: tuple[str, str, str] = ("", "", "")
+    replaces: tuple[int, str] | None = None
+    replaced_by: int | None = None
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, kind: ProblemKind, text: str) -> None:
+        """Add a problem."""
+        self.problems.append(Problem(kind, text))
+
+
+def read_record(location: Location) -> tuple[str, Mapping[str, Any] | None]:
+    """Return the SHA-256 of a record, and what it says; None if it can't be parsed."""
+    data = retry_outages(read_small, location, MAX_RECORD_BYTES)
+    try:
+        record = json.loads(data)
+    except (ValueError, RecursionError):
+        record = None
+    return hashlib.sha256(data).hexdigest(), record if isinstance(record, dict) else None
+
+
+def read_link(number: int, location: Location) -> Link:
+    """Read what a record says about others."""
+    link = Link(number)
+    try:
+        link.sha256, record = read_record(location)
+    except ProblemError as error:
+        link.problems.append(error.problem)
+        return link
+    if record is None:
+        link.add(ProblemKind.CHANGED, f"{location} is damaged: it is not a JSON object")
+        return link
+    link.is_valid = True
+    link.run = str(record.get("run"))
+    destination = str(record.get("destination")).rstrip("/")
+    link.date = str(record.get("dag_id")), str(record.get("night")), destination
+    link.is_misplaced = record.get("number") != number
+    if link.is_misplaced:
+        link.add(ProblemKind.CHANGED, f"{location} says that it is record {str(record.get('number'))[:20]}")
+    previous, replaces = record.get("previous"), record.get("replaces")
+    if isinstance(previous, Mapping):
+        link.previous = str(previous.get("sha256"))
+    elif previous is not None:
+        link.previous = "nothing valid"
+    if isinstance(replaces, Mapping) and isinstance(replaces.get("number"), int):
+        link.replaces = replaces["number"], str(replaces.get("sha256"))
+    elif replaces is not None:
+        link.add(ProblemKind.INVALID, f"{location} does not say which record it replaces")
+    return link
+
+
+def check_links(links: Sequence[Link], head: str = "", known: Sequence[str] = ()) -> None:
+    """Add what is wrong with the chain to its links.
+
+    :param head: SHA-256 that the last record must have
+    :param known: SHA-256 that some records must have
+    """
+    if not links:
+        return
+    last = links[-1]
+    hashes = {each.sha256: each.number for each in links}
+    is_head = not head or head == last.sha256
+    if not is_head and head in hashes:
+        last.add(
+            ProblemKind.UNMATCHED,
+            f"record {hashes[head]} has SHA-256 {head}, but later ones follow: use --contains to allow that",
+        )
+    elif not is_head:
+        last.add(
+            ProblemKind.UNMATCHED,
+            f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}, and no other one has that",
+        )
+    for each in known:
+        if each not in hashes:
+            last.add(ProblemKind.UNMATCHED, f"no record has SHA-256 {each}")
+    _check_neighbors(links, is_head)
+    _find_replaced(links)
+
+
+def _check_neighbors(links: Sequence[Link], is_head: bool) -> None:
+    """Compare each record with what the next one says about it, from the last one on."""
+    is_after_changed = not is_head
+    for link, after in zip(reversed(links[:-1]), reversed(links[1:]), strict=True):
+        if after.number != link.number + 1:
+            first, final = link.number + 1, after.number - 1
+            text = (
+                f"record {first} is missing" if first == final else f"records {first} to {final} are missing"
+            )
+            after.add(ProblemKind.MISSING, text)
+        is_chained = after.number == link.number + 1 and after.is_valid and link.sha256
+        is_changed = bool(is_chained and after.previous != link.sha256)
+        if is_changed and after.is_misplaced:  # the difference is its own
+            text = f"record {after.number} is chained to {after.previous}, which is not record {link.number}"
+            after.add(ProblemKind.CHANGED, text)
+        elif is_changed:
+            note = ", which has changed itself," if is_after_changed else ""
+            text = f"record {link.number} is not what record {after.number}{note} was chained to"
+            link.add(ProblemKind.CHANGED, f"{text}: its SHA-256 is {link.sha256}, not {after.previous}")
+        is_after_changed = is_changed
+    first_link = links[0]
+    if first_link.number == 1 and first_link.previous is not None:
+        first_link.add(ProblemKind.CHANGED, "record 1 is chained to another record")
+    elif first_link.number > 1:
+        missing = first_link.number - 1
+        text = "record 1 is missing" if missing == 1 else f"records 1 to {missing} are missing"
+        first_link.add(ProblemKind.MISSING, text)
+
+
+def _find_replaced(links: Sequence[Link]) -> None:
+    """Find replaced revisions; a record can't replace what it is no revision of, which would hide it."""
+    by_number = {each.number: each for each in links}
+    for link in links:
+        if link.replaces is None:
+            continue
+        number, digest = link.replaces
+        replaced = by_number.get(number)
+        if (
+            replaced is None
+            or number >= link.number
+            or (replaced.is_valid and replaced.run != link.run and replaced.date != link.date)
+        ):
+            link.add(
+                ProblemKind.INVALID,
+                f"record {link.number} replaces record {number}, which is not its revision",
+            )
+            continue
+        if replaced.sha256 and replaced.sha256 != digest:
+            link.add(
+                ProblemKind.CHANGED, f"record {link.number} replaces record {number} with SHA-256 {digest}"
+            )
+        replaced.replaced_by = link.number

@@ -1,0 +1,147 @@
+"""References of records and rows to objects: where those are now, and which of them were verified before."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import to_bytes
+from airflow_provider.verification.objects import LOCAL, ProblemError, ProblemKind
+
+_SHA256 = re.compile("[0-9a-f]{64}")
+_MAX_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Reference:
+    """An object as a record or a row names it."""
+
+    location: Location
+    sha256: str
+
+    @property
+    def key(self) -> bytes:
+        """Identifies it: the same object with another hash is another reference."""
+        return hashlib.sha256(to_bytes(f"{self.location.uri}\n{self.sha256}")).digest()
+
+
+def address(uri: str) -> str:
+    """Return a URI in a form that can be compared: without connection, always with a scheme."""
+    location = Location(uri)
+    return f"{'file' if location.protocol in LOCAL else location.protocol}://{location.path}".rstrip("/")
+
+
+class Resolver:
+    """Finds objects below the root that is verified, which may be a copy of the one in the records.
+
+    Nothing else is read: records are not trusted, and could name any file or host.
+
+    :param also: other places that may be read
+    """
+
+    def __init__(self, root: Location, also: Sequence[Location] = ()) -> None:
+        self._root = root
+        self._places = [(f"{address(each.uri)}/", each) for each in (root, *also)]
+
+    def resolve(self, uri: object, sha256: object, recorded_root: str) -> Reference:
+        """Return a reference to an object; ProblemError if it is none, or may not be read.
+
+        :param recorded_root: the root when the record was written
+        """
+        if (
+            not isinstance(uri, str)
+            or not uri
+            or not isinstance(sha256, str)
+            or not _SHA256.fullmatch(sha256)
+        ):
+            raise ProblemError(
+                ProblemKind.INVALID,
+                f"{_shown(uri)} with SHA-256 {_shown(sha256)} does not name an object and its hash",
+            )
+        return Reference(self.locate(uri, recorded_root), sha256)
+
+    def locate(self, uri: str, recorded_root: str) -> Location:
+        """Return where an object is; ProblemError if it is nowhere that may be read."""
+        try:
+            found = address(uri)
+        except ComplianceInputError as error:
+            raise ProblemError(ProblemKind.INVALID, str(error)) from None
+        places = [(f"{recorded_root}/", self._root)] if recorded_root else []
+        for prefix, place in (*places, *self._places):
+            inner = found.removeprefix(prefix)
+            if inner != found and ".." not in inner.split("/"):
+                location = place / inner
+                if location.protocol in LOCAL and not self._is_inside(Path(location.path)):
+                    break  # a link
+                return location
+        raise ProblemError(ProblemKind.OUTSIDE, f"{_shown(uri)} is not below the root, so it was not read")
+
+    def _is_inside(self, path: Path) -> bool:
+        """Tell whether a file is below the root or another place, where links lead to."""
+        try:
+            real = path.resolve()
+        except ValueError:  # such as a null byte: there is no such file
+            return True
+        return any(
+            real.is_relative_to(Path(place.path).resolve())
+            for _, place in self._places
+            if place.protocol in LOCAL
+        )
+
+
+def recorded_root(record: Mapping[str, Any]) -> str:
+    """Return the root when a record was written, in the form of `address`; empty if it names none."""
+    uri = record.get("root")
+    try:
+        return address(uri) if isinstance(uri, str) else ""
+    except ComplianceInputError:
+        return ""
+
+
+def _shown(value: object) -> str:
+    text = value if isinstance(value, str) else repr(value)
+    return f"'{text[:_MAX_SHOWN_CHARS]}'"
+
+
+class VerifiedReferences:
+    """Which references were verified before, on disk: there may be millions.
+
+    Each is verified where it appears first, that is with the night that has written the object; a later night
+    that has skipped or carried forward the document refers to the same object.
+
+    :param path: of a temporary file
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows = sqlite3.connect(path, isolation_level=None)
+        self._rows.execute("PRAGMA journal_mode = OFF")
+        self._rows.execute("PRAGMA synchronous = OFF")
+        self._rows.execute("CREATE TABLE verified (key BLOB PRIMARY KEY, problem TEXT) WITHOUT ROWID")
+        self._rows.execute("BEGIN")
+
+    def add(self, key: bytes) -> bool:
+        """Remember a reference; tell whether it is new."""
+        return self._rows.execute("INSERT OR IGNORE INTO verified (key) VALUES (?)", (key,)).rowcount == 1
+
+    def set_problem(self, key: bytes, kind: ProblemKind, record: int) -> None:
+        """Remember that an object has a problem, and with which record that was found."""
+        self._rows.execute("UPDATE verified SET problem = ? WHERE key = ?", (f"{kind} {record}", key))
+
+    def problem(self, key: bytes) -> tuple[ProblemKind, int] | None:
+        """Return what was found before."""
+        row = self._rows.execute("SELECT problem FROM verified WHERE key = ?", (key,)).fetchone()
+        if row is None or row[0] is None:
+            return None
+        kind, _, record = row[0].partition(" ")
+        return ProblemKind(kind), int(record)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._rows.close()

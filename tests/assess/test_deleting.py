@@ -1,0 +1,220 @@
+"""Deleting the jobs of documents at the service when their assessments are stored."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import write_samples
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from tests.assess.conftest import Nights, attempts_of
+from tests.assess.test_operator import TEXTS, assess
+from tests.support.attempts import heard
+
+
+def run(nights: Nights, documents: Any, night: int = 1, **options: Any) -> dict[str, Any]:
+    values = {"delete_after": "assess", "frameworks": ["DORA", "GDPR"]}
+    result: dict[str, Any] = attempts_of(night).run(heard(assess(nights, documents, **{**values, **options})))
+    return result
+
+
+def pending(nights: Nights) -> list[str]:
+    found = (nights.folder / "out" / "_work" / "deletes").rglob("*.json")
+    return [each["uuid"] for path in found for each in json.loads(path.read_text())]
+
+
+def test_jobs_are_deleted_when_their_assessments_are_stored(
+    service: Emulator, nights: Nights, deferrable: bool
+) -> None:
+    service.configure(jobs="seconds:0.5")
+    result = run(nights, nights.manifest(TEXTS), deferrable=deferrable)
+    assert (result["assessed"], result["deleted"]) == (6, 3)
+    assert service.jobs() == []
+    assert pending(nights) == []
+
+
+@pytest.mark.parametrize("delete_after", [None, "fetch"])
+def test_without_assess_nothing_is_deleted(
+    service: Emulator, nights: Nights, delete_after: str | None
+) -> None:
+    result = run(nights, nights.manifest(TEXTS), delete_after=delete_after)
+    assert "deleted" not in result
+    assert (len(service.jobs()), service.count("cancel")) == (3, 0)
+
+
+def test_a_dry_run_deletes_nothing(service: Emulator, nights: Nights) -> None:
+    assert "deleted" not in run(nights, nights.manifest(TEXTS), dry_run=True)
+    assert len(service.jobs()) == 3
+
+
+def test_an_invalid_value_is_refused_when_the_dag_is_parsed() -> None:
+    with pytest.raises(ValueError, match="delete_after must be 'fetch', 'assess' or None, not 'night'"):
+        ComplianceAssessOperator(task_id="t", documents=[], destination="/x/", delete_after="night")
+
+
+def test_a_document_with_a_failed_assessment_keeps_its_job_for_the_next_night(
+    service: Emulator, nights: Nights
+) -> None:
+    manifest = nights.manifest(TEXTS)
+    service.fail("submit_assessment", status=422, times=1)
+    result = run(nights, manifest, max_failed=1, concurrency=1)
+    assert (result["failed"], result["deleted"]) == (1, 2)
+    assert len(service.jobs()) == 1
+    nights.number += 1
+    result = run(nights, manifest, 2)
+    assert (result["assessed"], result["carried"]) == (1, 5)
+    assert service.jobs() == []
+
+
+def test_a_job_of_equal_documents_is_deleted_only_when_all_are_assessed(
+    service: Emulator, nights: Nights
+) -> None:
+    (uuid, *_) = [json.loads(line)["uuid"] for line in _lines(nights.manifest({"in/a.pdf": "An exit plan."}))]
+    documents = [
+        {"source": name, "uuid": uuid, "sha256": str(number)} for number, name in enumerate(("a", "b"))
+    ]
+    service.fail("submit_assessment", status=422, times=1, skip=3)
+    result = run(nights, documents, max_failed=1, concurrency=1)
+    assert (result["assessed"], result["failed"], result["deleted"]) == (3, 1, 0)
+    assert len(service.jobs()) == 1
+
+
+def _lines(uri: str) -> list[str]:
+    return Path(uri.removeprefix("file://")).read_text().splitlines()
+
+
+def test_a_new_job_whose_verdicts_are_all_carried_is_deleted_that_of_a_skipped_document_not(
+    service: Emulator, nights: Nights
+) -> None:
+    run(nights, nights.manifest(TEXTS))
+    renamed = {f"renamed/{name}": text for name, text in TEXTS.items()}
+    result = run(nights, nights.manifest(renamed), 2)
+    assert (result["carried"], result["deleted"], service.jobs()) == (6, 3, [])
+    asked = service.count("cancel")
+    result = run(nights, nights.manifest(TEXTS, status="SKIPPED"), 3)
+    assert (result["carried"], result["deleted"], service.count("cancel")) == (6, 0, asked)
+    assert len(service.jobs()) == 3
+
+
+def test_results_that_are_not_stored_as_recorded_keep_the_job(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    publish = Checkpoint.publish
+
+    async def damage(self: Checkpoint, rows: Any) -> None:
+        rows = list(rows)
+        await publish(self, rows)
+        replace(rows[0]["results_path"])
+
+    def replace(uri: str) -> None:
+        Path(uri.removeprefix("file://")).write_text("{}")
+
+    monkeypatch.setattr(Checkpoint, "publish", damage)
+    with caplog.at_level(logging.WARNING, "task"):
+        assert run(nights, nights.manifest(TEXTS))["deleted"] == 2
+    assert (
+        "1 jobs stay at the service, because what was made of them is not stored as recorded" in caplog.text
+    )
+    assert len(service.jobs()) == 1
+
+
+def test_a_delete_that_fails_is_tried_again_the_next_night(
+    service: Emulator, nights: Nights, caplog: pytest.LogCaptureFixture
+) -> None:
+    service.fail("cancel", status=500, times=1)
+    manifest = nights.manifest(TEXTS)
+    with caplog.at_level(logging.WARNING, "task"):
+        assert run(nights, manifest)["deleted"] == 2
+    assert "1 jobs are still at the service; the next night tries to delete them again." in caplog.text
+    assert len(pending(nights)) == 1
+    result = run(nights, nights.manifest(TEXTS, status="SKIPPED"), 2)
+    assert (result["carried"], result["deleted"], pending(nights)) == (6, 1, [])
+
+
+def test_a_leftover_that_is_needed_again_is_not_deleted(service: Emulator, nights: Nights) -> None:
+    fault = service.fail("cancel", status=500, times=None)
+    manifest = nights.manifest(TEXTS)
+    run(nights, manifest)
+    assert len(pending(nights)) == 3
+    service.clear_faults(fault)
+    frameworks = copy.deepcopy(service.frameworks())
+    frameworks[0]["description"] = "changed"
+    service.set_frameworks(frameworks)
+    changed = [frameworks[0]["codeName"]]
+    service.fail("submit_assessment", status=422, times=1)
+    nights.number += 1
+    result = run(nights, manifest, 2, frameworks=changed, max_failed=1, concurrency=1)
+    assert (result["assessed"], result["failed"], result["deleted"]) == (2, 1, 2)
+    assert len(service.jobs()) == 1
+    nights.number += 1
+    assert run(nights, manifest, 3, frameworks=changed)["deleted"] >= 1
+    assert service.jobs() == []
+
+
+def test_nothing_is_deleted_before_the_rows_are_published(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise exc.ComplianceStorageError("The store is down.")
+
+    monkeypatch.setattr(Checkpoint, "publish", fail)
+    with pytest.raises(exc.ComplianceStorageError):
+        run(nights, nights.manifest(TEXTS))
+    assert (len(service.jobs()), service.count("cancel")) == (3, 0)
+
+
+# -- ingest and assess in one night
+
+
+def ingest(folder: Path, night: int, **options: Any) -> dict[str, Any]:
+    if not (folder / "in").exists():
+        write_samples(folder / "in", pdfs=3, docx=0, pages=0)
+    task = ComplianceIngestOperator(
+        task_id="ingest",
+        sources=f"{folder}/in/*.pdf",
+        destination=f"file://{folder}/out/dt=2026-03-{night:02}/",
+        poll_interval=0.1,
+        **options,
+    )
+    result: dict[str, Any] = attempts_of(night).run(task)
+    return result
+
+
+@pytest.mark.parametrize(("delete_after", "submits"), [("assess", 3), ("fetch", 6)])
+def test_a_night_with_both_works_but_with_fetch_documents_are_submitted_again(
+    service: Emulator, nights: Nights, delete_after: str, submits: int
+) -> None:
+    nights.number = 1
+    ingested = ingest(nights.folder, 1, delete_after=delete_after)
+    assert len(service.jobs()) == (0 if delete_after == "fetch" else 3)
+    result = run(nights, ingested, delete_after=delete_after)
+    assert (result["assessed"], result["failed"]) == (6, 0)
+    assert service.count("submit_file") == submits
+    assert len(service.jobs()) == (3 if delete_after == "fetch" else 0)
+
+
+def test_a_changed_framework_assesses_documents_again_whose_jobs_are_deleted(
+    service: Emulator, nights: Nights
+) -> None:
+    options = {"skip_unchanged": True, "delete_after": "assess"}
+    nights.number = 1
+    run(nights, ingest(nights.folder, 1, **options))
+    assert service.jobs() == []
+    frameworks = copy.deepcopy(service.frameworks())
+    frameworks[0]["description"] = "changed"
+    service.set_frameworks(frameworks)
+    nights.number = 2
+    ingested = ingest(nights.folder, 2, **options)
+    assert ingested["skipped"] == 3
+    result = run(nights, ingested, 2, frameworks=[frameworks[0]["codeName"]])
+    assert (result["assessed"], result["failed"], result["deleted"]) == (3, 0, 3)
+    assert (service.count("submit_file"), service.jobs()) == (6, [])

@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.assess.inputs import read_documents
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+
+
+def row(name: str, status: str = "COMPLETED", **changes: Any) -> dict[str, Any]:
+    return {"source": f"in/{name}", "uuid": f"uuid-{name}", "status": status, "sha256": "ab" * 32, **changes}
+
+
+def manifest(path: Path, *rows: Any) -> str:
+    path.write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return f"file://{path}"
+
+
+def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) -> None:
+    uri = manifest(
+        tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED"), row("c", "FAILED", uuid="", error="damaged")
+    )
+    found = read_documents(uri)
+    assert [(each.source, each.uuid) for each in found.with_text] == [("in/a", "uuid-a"), ("in/b", "uuid-b")]
+    assert found.with_text[0].text_sha256 == "ab" * 32
+    assert found.without_text == ["in/c"]
+
+
+def test_results_of_mapped_ingest_tasks_and_uris_can_be_mixed(tmp_path: Path) -> None:
+    one = manifest(tmp_path / "1.jsonl", row("a"))
+    two = manifest(tmp_path / "2.jsonl", row("b"))
+    found = read_documents([{"manifest": one, "completed": 1}, [two], "a-uuid", {"uuid": "x", "source": "s"}])
+    assert [each.source for each in found.with_text] == ["in/a", "in/b", "a-uuid", "s"]
+
+
+def test_json_text_of_a_rendered_template_is_read(tmp_path: Path) -> None:
+    uri = manifest(tmp_path / "m.jsonl", row("a"))
+    for value in ([{"manifest": uri}], {"manifest": uri}, uri):
+        assert [each.source for each in read_documents(json.dumps(value)).with_text] == ["in/a"]
+    assert [each.uuid for each in read_documents('"a-uuid"').with_text] == ["a-uuid"]
+
+
+def test_one_source_is_one_document_and_a_text_wins_over_a_failure(tmp_path: Path) -> None:
+    one = manifest(tmp_path / "1.jsonl", row("a"), row("b", "FAILED"))
+    two = manifest(tmp_path / "2.jsonl", row("a", "FAILED"), row("b"))
+    found = read_documents([one, two])
+    assert sorted(each.source for each in found.with_text) == ["in/a", "in/b"]
+    assert found.without_text == []
+
+
+def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
+    uri = manifest(tmp_path / "m.jsonl", row("a", source="in/\udce4"), row("b", source="in/\udcf6"))
+    assert [each.source for each in read_documents(uri).with_text] == ["in/\udce4", "in/\udcf6"]
+
+
+def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ComplianceStorageError, match=r"gone\.jsonl' does not exist"):
+        read_documents(f"file://{tmp_path}/gone.jsonl")
+
+
+@pytest.mark.parametrize("line", ['{"source": "a", "uu', "[1]", "null"])
+def test_a_damaged_manifest_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+    path = tmp_path / "m.jsonl"
+    path.write_text(json.dumps(row("a")) + "\n" + line + "\n")
+    with pytest.raises(ComplianceInputError, match=r"damaged: line 2 of .*m\.jsonl"):
+        read_documents(f"file://{path}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"source": "a"},
+        {"uuid": "", "source": "a"},
+        {"uuid": "x", "status": "RUNNING"},
+        "",
+        '""',
+        '"a',
+        7,
+        [None, 3],
+    ],
+)
+def test_what_is_no_document_is_refused(value: Any) -> None:
+    with pytest.raises(ComplianceInputError):
+        read_documents(value)
+
+
+def test_nothing_is_nothing() -> None:
+    assert read_documents([]).with_text == read_documents(None).with_text == []

@@ -1,0 +1,196 @@
+"""The command line starts fast, without Airflow, and is a part of Airflow's where that takes commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from argparse import Namespace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.cli import commands
+from airflow_provider.cli.commands import load_commands, main, run
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.provider_info import get_provider_info
+from airflow_provider.storage.locations import Location
+from tests.support.nights import NightWriter
+
+HAS_PROVIDER_COMMANDS = (
+    "cli"
+    in json.loads(resources.files("airflow").joinpath("provider_info.schema.json").read_text())["properties"]
+)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    writer = NightWriter(Location(f"file://{tmp_path}/out"))
+    writer.night(1)
+    writer.night(2)
+    return tmp_path / "out"
+
+
+def python(*arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    call = [sys.executable, "-W", "ignore", *map(str, arguments)]
+    return subprocess.run(
+        call, capture_output=True, text=True, check=False, env={**os.environ, **environment}
+    )
+
+
+WITHOUT_AIRFLOW = """
+import sys
+sys.modules["airflow"] = None  # importing it fails
+from airflow_provider.cli.commands import main
+code = main()
+loaded = {name.partition(".")[0] for name in sys.modules}
+print(loaded & {"aiohttp", "jinja2", "pydantic", "requests", "s3fs"} or "light")
+sys.exit(code)
+"""
+
+
+def test_verify_needs_no_airflow(root: Path) -> None:
+    done = python("-c", WITHOUT_AIRFLOW, "verify", root)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith("light\n")
+    (root / "dt=2026-01-01/document-0.txt").unlink()
+    assert python("-m", "airflow_provider", "verify", root).returncode == 1
+    assert python("-m", "airflow_provider", "verify", root / "nothing").returncode == 2
+
+
+def test_verify_takes_a_relative_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(root.parent)
+    assert main(["verify", "out"]) == 0
+
+
+# One process runs both, as it takes seconds to start Airflow.
+AIRFLOW = """
+import pathlib, sys
+from airflow.__main__ import main
+for damage in (False, True):
+    if damage:
+        pathlib.Path(sys.argv[3], "dt=2026-01-01/document-0.txt").unlink()
+    try:
+        main()
+    except SystemExit as error:
+        print(f"exit code {error.code}", flush=True)
+"""
+
+
+@pytest.mark.skipif(not HAS_PROVIDER_COMMANDS, reason="this Airflow takes no commands of providers")
+def test_verify_is_a_command_of_airflow(root: Path, tmp_path: Path) -> None:
+    # No database: it does not exist, and can't be created.
+    environment = {
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": "sqlite:////nonexistent/airflow.db",
+        "AIRFLOW_HOME": f"{tmp_path}/home",
+    }
+    done = python("-c", AIRFLOW, "compliance", "verify", root, "--json", **environment)
+    assert done.returncode == 0, done.stderr
+    good, _, bad = done.stdout.partition("exit code 0\n")
+    *nights, last = [json.loads(line) for line in good.splitlines()]
+    assert [night["status"] for night in nights] == ["OK", "OK"]
+    assert last["totals"]["objects"] == 18
+    assert "document-0.txt does not exist" in bad
+    assert bad.endswith("exit code 1\n")
+
+
+@pytest.mark.skipif(not HAS_PROVIDER_COMMANDS, reason="this Airflow takes no commands of providers")
+def test_airflow_and_we_have_the_same_commands() -> None:
+    (path,) = get_provider_info()["cli"]
+    assert path == "airflow_provider.cli.commands.get_commands"
+    from airflow_provider.cli.commands import get_commands
+
+    (group,) = get_commands()
+    assert group.name == "compliance"
+    assert [each.name for each in group.subcommands] == [each.name for each in load_commands()]
+    for ours, theirs in zip(load_commands(), group.subcommands, strict=True):
+        assert [each.flags for each in ours.options] == [each.flags for each in theirs.args]
+
+
+LOADED = """
+import airflow.cli.cli_config, sys
+before = set(sys.modules)
+from airflow_provider.cli.commands import get_commands
+get_commands()
+print(sorted(name for name in set(sys.modules) - before if not name.startswith("airflow_provider.cli")))
+"""
+
+
+def test_other_commands_of_airflow_load_next_to_nothing_of_ours() -> None:
+    done = python("-c", LOADED)
+    assert done.stdout.splitlines()[-1] in ("[]", "['airflow_provider']"), done
+
+
+def test_every_command_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in load_commands():
+        with pytest.raises(SystemExit) as caught:
+            main([command.name, "--help"])
+        assert caught.value.code == 0
+        assert "--json" in capsys.readouterr().out
+
+
+def fail(error: BaseException) -> Any:
+    def call(options: Namespace) -> int:
+        raise error
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (ComplianceInputError("Give a root."), 2, "error: Give a root.\n"),
+        (ComplianceStorageError("a\x1b[2Jb\nc"), 2, "error: a\\x1b[2Jb\\nc\n"),
+        (KeyboardInterrupt(), 130, "error: Interrupted.\n"),
+        (
+            RuntimeError("no https://ada:pass-word@example.com/, secret_key=abc\n"),
+            2,
+            "error: Unexpected RuntimeError: no https://redacted-fdee430d40bd@example.com/, secret_key=***",
+        ),
+    ],
+)
+def test_errors_are_one_line_for_people(
+    error: BaseException, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(fail(error), Namespace()) == code
+    printed = capsys.readouterr().err
+    assert printed.startswith(said)
+    assert printed.count("\n") == 1
+    assert "pass-word" not in printed
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "foo://bar/"),
+        ("verify", "foo://mine@bar/", "--use-connection"),
+        ("report", "foo://bar/manifest.jsonl"),
+        ("jobs", "foo://bar/"),
+        ("plan", "a.pdf", "--destination", "foo://bar/"),
+        ("plan", "a.pdf", "--destination", "file:///tmp/dt=1/", "--skip-unchanged", "--root", "foo://bar/"),
+    ],
+)
+def test_a_scheme_that_no_store_has_is_named_in_the_same_words_by_all_commands(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(list(arguments)) == 2
+    said = capsys.readouterr().err
+    assert "can't be used: correct its scheme, because no store has 'foo://'. Use a local path or " in said
+    assert "s3:// or s3a:// [amazon], gs:// or gcs:// [google], abfs:// or abfss:// [azure]." in said
+
+
+def test_names_that_the_terminal_can_t_show_are_escaped() -> None:
+    assert commands._plain("Größe \U0001f600 \ud800", "ascii") == "Gr\\xf6\\xdfe \\U0001f600 \\ud800"
+
+
+def test_a_reader_that_stops_reading_is_no_crash(root: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-m", "airflow_provider", "verify", str(root)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait() == 2

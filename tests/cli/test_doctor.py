@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import trustme
+
+from airflow_provider.cli import doctor
+from airflow_provider.cli.commands import main
+from airflow_provider.emulator import Emulator
+from airflow_provider.storage.locations import Location
+from tests.support.service import Reply, Service
+
+CONN_ID = "compliance_default"
+VARIABLE = f"AIRFLOW_CONN_{CONN_ID.upper()}"
+
+
+@pytest.fixture(scope="module")
+def emulator() -> Iterator[Emulator]:
+    with Emulator() as service:
+        yield service
+
+
+@pytest.fixture
+def connection(emulator: Emulator) -> dict[str, Any]:
+    emulator.reset()
+    return dict(json.loads(emulator.connection_json))
+
+
+@pytest.fixture
+def diagnose(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, dict[str, tuple[str, str]]]]:
+    """Run the command on a connection; return its exit code, and status and message of each line."""
+
+    def run(connection: dict[str, Any] | str | None) -> tuple[int, dict[str, tuple[str, str]]]:
+        monkeypatch.delenv(VARIABLE, raising=False)
+        if connection is not None:
+            text = connection if isinstance(connection, str) else json.dumps(connection)
+            monkeypatch.setenv(VARIABLE, text)
+        code = main(["doctor", "--json"])
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert len({each["name"] for each in lines}) == len(lines)
+        return code, {each["name"]: (each["status"], each["message"]) for each in lines}
+
+    return run
+
+
+def test_a_good_connection_has_no_problem_and_nothing_is_left_at_the_service(
+    diagnose: Any, connection: dict[str, Any], emulator: Emulator
+) -> None:
+    code, lines = diagnose(connection)
+    assert code == 0
+    assert {status for status, _ in lines.values()} == {"OK"}
+    assert list(lines) == [
+        "versions",
+        "connection",
+        "settings",
+        "network to the token endpoint",
+        "network to the service",
+        "login",
+        "clock",
+        "frameworks",
+        "application info",
+        "assessments",
+        "batch status",
+    ]
+    assert VARIABLE in lines["connection"][1]
+    assert "2 are listed" in lines["frameworks"][1]
+    assert emulator.jobs() == []
+
+
+def test_people_get_a_table_without_secrets(
+    connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv(VARIABLE, json.dumps(connection))
+    assert main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("\nOK ") == 10
+    assert connection["password"] not in shown
+    assert connection["extra"]["client_secret"] not in shown
+
+
+Change = Callable[[dict[str, Any], Emulator], Any]
+
+
+def with_extra(**extra: Any) -> Change:
+    return lambda connection, _: connection["extra"].update(extra)
+
+
+def with_field(**fields: Any) -> Change:
+    return lambda connection, _: connection.update(fields)
+
+
+def without_extra(name: str) -> Change:
+    return lambda connection, _: connection["extra"].pop(name)
+
+
+def with_limit(most: int) -> Change:
+    return lambda _, emulator: emulator.configure(max_batch=most)
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "status", "expected"),
+    [
+        (without_extra("token_url"), "settings", "PROBLEM", "The extra 'token_url'"),
+        (with_field(conn_type="generic"), "connection type", "WARNING", "has the type 'generic', not 'compl"),
+        (with_field(host="http://api.example.com"), "settings", "PROBLEM", "allow_http"),
+        (with_extra(timeout="soon"), "settings", "PROBLEM", "The extra 'timeout'"),
+        (with_extra(token_ulr="x"), "extras", "WARNING", "token_ulr"),
+        (with_extra(state_path="s3://no_such_conn@bucket/state/"), "state path", "PROBLEM", "no_such_conn"),
+        (with_field(host="http://no-such.localhost"), "network to the service", "PROBLEM", "no-such"),
+        (with_field(host="http://127.0.0.1:1"), "network to the service", "PROBLEM", "127.0.0.1:1 can't"),
+        (with_field(password="wrong"), "login", "PROBLEM", "check login and password"),
+        (with_extra(client_secret="wrong"), "login", "PROBLEM", "'client_id' and 'client_secret'"),
+        (with_extra(endpoints={"application_info": "/no"}), "application info", "PROBLEM", "'endpoints'"),
+        (with_limit(99), "batch status", "WARNING", "lower the extra 'batch_size'"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_said_in_one_line(
+    diagnose: Any,
+    connection: dict[str, Any],
+    emulator: Emulator,
+    change: Change,
+    line: str,
+    status: str,
+    expected: str,
+) -> None:
+    change(connection, emulator)
+    code, lines = diagnose(connection)
+    assert lines[line][0] == status, lines
+    assert expected in lines[line][1]
+    assert {name for name, (found, _) in lines.items() if found != "OK"} == {line}
+    assert code == (1 if status == "PROBLEM" else 0)
+
+
+def test_a_connection_that_does_not_exist(diagnose: Any) -> None:
+    code, lines = diagnose(None)
+    status, message = lines["connection"]
+    assert (code, status) == (1, "PROBLEM")
+    assert VARIABLE in message
+
+
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        ({"conn_type": "http", "password": "pass-word"}, "has the type 'http', not 'compliance': choose"),
+        ({"host": "https://x", "password": "pass-word"}, "has no type"),
+        ("not json nor uri", "has no type: write it as JSON "),
+    ],
+)
+def test_a_connection_of_another_type_is_named_before_what_it_lacks(
+    diagnose: Any, connection: dict[str, Any] | str, expected: str
+) -> None:
+    code, lines = diagnose(connection)
+    assert list(lines)[1:] == ["connection", "connection type", "settings"]
+    status, message = lines["connection type"]
+    assert (code, status) == (1, "PROBLEM")
+    assert message.startswith(f"The Airflow connection '{CONN_ID}' {expected}")
+    assert lines["settings"][0] == "PROBLEM"
+    assert lines["settings"][1].startswith("The extra 'token_url'")
+    assert "pass-word" not in str(lines)
+
+
+def test_a_misspelt_extra_is_named_beside_the_one_that_is_missing(
+    diagnose: Any, connection: dict[str, Any]
+) -> None:
+    connection["extra"]["token_ulr"] = connection["extra"].pop("token_url")
+    _, lines = diagnose(connection)
+    assert "token_ulr" in lines["extras"][1]
+    assert "'token_url'" in lines["settings"][1]
+
+
+def test_a_token_url_that_is_none(diagnose: Any, connection: dict[str, Any], emulator: Emulator) -> None:
+    connection["extra"]["token_url"] = f"{emulator.url}/nowhere"
+    code, lines = diagnose(connection)
+    assert code == 1
+    assert "token_url" in lines["login"][1]
+
+
+def test_a_state_path_that_does_not_exist_is_not_said_to_be_readable(
+    diagnose: Any, connection: dict[str, Any], tmp_path: Path
+) -> None:
+    connection["extra"]["state_path"] = str(tmp_path / "new/state")
+    code, lines = diagnose(connection)
+    status, message = lines["state path"]
+    assert (code, status) == (0, "OK")
+    assert "new/state does not exist yet; the first task creates it" in message
+    assert "can be read" not in message
+    assert not (tmp_path / "new").exists()
+
+    connection["extra"]["state_path"] = str(tmp_path)
+    assert "can be read" in diagnose(connection)[1]["state path"][1]
+
+
+def test_a_state_path_in_a_bucket_is_not_created_by_the_first_task(
+    diagnose: Any, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ls(*_: Any) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(Location, "fs", SimpleNamespace(ls=ls))
+    connection["extra"]["state_path"] = "s3://bucket/state/"
+    _, lines = diagnose(connection)
+    assert "has no objects yet; whether its bucket exists is not tested" in lines["state path"][1]
+
+
+def test_a_wrong_path_in_the_base_url_is_named_and_nothing_else_is_blamed(
+    diagnose: Any, connection: dict[str, Any], emulator: Emulator
+) -> None:
+    connection["host"] = f"{emulator.url}/wrong"
+    code, lines = diagnose(connection)
+    assert code == 1
+    for name in ("frameworks", "batch status"):
+        status, message = lines[name]
+        assert status == "PROBLEM"
+        assert message.startswith("check the path of the base URL (host) of the connection. ")
+        assert "/wrong/api/v1/" in message
+    for name in ("application info", "assessments"):
+        status, message = lines[name]
+        assert (status, message[:11]) == ("WARNING", "not checked")
+    assert "endpoints" not in str(lines)
+
+
+@pytest.mark.parametrize(("status", "is_path"), [(405, True), (413, False), (500, False)])
+def test_the_base_url_is_blamed_only_if_the_service_knows_neither_path(
+    diagnose: Any, connection: dict[str, Any], service: Service, status: int, is_path: bool
+) -> None:
+    service.on("GET /api/v1/frameworks", Reply(404))
+    service.on("POST /api/v1/content-processing/status/batch", Reply(status))
+    connection["host"] = service.url
+    code, lines = diagnose(connection)
+    assert code == 1
+    assert ("base URL" in str(lines)) == is_path
+
+
+def test_a_service_that_trusts_another_identity_provider(
+    diagnose: Any, connection: dict[str, Any], service: Service
+) -> None:
+    service.on("GET /api/v1/frameworks", Reply(401))
+    connection["host"] = service.url
+    code, lines = diagnose(connection)
+    assert code == 1
+    assert "identity provider is not the one that the service trusts" in lines["frameworks"][1]
+
+
+@pytest.mark.parametrize(("hours", "expected"), [(2, "7200 s ahead of"), (-2, "7200 s behind")])
+def test_a_clock_that_is_wrong(
+    diagnose: Any, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch, hours: int, expected: str
+) -> None:
+    monkeypatch.setattr(doctor, "_now", lambda: datetime.now(UTC) + timedelta(hours=hours, seconds=-0.5))
+    code, lines = diagnose(connection)
+    assert (code, lines["clock"][0]) == (0, "WARNING")
+    assert expected[:3] in lines["clock"][1]
+    assert expected[6:] in lines["clock"][1]
+
+
+def test_a_proxy_is_named_without_its_password(
+    diagnose: Any, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://me:pass-word@127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    connection["host"], connection["extra"]["allow_http"] = "http://api.example.com", True
+    code, lines = diagnose(connection)
+    assert lines["proxy to the service"] == ("OK", "127.0.0.1:1, from the environment")
+    assert code == 1
+    assert "pass-word" not in str(lines)
+
+
+@pytest.fixture
+def tls_service() -> Iterator[tuple[Service, trustme.CA]]:
+    service, authority = Service(), trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    service._server.socket = context.wrap_socket(service._server.socket, server_side=True)
+    service.url = service.url.replace("http://", "https://")
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    with service.running():
+        yield service, authority
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_an_unknown_authority_and_then_its_file(
+    diagnose: Any, connection: dict[str, Any], tls_service: tuple[Service, trustme.CA], tmp_path: Path
+) -> None:
+    service, authority = tls_service
+    connection["host"], connection["extra"]["token_url"] = service.url, f"{service.url}/token"
+    code, lines = diagnose(connection)
+    status, message = lines["certificate of the token endpoint"]
+    assert (code, status) == (1, "PROBLEM")
+    assert "'verify'" in message
+
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    connection["extra"]["verify"] = str(tmp_path / "ca.pem")
+    _, lines = diagnose(connection)
+    assert lines["certificate of the service"][0] == "OK"
+    assert "expires in" in lines["certificate of the service"][1]
+
+    connection["extra"]["verify"] = False
+    _, lines = diagnose(connection)
+    assert lines["certificate of the service"][0] == "WARNING"
+
+
+@pytest.mark.parametrize(
+    ("mode", "status", "expected"),
+    [(0o700, "OK", "by all processes of this user"), (0o755, "WARNING", "set its mode to 700")],
+)
+def test_it_says_whether_tokens_are_shared(
+    diagnose: Any,
+    connection: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: int,
+    status: str,
+    expected: str,
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    (tmp_path / f"airflow-provider-compliance-{os.geteuid()}").mkdir(mode=mode)
+    connection["extra"]["share_tokens"] = True
+    code, lines = diagnose(connection)
+    assert (code, lines["shared tokens"][0]) == (0, status)
+    assert expected in lines["shared tokens"][1]
+    assert [each.name for each in tmp_path.iterdir() if list(each.iterdir())] == []  # it logs in by itself

@@ -1,0 +1,107 @@
+"""Findings, read from whatever results look like."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from airflow_provider.client.findings import Finding, parse_findings
+from airflow_provider.exceptions import ComplianceProtocolError
+from airflow_provider.review.selection import select
+
+ONE = {"assessmentResponseId": 7, "criterionName": "Exit", "category": "MISSING", "rationale": "Nothing."}
+READ = Finding(7, "Exit", "MISSING", "Nothing.")
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from(["results", "id", "criterion", "score", "category"]) | st.text(),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=20,
+)
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [ONE],
+        {"results": [ONE]},
+        {"uuid": "u", "status": "COMPLETED", "summary": {"MISSING": 1}, "results": [ONE]},
+        {"findings": [ONE]},
+        {"assessment_responses": [ONE]},
+        {"data": {"results": [ONE]}},
+        ONE,
+        [{"id": "7", "criterion": {"name": "Exit"}, "Category": "MISSING", "reasoning": "Nothing."}],
+        ["?", ONE, None],
+    ],
+)
+def test_findings_are_seen_in_every_plausible_shape(results: Any) -> None:
+    assert parse_findings(results) == [READ]
+
+
+@pytest.mark.parametrize("results", [[], {"results": []}, {"uuid": "u", "findings": []}])
+def test_results_may_have_no_finding(results: Any) -> None:
+    assert parse_findings(results) == []
+
+
+@pytest.mark.parametrize("results", [None, 7, "x", {}, {"status": "COMPLETED"}, ["x"], {"results": "none"}])
+def test_a_shape_that_is_not_understood_is_an_error_that_names_the_hook(results: Any) -> None:
+    with pytest.raises(ComplianceProtocolError, match="Override findings_of"):
+        parse_findings(results)
+
+
+@pytest.mark.parametrize(
+    ("score", "read"),
+    [(0.4, 0.4), ("0.4", 0.4), (1, 1.0), (None, None), ("high", None), (True, None), (float("nan"), None)],
+)
+def test_a_score_is_a_number_or_none(score: Any, read: float | None) -> None:
+    (finding,) = parse_findings([{**ONE, "confidence": score}])
+    assert finding.score == read
+
+
+@pytest.mark.parametrize("number", [None, "x", 1.5, True, 2**63, "12345678901234567890"])
+def test_an_id_that_no_feedback_can_refer_to_is_none(number: Any) -> None:
+    (finding,) = parse_findings([{**ONE, "assessmentResponseId": number}])
+    assert finding.id is None
+
+
+def test_an_id_beyond_the_precision_of_floats_is_kept() -> None:
+    (finding,) = parse_findings([{**ONE, "assessmentResponseId": 2**63 - 1}])
+    assert finding.id == 2**63 - 1
+
+
+@given(JSON)
+def test_whatever_comes_is_read_or_refused(results: Any) -> None:
+    try:
+        found = parse_findings(results)
+    except ComplianceProtocolError:
+        return
+    chosen = select(found, 0.5, 3)
+    assert len(chosen.asked) == len({each.id for each in chosen.asked}) <= 3
+    assert len(chosen.asked) + chosen.confident + chosen.without_id + chosen.over_limit <= len(found)
+
+
+@pytest.mark.parametrize(
+    ("fields", "document", "framework"),
+    [
+        ({"fileName": "a.pdf", "frameworkCodeName": "DORA"}, "a.pdf", "DORA"),
+        ({"source": "s3://b/a.pdf", "framework": {"id": 1, "codeName": "DORA"}}, "s3://b/a.pdf", "DORA"),
+        ({"document": {"name": "a.pdf"}, "frameworkIds": [2]}, "a.pdf", "framework 2"),
+        ({"document": ["a.pdf", "b.pdf"], "frameworkIds": [1, 2]}, "", ""),
+        ({}, "", ""),
+    ],
+)
+@pytest.mark.parametrize("is_inherited", [True, False])
+def test_document_and_framework_are_those_of_the_finding_or_of_all_results(
+    fields: dict[str, Any], document: str, framework: str, is_inherited: bool
+) -> None:
+    results = {**fields, "results": [ONE]} if is_inherited else [{**ONE, **fields}]
+    (finding,) = parse_findings(results)
+    assert (finding.document, finding.framework) == (document, framework)

@@ -1,0 +1,215 @@
+"""Addresses without secrets: what is removed, what stays, and which documents stay the same."""
+
+from __future__ import annotations
+
+import time
+from urllib.parse import quote
+
+import pytest
+
+from airflow_provider.client.http.redaction import (
+    is_redacted,
+    mask_address,
+    redact,
+    redact_all,
+    redact_text,
+)
+
+S3 = (
+    "https://b.s3.eu-central-1.amazonaws.com/doc.pdf?X-Amz-Algorithm=AWS4-HMAC-SHA256"
+    "&X-Amz-Credential=AKIASECRET%2F{night}%2Feu-central-1%2Fs3%2Faws4_request&X-Amz-Date={night}T000000Z"
+    "&X-Amz-Expires=3600&X-Amz-SignedHeaders=host&X-Amz-Security-Token=SECRET{night}"
+    "&X-Amz-Signature=SECRET{night}0f1e2d3c&versionId=7"
+)
+PRESIGNED = {
+    "Amazon": S3,
+    "Amazon in lower case": S3.lower().replace("secret", "SECRET"),
+    "Amazon, version 2": "https://b.s3.amazonaws.com/d.pdf?AWSAccessKeyId=AKIASECRET&Signature=SECRET{night}%3D&Expires={night}",
+    "CloudFront": "https://d1.cloudfront.net/d.pdf?page=2&Expires={night}&Signature=SECRET~{night}_&Key-Pair-Id=KSECRET",
+    "CloudFront with a policy": "https://d1.cloudfront.net/d.pdf?Policy=SECRET{night}&Signature=SECRET~{night}&Key-Pair-Id=KSECRET",
+    "Azure": (
+        "https://a.blob.core.windows.net/c/d.pdf?sv=2024-11-04&ss=b&srt=o&sp=r&st={night}&se={night}T00%3A00Z"
+        "&spr=https&sig=SECRET{night}%2B%3D"
+    ),
+    "Azure with a user delegation": (
+        "https://a.dfs.core.windows.net/c/d.pdf?skoid=SECRET&sktid=SECRET&skt={night}&ske={night}&sks=b"
+        "&skv=2024-11-04&sv=2024-11-04&se={night}&sr=b&sp=r&sig=SECRET{night}"
+    ),
+    "Google": (
+        "https://storage.googleapis.com/b/d.pdf?X-Goog-Algorithm=GOOG4-RSA-SHA256&X-Goog-Credential=SECRET%40p"
+        "&X-Goog-Date={night}&X-Goog-Expires=900&X-Goog-SignedHeaders=host&X-Goog-Signature=SECRET{night}"
+    ),
+    "Google, version 2": "https://storage.googleapis.com/b/d.pdf?GoogleAccessId=SECRET@p&Expires={night}&Signature=SECRET{night}",
+    "Alibaba": "https://b.oss.example/d.pdf?OSSAccessKeyId=SECRET&Expires={night}&Signature=SECRET{night}",
+    "inside another URL": "https://viewer.example/?url=" + quote(S3, safe="{}") + "&page=1",
+}  # fmt: skip
+SECRETS = [
+    "https://example.com/a?token=SECRET",
+    "https://example.com/a?ACCESS_TOKEN=SECRET&x=1",
+    "https://example.com/a?accessToken=SECRET",
+    "https://example.com/a?accesstoken=SECRET",
+    "https://example.com/a?x=1&api_key=SECRET",
+    "https://example.com/a?X-Api-Key=SECRET",
+    "https://example.com/a?apikey=SECRET",
+    "https://example.com/a?key=SECRET",
+    "https://example.com/a?%74oken=SECRET",
+    "https://example.com/a?%2574oken=SECRET",
+    "https://example.com/a?client_secret=SECRET",
+    "https://example.com/a?password=SECRET",
+    "https://example.com/a?sig=SECRET",
+    "https://example.com/a?signature=SECRET",
+    "https://example.com/a?X-Amz-Security-Token=SECRET",
+    "https://example.com/a?x=1;token=SECRET",
+    "https://example.com/a?x=1&amp;token=SECRET",
+    "https://example.com/a?hdnea=exp=1~acl=/*~hmac=SECRET",
+    "https://example.com/a?next=/b?token=SECRET",
+    "https://example.com/a?next=%2Fb%3Ftoken%3DSECRET",
+    "https://example.com/a?next=https://user:SECRET@example.com/",
+    "https://example.com/a?jwt=SECRET",
+    "https://example.com/a?x=eyJhbGciOiJIUzI1NiJ9.SECRET.SECRET",
+    "https://example.com/eyJhbGciOiJIUzI1NiJ9.SECRET.SECRET/a",
+    "https://example.com/a;jsessionid=SECRET?x=1",
+    "https://example.com/a;v=1;token=SECRET/b",
+    "https://example.com/a#access_token=SECRET&expires_in=1",
+    "https://example.com/a#/route?token=SECRET",
+    "https://example.com/proxy/https://user:SECRET@example.com/",
+    "https://user:SECRET@example.com/a",
+    "https://SECRET@example.com/a",
+    "https://:SECRET@example.com/a",
+    "https://user:SE/SECRET@example.com/a",
+    "HTTPS://user:SECRET@example.com:8443/a",
+    "https://user:SECRET@[::1]/a",
+    "s3://AKIA:SECRET@bucket/a.pdf",
+    "s3://AKIA%3ASECRET@bucket/a.pdf",
+    "s3://AKIA:SE/SECRET@bucket/a.pdf",
+    "abfs://container/a.pdf?sig=SECRET",
+]
+HARMLESS = [
+    "https://example.com",
+    "https://example.com/?author=a&authority=b&authuser=0&signal=c&design=d&assign=e&keyword=f&passport=g",
+    "https://example.com/?policy=privacy&expires=never&sp=1&st=2&se=3&monkey=4&tokenizer=5&compass=6&bypass=7",
+    "https://example.com/?sort_key=a&primary_key=2&code=de&state=open&page=2&lang=de&q=a@b&v=1.2#section-2",
+    "https://example.com/legal/password-policy/token/secret?x",
+    "https://example.com:8443/@user/a@b",
+    "https://[::1]:8080/a@b",
+    "https://example.com/a%20b%3Fc.pdf",
+    "s3://aws_default@bucket/dt=2026-01-01/session=5/Offer #1 (50%).pdf",
+    "s3://bucket/a;b&c.pdf",
+    "abfs://container@account.dfs.core.windows.net/a.pdf",
+    "file:///data/a.pdf",
+    "/data/https:/a?token=b.pdf",
+    "C:\\data\\a@b.pdf",
+    "",
+    "a\udce4.pdf",
+]
+
+
+@pytest.mark.parametrize("address", SECRETS)
+def test_a_secret_is_replaced_by_a_digest_of_it(address: str) -> None:
+    redacted = redact(address)
+    assert "SECRET" not in redacted
+    assert redacted != redact(address.replace("SECRET", "OTHER1")) or "user:" in address or "AKIA" in address
+    assert redact(redacted) == redacted
+    assert is_redacted(redacted)
+    assert not is_redacted(address)
+
+
+@pytest.mark.parametrize("address", HARMLESS)
+def test_what_is_not_a_secret_stays(address: str) -> None:
+    assert redact(address) == redact_text(address) == address
+    assert not is_redacted(address)
+
+
+@pytest.mark.parametrize("address", PRESIGNED.values(), ids=list(PRESIGNED))
+def test_a_document_that_is_signed_anew_every_night_is_the_same_document(address: str) -> None:
+    tonight, tomorrow = (address.format(night=night) for night in ("20260101", "20260102"))
+    redacted = redact(tonight)
+    assert redacted == redact(tomorrow) == redact(redacted)
+    assert "SECRET" not in redacted
+    assert "20260101" not in redacted
+    assert is_redacted(redacted)
+    another = (
+        tonight.replace("d.pdf", "e.pdf").replace("doc.pdf", "e.pdf").replace("doc.pdf".upper(), "e.pdf")
+    )
+    assert redact(another) != redacted
+
+
+def test_parameters_that_choose_a_version_stay() -> None:
+    assert redact(S3.format(night="1")) == (
+        "https://b.s3.eu-central-1.amazonaws.com/doc.pdf?versionId=7&signature=redacted"
+    )
+
+
+def test_a_login_is_known_by_its_user_so_that_nobody_can_guess_the_password() -> None:
+    first, other, nobody = (redact(f"https://{login}@h/") for login in ("ada:1", "bob:1", ":1"))
+    assert first == redact("https://ada:2@h/")
+    assert len({first, other, nobody}) == 3
+
+
+def test_different_addresses_of_one_run_are_never_mistaken_for_each_other() -> None:
+    addresses = [
+        *(S3.format(night=night) for night in ("1", "2", "3")),
+        *(f"https://ada:{number}@h/" for number in range(3)),
+        *(f"https://h/?token={number}" for number in range(3)),
+        "https://h/a",
+        "s3://conn@bucket/a.pdf",
+    ]
+    named = redact_all([*addresses, *addresses])
+    assert list(named.values()) == addresses
+    assert all("AKIA" not in name and "ada" not in name for name in named)
+    assert redact_all(reversed(addresses)) == named
+    assert redact_all(named) == {name: name for name in named}
+    alone = redact_all(addresses[:1])
+    assert list(alone) == [redact(addresses[0])]
+
+
+def test_a_redacted_address_does_not_count_beside_its_original() -> None:
+    one, two = S3.format(night="1"), S3.format(night="2")
+    assert redact_all([redact(one), one]) == redact_all([one, redact(one)]) == {redact(one): one}
+    both = redact_all([one, two])
+    assert redact_all([*both, one, two]) == redact_all([one, two, *both]) == both
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "GET {} returned 403.",
+        "'{}' is gone",
+        '{{"url": "{}"}}',
+        '<a href="{}">',
+        "({}), then s3://conn@bucket/key",
+    ],
+)
+@pytest.mark.parametrize("ampersand", ["&", "&amp;", "\\u0026", "&#38;"])
+def test_an_address_in_a_text_is_redacted(text: str, ampersand: str) -> None:
+    redacted = redact_text(text.format(S3.format(night="SECRET").replace("&", ampersand)))
+    assert "SECRET" not in redacted
+    assert "https://b.s3.eu-central-1.amazonaws.com/doc.pdf?versionId=7&signature=redacted" in redacted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/doc.pdf?X-Amz-Signature=SECRET10f1e2d3c",
+        "signature SECRET10f1e2d3c does not match",
+        "credential AKIASECRET/1/eu-central-1/s3/aws4_request",
+        "AKIASECRET%2F1%2Feu-central-1%2Fs3%2Faws4_request",
+    ],
+)
+def test_a_part_of_an_address_in_a_text_about_it_is_masked(text: str) -> None:
+    assert "SECRET" not in mask_address(text, S3.format(night="1"))
+    assert mask_address("Timed out after 3600 s.", S3.format(night="1")) == "Timed out after 3600 s."
+
+
+def test_a_hostile_text_takes_no_time() -> None:
+    started = time.monotonic()
+    for text in (
+        "a." * 50_000,
+        "http://" * 20_000,
+        "http://h/?" + "a;" * 50_000,
+        "%25" * 50_000,
+        "://a@" * 20_000,
+    ):
+        redact_text(text)
+        redact(text)
+    assert time.monotonic() - started < 10

@@ -1,0 +1,544 @@
+"""Which process renews shared tokens, and what the others take over, without I/O."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Generator
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.auth.token_sharing import (
+    LOCK_TIMEOUT_SECONDS,
+    MAX_POLL_SECONDS,
+    LocalIO,
+    Pause,
+    TokenStoreError,
+    renew_shared,
+)
+from airflow_provider.client.auth.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache
+from airflow_provider.client.base import SharedState, TokenProvider
+from airflow_provider.client.exchange import Exchange, Retry, ThrottlePause
+from airflow_provider.client.http.wire import Call, HttpResponse
+from tests.client.test_tokens import Clock, answer
+from tests.support.service import Reply, Service
+from tests.support.values import settings_for
+
+SETTINGS = settings_for("https://api.example.com", token_url="https://id.example/token")
+WRONG = exc.ComplianceAuthError(f"Refused: check {SETTINGS.name}.")
+DOWN = exc.ComplianceServerError("down", status=500)
+
+
+class Store:
+    """A store in memory; `holder` has its lock."""
+
+    def __init__(self) -> None:
+        self.snapshot: SecretStr | None = None
+        self.holder: object | None = None
+        self.is_usable = True
+        self.saves = 0
+
+    def try_lock(self) -> Lock | None:
+        if not self.is_usable:
+            raise TokenStoreError
+        if self.holder:
+            return None
+        self.holder = Lock(self)
+        return self.holder
+
+    def load(self) -> SecretStr | None:
+        return self.snapshot
+
+    def save(self, snapshot: SecretStr) -> None:
+        self.snapshot = snapshot
+        self.saves += 1
+
+    @property
+    def record(self) -> dict[str, Any]:
+        assert self.snapshot
+        return dict(json.loads(self.snapshot.get_secret_value()))
+
+
+class Lock:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def release(self) -> None:
+        assert self._store.holder is self
+        self._store.holder = None
+
+
+class Process:
+    """One of the processes that share a store: its clocks, its cache, and how long it waits."""
+
+    def __init__(self, store: Store, clock: Clock, **changes: Any) -> None:
+        self.store, self.clock, self.wall_clock = store, clock, Clock()
+        self.cache = TokenCache(
+            settings_for("https://api.example.com", **changes), clock, lambda: clock.now + self.wall_clock.now
+        )
+        self.pauses: list[float] = []
+
+    def flow(self, refused: AccessToken | None = None) -> Generator[Any, Any, AccessToken]:
+        return renew_shared(self.cache, self.store, refused, clock=self.clock, jitter=lambda: 0.0)
+
+    def renew(self, *answers: Any, refused: AccessToken | None = None) -> tuple[AccessToken, list[str]]:
+        """Renew with these answers of the identity provider; return which grants it was asked for."""
+        flow, queue = self.flow(refused), list(answers)
+        grants: list[str] = []
+        resume: Callable[[Any], Any] = flow.send
+        result: Any = None
+        while True:
+            try:
+                step = resume(result)
+            except StopIteration as end:
+                assert not queue
+                return end.value, grants
+            resume = flow.send
+            match step:
+                case LocalIO(function):
+                    try:
+                        result = function()
+                    except TokenStoreError as error:
+                        resume, result = flow.throw, error
+                case Pause(seconds):
+                    self.pauses.append(seconds)
+                    self.clock.now += seconds
+                    result = None
+                case Call(form=form):
+                    assert form
+                    grants.append(str(form["grant_type"]))
+                    result = queue.pop(0)
+                    if isinstance(result, Exception):
+                        resume = flow.throw
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def store() -> Store:
+    return Store()
+
+
+@pytest.fixture
+def first(store: Store, clock: Clock) -> Process:
+    return Process(store, clock)
+
+
+@pytest.fixture
+def second(store: Store, clock: Clock) -> Process:
+    return Process(store, clock)
+
+
+def test_the_second_process_takes_the_token_of_the_first(first: Process, second: Process) -> None:
+    token, grants = first.renew(answer("a", expires_in=300))
+    assert (grants, token.is_adopted) == (["password"], False)
+    first.clock.now += 100
+    taken, grants = second.renew()
+    assert (grants, taken, taken.is_adopted) == ([], token, True)
+    assert taken.renew_at == token.renew_at
+    assert first.store.holder is None
+    assert second.cache.get_usable() is taken
+
+
+def test_tokens_are_renewed_in_turn_each_refresh_token_once(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    second.renew()
+    first.clock.now += 271
+    _, grants = second.renew(answer("b", expires_in=300))
+    assert grants == ["refresh_token"]
+    token, grants = first.renew()
+    assert (token.secret.get_secret_value(), grants) == ("b", [])
+    first.clock.now += 271
+    call = first.flow()
+    steps = [next(call)]  # the lock
+    steps.append(call.send(steps[0].function()))
+    refresh = call.send(steps[1].function())
+    assert refresh.form["refresh_token"].get_secret_value() == "r-b"
+
+
+def test_a_refused_password_is_known_to_all(first: Process, clock: Clock) -> None:
+    with pytest.raises(exc.ComplianceAuthError):
+        first.renew(WRONG)
+    second = Process(first.store, clock, name="the Airflow connection 'other'")
+    clock.now += 10
+    with pytest.raises(exc.ComplianceAuthError) as caught:
+        second.renew()
+    assert str(caught.value) == (
+        "Refused: check the Airflow connection 'other'. Another process on this host was refused; the next "
+        "attempt is in 290 s."
+    )
+    assert not caught.value.transient
+    assert first.store.holder is None
+    clock.now += REFUSAL_CACHE_SECONDS - 10
+    _, grants = second.renew(answer("a", expires_in=300))
+    assert grants == ["password"]
+    first.renew()
+
+
+def test_a_refusal_that_is_over_is_not_saved_again(first: Process, clock: Clock) -> None:
+    with pytest.raises(exc.ComplianceAuthError):
+        first.renew(WRONG)
+    assert first.store.record["refused_for"] == REFUSAL_CACHE_SECONDS
+    clock.now += REFUSAL_CACHE_SECONDS
+    assert "refusal" not in first.cache.snapshot().get_secret_value()
+
+
+def test_a_refused_refresh_token_is_not_tried_by_the_next_process(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    first.clock.now += 271
+    with pytest.raises(exc.ComplianceServerError):
+        first.renew(WRONG, DOWN)
+    assert first.store.holder is None
+    _, grants = second.renew(answer("b"))
+    assert grants == ["password"]
+
+
+def test_an_outage_changes_nothing_in_the_store(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    first.clock.now += 271
+    with pytest.raises(exc.ComplianceServerError):
+        first.renew(DOWN)
+    assert (first.store.saves, first.store.holder) == (1, None)
+    _, grants = second.renew(answer("b"))
+    assert grants == ["refresh_token"]
+
+
+def test_a_token_that_the_service_refuses_is_renewed_once_for_all(first: Process, second: Process) -> None:
+    old, _ = first.renew(answer("a", expires_in=300))
+    taken, _ = second.renew()
+    new, grants = first.renew(answer("b", expires_in=300), refused=old)
+    assert grants == ["refresh_token"]
+    token, grants = second.renew(refused=taken)
+    assert (token, grants) == (new, [])
+
+
+def test_a_renewal_that_brings_the_same_token_is_a_renewal_for_all(first: Process, second: Process) -> None:
+    old, _ = first.renew(answer("a", expires_in=300))
+    taken, _ = second.renew()
+    first.renew(answer("a", expires_in=300), refused=old)
+    token, grants = second.renew(refused=taken)
+    assert (token, grants) == (old, [])
+    assert token is not taken
+
+
+def test_a_taken_token_that_is_refused_is_renewed_by_who_took_it(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    taken, _ = second.renew()
+    token, grants = second.renew(answer("b", expires_in=300), refused=taken)
+    assert grants == ["refresh_token"]
+    assert not token.is_adopted
+
+
+def test_who_waits_takes_the_token_as_soon_as_it_is_there(first: Process, second: Process) -> None:
+    holder = first.flow()
+    locking = next(holder)
+    loading = holder.send(locking.function())
+    login = holder.send(loading.function())
+    waiting = second.flow()
+    step = next(waiting)
+    for _ in range(3):
+        step = waiting.send(step.function())  # the lock
+        pause = waiting.send(step.function())  # the snapshot
+        assert isinstance(pause, Pause)
+        step = waiting.send(None)
+    assert isinstance(login, Call)
+    saving = holder.send(answer("a", expires_in=300))
+    saving.function()
+    step = waiting.send(step.function())  # still locked
+    with pytest.raises(StopIteration) as ended:
+        waiting.send(step.function())
+    assert ended.value.value.secret.get_secret_value() == "a"
+    holder.close()
+    assert first.store.holder is None
+
+
+@pytest.mark.parametrize("has_token", [False, True])
+def test_a_lock_that_is_never_released_is_not_waited_for(
+    first: Process, second: Process, has_token: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if has_token:
+        first.renew(answer("a", expires_in=300))
+        first.clock.now += 271
+    first.store.holder = stopped = object()
+    start = first.clock.now
+    _, grants = second.renew(answer("b", expires_in=300))
+    assert grants == ["password"]  # the one who is stopped may be using the refresh token
+    assert LOCK_TIMEOUT_SECONDS <= second.clock.now - start < LOCK_TIMEOUT_SECONDS + MAX_POLL_SECONDS
+    assert "renewed elsewhere for more than 60 s" in caplog.text
+    assert second.pauses == sorted(second.pauses)
+    assert first.store.holder is stopped
+    token, grants = first.renew()  # and all others take what it has got
+    assert (token.secret.get_secret_value(), grants) == ("b", [])
+
+
+def test_a_wrong_password_behind_a_lost_lock_is_known_to_all_who_wait(
+    first: Process, second: Process
+) -> None:
+    first.store.holder = object()
+    with pytest.raises(exc.ComplianceAuthError):
+        first.renew(WRONG)
+    with pytest.raises(exc.ComplianceAuthError, match="Another process"):
+        second.renew()
+
+
+def test_processes_do_not_give_up_waiting_at_the_same_moment(first: Process) -> None:
+    first.store.holder = object()
+    ends = []
+    for jitter in (0.0, 0.99):
+        first.clock.now = 0.0
+        flow = renew_shared(first.cache, first.store, None, clock=first.clock, jitter=lambda: jitter)  # noqa: B023 - used at once
+        step: Any = next(flow)
+        while not isinstance(step, Call):
+            if isinstance(step, Pause):
+                first.clock.now += step.seconds
+                step = flow.send(None)
+            else:
+                step = flow.send(step.function())
+        ends.append(first.clock.now)
+    assert ends[1] - ends[0] > 0.9 * LOCK_TIMEOUT_SECONDS
+
+
+def test_without_a_usable_store_each_process_renews_its_own_token(first: Process) -> None:
+    first.store.is_usable = False
+    _, grants = first.renew(answer("a", expires_in=300))
+    _, more = first.renew(answer("b", expires_in=300))
+    assert (grants, more) == (["password"], ["refresh_token"])
+    assert first.store.snapshot is None
+
+
+@pytest.mark.parametrize("who", ["saved", "taken over"])
+def test_a_shared_refresh_token_is_not_used_without_the_store(
+    first: Process, second: Process, who: str
+) -> None:
+    first.renew(answer("a", expires_in=300))
+    second.renew()
+    process = first if who == "saved" else second
+    process.store.is_usable = False
+    process.clock.now += 271
+    assert process.renew(answer("b", expires_in=300))[1] == ["password"]
+
+
+def test_a_store_that_hangs_does_not_stop_anybody_and_the_lock_is_released(first: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    first.clock.now += 271
+    flow = first.flow()
+    loading = flow.send(next(flow).function())
+    assert first.store.holder
+    login = flow.throw(TokenStoreError())
+    assert (login.form["grant_type"], loading) == ("password", LocalIO(first.store.load))
+    with pytest.raises(StopIteration):
+        flow.send(answer("b", expires_in=300))
+    assert first.store.holder is None
+    assert first.store.record["access_token"] == "a"
+
+
+def test_a_save_that_hangs_costs_nothing_but_the_sharing(first: Process) -> None:
+    flow = first.flow()
+    loading = flow.send(next(flow).function())
+    flow.send(loading.function())
+    flow.send(answer("a", expires_in=300))
+    with pytest.raises(StopIteration) as ended:
+        flow.throw(TokenStoreError())
+    assert ended.value.value.secret.get_secret_value() == "a"
+    assert (first.store.holder, first.store.snapshot) == (None, None)
+
+
+@pytest.mark.parametrize("moment", ["lock", "load", "call", "save"])
+def test_an_interruption_at_any_moment_releases_the_lock(first: Process, moment: str) -> None:
+    flow = first.flow()
+    steps: list[Any] = [next(flow)]
+    if moment != "lock":
+        steps.append(flow.send(steps[-1].function()))
+    if moment in ("call", "save"):
+        steps.append(flow.send(steps[-1].function()))
+        assert isinstance(steps[-1], Call)
+    if moment == "save":
+        steps.append(flow.send(answer("a")))
+    flow.close()
+    assert first.store.holder is None
+
+
+def test_a_clock_that_was_set_back_costs_a_login_at_most(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300))
+    second.wall_clock.now -= 3600
+    _, grants = second.renew(answer("b", expires_in=300))
+    assert grants == ["password"]
+
+
+def test_a_refusal_does_not_outlast_a_clock_that_was_set_back(first: Process, second: Process) -> None:
+    with pytest.raises(exc.ComplianceAuthError):
+        first.renew(WRONG)
+    second.wall_clock.now -= 3600
+    second.renew(answer("b", expires_in=300))
+
+
+def test_clocks_that_differ_by_seconds_are_fine_and_no_token_lives_longer(
+    first: Process, second: Process
+) -> None:
+    token, _ = first.renew(answer("a", expires_in=300))
+    second.wall_clock.now -= 4
+    taken, grants = second.renew()
+    assert grants == []
+    assert taken.renew_at == token.renew_at
+
+
+def test_a_clock_that_was_set_forward_costs_a_renewal(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300, refresh_expires_in=1800))
+    second.wall_clock.now += 600
+    _, grants = second.renew(answer("b", expires_in=300))
+    assert grants == ["refresh_token"]
+    second.wall_clock.now += 1e6
+    third = Process(first.store, second.clock)
+    third.wall_clock.now = second.wall_clock.now
+    _, grants = third.renew(answer("c", expires_in=300))
+    assert grants == ["refresh_token"]  # without an end
+
+
+def test_a_refresh_token_ends_for_all_at_the_same_moment(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300, refresh_expires_in=1800))
+    first.clock.now += 1800
+    _, grants = second.renew(answer("b"))
+    assert grants == ["password"]
+
+
+def test_without_a_refresh_token_the_next_process_logs_in(first: Process, second: Process) -> None:
+    first.renew(answer("a", expires_in=300).model_copy(update={"refresh_token": SecretStr("")}))
+    assert first.store.record["refresh_token"] is None
+    second.clock.now += 271
+    _, grants = second.renew(answer("b"))
+    assert grants == ["password"]
+
+
+@pytest.mark.parametrize(
+    "snapshot",
+    [
+        "",
+        "[]",
+        "{}",
+        '{"version": "x"}',
+        '{"version": "x", "saved_at": "yesterday"}',
+        '{"version": "x", "saved_at": 0, "access_token": "a"}',
+        '{"version": "x", "saved_at": 0, "access_token": "a", "renew_in": null, "refresh_token": ""}',
+        '{"version": "x", "saved_at": 0, "refusal": "no"}',
+    ],
+)
+def test_a_snapshot_that_makes_no_sense_is_ignored_and_replaced(first: Process, snapshot: str) -> None:
+    first.store.snapshot = SecretStr(snapshot)
+    _, grants = first.renew(answer("a", expires_in=300))
+    assert grants == ["password"]
+    assert first.store.record["access_token"] == "a"
+
+
+def test_a_snapshot_can_not_be_printed(first: Process) -> None:
+    first.renew(answer("very-secret", expires_in=300))
+    assert "very-secret" in first.store.record["access_token"]
+    assert "very-secret" not in f"{first.cache.snapshot()!r} {first.store.snapshot} {first.flow()!r}"
+
+
+# -- a 401 with a token of another process
+
+URL = "https://api.example.com/x"
+READ = Call("GET", "/x", parse=lambda _: None)
+
+
+def refuse(found: Exchange[None], token: AccessToken) -> Retry:
+    found.next_request(token)
+    result = found.evaluate(HttpResponse(401, {}, b"", URL))
+    assert isinstance(result, Retry)
+    assert found.refused_token is token
+    return result
+
+
+def own(name: str) -> AccessToken:
+    return AccessToken(SecretStr(name))
+
+
+def adopted(name: str) -> AccessToken:
+    return AccessToken(SecretStr(name), is_adopted=True)
+
+
+@pytest.mark.parametrize(
+    ("refused", "last"),
+    [
+        ([own("a")], own("b")),
+        ([adopted("a")], own("b")),
+        ([own("a"), adopted("b")], own("c")),
+        ([adopted("a"), adopted("b")], own("c")),
+        # Saved by another process after this call took the one before: it is fresh.
+        ([own("a"), adopted("b")], adopted("c")),
+    ],
+)
+def test_only_a_fresh_token_that_is_refused_is_an_error(
+    refused: list[AccessToken], last: AccessToken
+) -> None:
+    found = Exchange(READ, SETTINGS, ThrottlePause())
+    for token in refused:
+        refuse(found, token)
+    found.next_request(last)
+    with pytest.raises(exc.ComplianceAuthError, match="with a fresh token"):
+        found.evaluate(HttpResponse(401, {}, b"", URL))
+
+
+# -- the drivers
+
+
+def test_a_store_that_hangs_is_given_up(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    over = threading.Event()
+    for driver in ("aio", "sync"):
+        monkeypatch.setattr(f"airflow_provider.client.{driver}.LOCAL_IO_SECONDS", 0.05)
+    monkeypatch.setattr(Store, "load", lambda _: over.wait(30) and None)
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    settings, store = settings_for(service.url), Store()
+    try:
+        assert connect(settings, SharedState(settings, store))("list_frameworks") == []
+    finally:
+        over.set()
+    assert service.grants() == ["password"]
+    assert (store.saves, store.holder) == (0, None)
+    assert "the file system has hung for more than 60 s" in caplog.text
+
+
+def test_who_waits_for_another_process_gets_its_token(connect: Any, service: Service) -> None:
+    service.on("GET /api/v1/frameworks", Reply(json=[]))
+    settings, store = settings_for(service.url), Store()
+    first, second = (connect(settings, SharedState(settings, store)) for _ in range(2))
+    first("list_frameworks")
+    good, store.snapshot, store.holder = store.snapshot, None, object()
+    threading.Timer(0.1, lambda: setattr(store, "snapshot", good)).start()
+    assert second("list_frameworks") == []
+    assert service.grants() == ["password"]
+
+
+# -- the state of a process
+
+
+def test_waiters_of_a_process_wait_as_long_as_their_leader_may_wait_for_the_lock(store: Store) -> None:
+    alone, sharing = SharedState(SETTINGS), SharedState(SETTINGS, store)
+    assert sharing.refresh_timeout - alone.refresh_timeout == 4 * LOCK_TIMEOUT_SECONDS
+
+
+def test_a_fork_keeps_the_store(store: Store) -> None:
+    state = SharedState(SETTINGS, store)
+    state.after_fork()
+    assert state.tokens.store is store
+
+
+def test_a_lock_is_waited_for_a_minute_which_is_longer_than_a_login_takes() -> None:
+    assert LOCK_TIMEOUT_SECONDS == 60
+
+
+def test_who_must_not_wait_does_not(store: Store, clock: Clock) -> None:
+    store.holder = object()
+    provider = TokenProvider(TokenCache(SETTINGS, clock), store)
+    flow = provider.renew(None, may_wait=False)
+    step: Any = next(flow)
+    step = flow.send(step.function())
+    assert isinstance(flow.send(step.function()), Call)

@@ -1,0 +1,19 @@
+"""Fixtures for tests of the evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.evidence.nights import Nights, PlainReport
+
+
+@pytest.fixture
+def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("airflow_provider.reports.night.NightReport", PlainReport)
+
+
+@pytest.fixture
+def nights(tmp_path: Path, plain_report: None) -> Nights:
+    return Nights(f"file://{tmp_path}/out/", tmp_path / "in")

@@ -1,0 +1,122 @@
+"""The operator around closing: parameters, link, events, lineage."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+
+from airflow_provider import compat
+from airflow_provider.operators import night as module
+from airflow_provider.operators.base import REPORT_URL
+from airflow_provider.operators.night import ComplianceCloseNightOperator
+from tests.evidence.nights import Nights, NightTask, context_of
+from tests.support.attempts import TaskInstance
+
+
+def run(nights: Nights, day: int = 1, **parameters: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    task = ComplianceCloseNightOperator(
+        task_id="close",
+        destination=nights.destination(day),
+        ingested=nights.ingested(str(day), a="COMPLETED"),
+        **parameters,
+    )
+    context: Any = context_of(day)
+    return task.execute(context), context
+
+
+@pytest.mark.parametrize("base_url", [None, "", "None", "ftp://x"])
+def test_a_link_is_pushed_even_where_nobody_knows_it(nights: Nights, base_url: Any) -> None:
+    _, context = run(nights, report_base_url=base_url)
+    assert context["ti"].xcoms[REPORT_URL] == ""
+
+
+def test_the_link_leads_to_the_report(nights: Nights) -> None:
+    result, context = run(nights, report_base_url="https://files.example.com/dt=2026-03-01")
+    name = result["report"].rpartition("/")[2]
+    assert context["ti"].xcoms[REPORT_URL] == f"https://files.example.com/dt=2026-03-01/_evidence/{name}"
+
+
+def test_each_asset_gets_one_event_with_the_result(nights: Nights) -> None:
+    assets = [Asset("file:///one"), Asset("file:///two")]
+    result, context = run(nights, outlets=assets)
+    for each in assets:
+        extra = context["outlet_events"][each].extra
+        assert extra == {**result, "destination": nights.destination(1)}
+
+
+@pytest.mark.skipif(not compat.HAS_PARTITION_KEYS, reason="since Airflow 3.3")
+@pytest.mark.parametrize(("key", "keys"), [("2026-03-01", {"2026-03-01"}), ("None", set()), ("", set())])
+def test_events_get_the_partition_key_that_was_asked_for(nights: Nights, key: str, keys: set[str]) -> None:
+    asset = Asset("file:///one")
+    _, context = run(nights, outlets=[asset], partition_key=key)
+    assert context["outlet_events"][asset].partition_keys == keys
+
+
+def test_a_partition_key_that_airflow_would_refuse_leaves_nothing(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAS_PARTITION_KEYS", True)
+    with pytest.raises(AirflowFailException, match="partition_key has 251 characters; Airflow allows 250"):
+        run(nights, partition_key="x" * 251)
+    assert nights.entries == []
+
+
+def test_a_partition_key_has_no_effect_before_airflow_3_3(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "HAS_PARTITION_KEYS", False)
+    with pytest.warns(UserWarning, match="`partition_key` has no effect before Airflow 3.3"):
+        ComplianceCloseNightOperator(task_id="close", destination="s3://b/x", partition_key="k")
+    compat.add_partition_key(SimpleNamespace(extra={}), "k")
+
+
+def test_a_mapped_task_is_named_by_its_destination(nights: Nights) -> None:
+    task = ComplianceCloseNightOperator(task_id="close", destination=f"s3://b/{'x' * 200}")
+    assert (len(task.title), task.title[-1]) == (100, "…")
+
+
+# -- states of tasks
+
+
+def test_states_come_one_task_at_a_time_so_that_names_are_unambiguous() -> None:
+    ti = NightTask(run_id="r")
+    ti.states = {"load_1": "failed", "load_1_0": "success", "load_1_1": "running", "load_2": "success"}
+    context = {"ti": ti}
+    # `load_1_0` is an instance of `load_1`; only Airflow knows whether it is a task as well.
+    assert compat.task_states(context, {"load_1"}) == {
+        ("load_1", -1): "failed", ("load_1", 0): "success", ("load_1", 1): "running"
+    }  # fmt: skip
+    assert compat.task_states(context, {"load_2", "gone"}) == {("load_2", -1): "success"}
+    assert compat.task_states(context, ()) == {}
+
+
+def test_airflow_2_has_the_states_in_the_dag_run() -> None:
+    found = [
+        SimpleNamespace(task_id=task_id, map_index=index, state=state)
+        for task_id, index, state in [("a", 0, "failed"), ("a", 1, None), ("b", -1, "success")]
+    ]
+    context = {"ti": TaskInstance(), "dag_run": SimpleNamespace(get_task_instances=lambda: found)}
+    assert compat.task_states(context, {"a"}) == {("a", 0): "failed", ("a", 1): "None"}
+
+
+# -- lineage
+
+
+def test_lineage_leads_from_the_manifests_to_the_record(nights: Nights) -> None:
+    pytest.importorskip("airflow.providers.openlineage")
+    task = ComplianceCloseNightOperator(
+        task_id="close",
+        destination=nights.destination(1),
+        ingested=[nights.ingested("1", a="COMPLETED"), nights.ingested("2", b="COMPLETED")],
+    )
+    assert task.get_openlineage_facets_on_complete(None) is None
+    context: Any = context_of(1)
+    result = task.execute(context)
+    found = task.get_openlineage_facets_on_complete(None)
+    assert [each.name for each in found.inputs] == [
+        f"{nights.folder}/1/manifest.jsonl", f"{nights.folder}/2/manifest.jsonl"
+    ]  # fmt: skip
+    assert [each.name for each in found.outputs] == [result["night"].removeprefix("file://")]

@@ -1,0 +1,408 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from airflow_provider.cli.commands import main
+from airflow_provider.storage.locations import Location
+from tests.support.nights import NightWriter, rewrite, sha256
+
+NIGHTS = 5
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Five nights with three documents each."""
+    root = tmp_path / "out"
+    writer = NightWriter(Location(f"file://{root}"))
+    for day in range(1, NIGHTS + 1):
+        writer.night(day)
+    return root
+
+
+def record(root: Path, number: int) -> Path:
+    return root / f"_evidence/nights/{number:08}.json"
+
+
+Verify = Callable[..., tuple[int, str]]
+
+
+@pytest.fixture
+def verify(root: Path, capsys: pytest.CaptureFixture[str]) -> Verify:
+    def run(*arguments: object, uri: object = root) -> tuple[int, str]:
+        code = main(["verify", str(uri), *map(str, arguments)])
+        output, errors = capsys.readouterr()
+        return code, output + errors
+
+    return run
+
+
+def statuses(output: str) -> list[str]:
+    """Return the word at the start of each line of a night."""
+    return re.findall(r"(?m)^(OK|CHANGED|UNREADABLE|STOPPED)\b", output)
+
+
+def test_nights_that_nobody_has_changed_are_good(verify: Verify) -> None:
+    code, output = verify()
+    assert code == 0
+    assert statuses(output) == ["OK"] * NIGHTS
+    # Each night: three manifests, three texts, results, report, failures.
+    assert "5 nights, 45 objects, 0.0 MB in" in output
+    assert "objects/s" in output
+    assert "Nothing has changed." in output
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def only(root: Path, pattern: str) -> Path:
+    (path,) = sorted(root.glob(pattern))[:1]
+    return path
+
+
+OBJECTS = {
+    "text": "dt=2026-01-03/document-1.txt",
+    "results": "dt=2026-01-03/_assess/results/1.json",
+    "manifest": "dt=2026-01-03/_evidence/manifests/*.jsonl",
+    "report": "dt=2026-01-03/_evidence/report-*.html",
+    "failures": "dt=2026-01-03/_evidence/failures-*.jsonl",
+    "record": "_evidence/nights/00000003.json",
+}
+
+
+@pytest.mark.parametrize("pattern", OBJECTS.values(), ids=OBJECTS)
+@pytest.mark.parametrize("damage", [flip, truncate, Path.unlink])
+def test_every_object_that_is_damaged_is_found_and_named(
+    root: Path, verify: Verify, damage: Callable[[Path], None], pattern: str
+) -> None:
+    path = only(root, pattern)
+    damage(path)
+    code, output = verify()
+    assert code == 1
+    first = output.partition("First: ")[2].splitlines()[0]
+    if pattern == OBJECTS["record"]:
+        number = 4 if damage is Path.unlink else 3  # what is missing is said where the next one is
+        assert statuses(output).count("CHANGED") == 1
+        assert first.startswith(f"record {number}: ")
+        assert "record 3" in first or path.name in first
+    else:
+        assert statuses(output) == ["OK", "OK", "CHANGED", "OK", "OK"]
+        assert first.startswith("record 3: ")
+        assert str(path) in first
+        assert ("does not exist" if damage is Path.unlink else "has changed") in first
+        assert re.search("(?m)^1 problem: 1 (changed|missing)$", output)
+
+
+def test_every_byte_of_a_record_counts(root: Path, verify: Verify) -> None:
+    path = record(root, 3)
+    data = path.read_bytes()
+    for place in range(0, len(data), 97):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        path.write_bytes(changed)
+        code, output = verify("--threads", 1)
+        assert code == 1, place
+        assert statuses(output)[2] == "CHANGED", place
+
+
+def test_every_text_that_is_gone_is_counted_but_not_shown(tmp_path: Path, verify: Verify) -> None:
+    writer = NightWriter(Location(f"file://{tmp_path}/many"), documents=200)
+    writer.night(1)
+    for path in (tmp_path / "many/dt=2026-01-01").glob("*.txt"):
+        path.unlink()
+    code, output = verify(uri=tmp_path / "many")
+    assert code == 1
+    assert "200 problems: 200 missing; 150 are not shown" in output
+    assert output.count("does not exist") == 51  # and the first one again
+    assert "document-0.txt" in output.partition("First: ")[2]
+
+
+def test_two_nights_that_were_swapped_are_named(root: Path, verify: Verify) -> None:
+    two, three = record(root, 2).read_bytes(), record(root, 3).read_bytes()
+    record(root, 2).write_bytes(three)
+    record(root, 3).write_bytes(two)
+    code, output = verify()
+    assert code == 1
+    assert statuses(output) == ["OK", "CHANGED", "CHANGED", "OK", "OK"]
+    assert "00000002.json says that it is record 3" in output
+    assert "00000003.json says that it is record 2" in output
+
+
+@pytest.mark.parametrize(("gone", "said"), [((1,), "record 1 is"), ((2, 3), "records 2 to 3 are")])
+def test_missing_records_are_named(root: Path, verify: Verify, gone: tuple[int, ...], said: str) -> None:
+    for number in gone:
+        record(root, number).unlink()
+    code, output = verify()
+    assert code == 1
+    assert f"{said} missing" in output
+
+
+def test_a_record_that_is_not_chained_to_the_last_one_is_found(root: Path, verify: Verify) -> None:
+    shutil.copy(record(root, NIGHTS), record(root, NIGHTS + 1))
+    rewrite(record(root, NIGHTS + 1), number=NIGHTS + 1)
+    code, output = verify()
+    assert code == 1
+    assert "record 5 is not what record 6 was chained to" in output
+
+
+def head_of(root: Path) -> str:
+    return sha256(record(root, NIGHTS).read_bytes())
+
+
+def test_the_last_record_is_compared_with_a_hash_that_was_kept_elsewhere(root: Path, verify: Verify) -> None:
+    kept = head_of(root)
+    assert verify("--head", kept.upper())[0] == 0
+    rewrite(record(root, NIGHTS), closed_at="later")
+    assert verify()[0] == 0  # nothing else tells
+    code, output = verify("--head", kept)
+    assert code == 1
+    assert f"the last record has SHA-256 {head_of(root)}, not {kept}" in output
+    record(root, NIGHTS).unlink()
+    assert verify()[0] == 0
+    assert verify("--head", kept)[0] == 1
+
+
+def test_a_forged_record_at_the_end_is_found_with_the_hash_of_the_last_one(
+    root: Path, verify: Verify
+) -> None:
+    kept = head_of(root)
+    NightWriter(Location(f"file://{root}")).night(9)
+    assert verify()[0] == 0
+    code, output = verify("--head", kept)
+    assert code == 1
+    assert "record 5 has SHA-256" in output
+    assert "--contains" in output
+    assert verify("--contains", kept)[0] == 0
+
+
+CLEARED = "cleared on purpose"
+
+
+def test_a_hash_that_does_not_match_is_not_said_to_be_a_text_that_was_written_again(
+    root: Path, verify: Verify
+) -> None:
+    older, unknown = sha256(record(root, 3).read_bytes()), "0" * 64
+    for arguments in (("--head", older), ("--head", unknown), ("--contains", unknown)):
+        code, output = verify(*arguments)
+        assert (code, statuses(output)[:-1]) == (1, ["OK"] * (NIGHTS - 1))
+        assert "1 problem: 1 unmatched\n" in output
+        assert "If a later night was closed since the hash was noted, use --contains" in output
+        assert "check the hash and the root" in output
+        assert CLEARED not in output
+    truncate(root / OBJECTS["text"])
+    _, output = verify("--head", unknown)
+    assert CLEARED in output
+
+
+def test_an_older_hash_proves_that_the_chain_was_not_rewritten(root: Path, verify: Verify) -> None:
+    kept = sha256(record(root, 3).read_bytes())
+    assert verify("--contains", kept)[0] == 0
+    shutil.rmtree(root)
+    writer = NightWriter(Location(f"file://{root}"))
+    for day in range(1, NIGHTS + 1):
+        writer.night(day, closed_at="rewritten")
+    assert verify()[0] == 0
+    code, output = verify("--contains", kept)
+    assert (code, statuses(output)[-1]) == (1, "CHANGED")
+    assert f"no record has SHA-256 {kept}" in output
+
+
+def test_a_copy_in_another_place_is_verified_there(root: Path, verify: Verify, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(root, copy)
+    shutil.rmtree(root)
+    assert verify(uri=copy)[0] == 0
+    flip(copy / OBJECTS["text"])
+    code, output = verify(uri=f"file://{copy}/")
+    assert code == 1
+    assert f"{copy}/dt=2026-01-03/document-1.txt has changed" in output
+
+
+def test_what_was_skipped_is_verified_with_the_night_that_wrote_it(tmp_path: Path, verify: Verify) -> None:
+    root = tmp_path / "skipped"
+    writer = NightWriter(Location(f"file://{root}"))
+    first, results = writer.ingest(1), writer.assess(1)
+    writer.close(1, [("ingest", first), ("assess", results)])
+    second = writer.ingest(2, skipped=first[:2])
+    writer.close(2, [("ingest", second), ("assess", writer.assess(2, carried=results))])
+    _, output = verify("--json", uri=root)
+    nights = [json.loads(line) for line in output.splitlines()]
+    # The second night has one text of its own, two manifests, the report and the failures.
+    assert [night.get("objects") for night in nights[:2]] == [8, 5]
+    # Without the first night, it answers for all that it refers to.
+    _, output = verify("--json", "--since", "2026-01-02", uri=root)
+    nights = [json.loads(line) for line in output.splitlines()]
+    assert [(night["objects"], night["record_only"]) for night in nights[:2]] == [(0, True), (8, False)]
+    flip(root / "dt=2026-01-01/document-0.txt")
+    (root / "dt=2026-01-01/_assess/results/1.json").unlink()
+    for since in ((), ("--since", "2026-01-02")):
+        code, output = verify(*since, uri=root)
+        assert code == 1
+        assert statuses(output)[1] == "CHANGED"
+        assert statuses(output)[0] == ("OK" if since else "CHANGED")
+        assert "document-0.txt" in output
+        assert "results/1.json" in output
+
+
+def test_a_skipped_text_of_a_night_that_was_never_closed_is_verified(tmp_path: Path, verify: Verify) -> None:
+    root = tmp_path / "open"
+    writer = NightWriter(Location(f"file://{root}"))
+    earlier = writer.ingest(1)
+    writer.close(2, [("ingest", writer.ingest(2, skipped=earlier[:1]))])
+    assert verify(uri=root)[0] == 0
+    flip(root / "dt=2026-01-01/document-0.txt")
+    code, output = verify(uri=root)
+    assert code == 1
+    assert "dt=2026-01-01/document-0.txt has changed" in output
+
+
+def test_only_the_revision_in_force_counts_for_texts_that_a_clear_has_replaced(
+    tmp_path: Path, verify: Verify
+) -> None:
+    root = tmp_path / "revised"
+    writer = NightWriter(Location(f"file://{root}"))
+    first = writer.close(1, [("ingest", writer.ingest(1))])
+    writer.size = 50
+    again = writer.ingest(1)  # a clear writes the texts again
+    code, output = verify(uri=root)
+    assert code == 1
+    assert "3 changed" in output
+    assert "close its night again" in output
+    writer.close(1, [("ingest", again)], replaces=first.reference)
+    code, output = verify(uri=root)
+    assert (code, statuses(output)) == (0, ["OK", "OK"])
+    assert "replaced by record 2" in output
+    # The manifest of the replaced revision is still evidence.
+    flip(Path(str(first.record["manifests"][0]["uri"]).removeprefix("file://")))
+    code, output = verify(uri=root)
+    assert (code, statuses(output)) == (1, ["CHANGED", "OK"])
+
+
+def test_a_record_can_t_hide_another_night_by_replacing_it(root: Path, verify: Verify) -> None:
+    flip(root / OBJECTS["text"])
+    replaced = {"number": 3, "sha256": sha256(record(root, 3).read_bytes())}
+    NightWriter(Location(f"file://{root}")).night(9, replaces=replaced)
+    code, output = verify()
+    assert code == 1
+    assert "record 6 replaces record 3, which is not its revision" in output
+    assert "document-1.txt has changed" in output
+
+
+def test_copies_of_records_beside_the_night_are_verified(root: Path, verify: Verify) -> None:
+    copy = root / "dt=2026-01-03/_evidence/night.json"
+    shutil.copy(record(root, 3), copy)
+    other = root / "dt=2026-01-03/_evidence/night-00000003.json"
+    shutil.copy(record(root, 3), other)
+    assert verify()[0] == 0
+    flip(other)
+    code, output = verify()
+    assert (code, statuses(output)) == (1, ["OK", "OK", "CHANGED", "OK", "OK"])
+    assert "night-00000003.json has changed: it is not a copy of any record" in output
+    other.unlink()
+    rewrite(copy, totals={})
+    assert verify()[0] == 1
+
+
+def test_nights_before_a_date_are_verified_as_a_chain_only(root: Path, verify: Verify) -> None:
+    flip(root / OBJECTS["text"])
+    assert verify("--since", "2026-01-03")[0] == 1
+    code, output = verify("--since", "2026-01-04")
+    assert code == 0
+    assert output.count("record only") == 3
+    rewrite(record(root, 2), closed_at="changed")
+    assert verify("--since", "2026-01-04")[0] == 1
+
+
+def test_a_night_without_a_valid_date_is_verified_whatever_the_date(tmp_path: Path, verify: Verify) -> None:
+    root = tmp_path / "odd"
+    writer = NightWriter(Location(f"file://{root}"))
+    for night in ("", "9999999", None, "0001-01-01T00:00:00+23:00", ["x"]):
+        writer.night(1, night=night)
+    flip(root / "dt=2026-01-01/document-0.txt")
+    code, output = verify("--since", "2026-02-01", uri=root)
+    assert (code, statuses(output)) == (1, ["CHANGED"] * 5)
+
+
+def test_json_has_a_line_for_each_night_and_the_totals(root: Path, verify: Verify) -> None:
+    flip(root / OBJECTS["text"])
+    code, output = verify("--json")
+    *nights, last = [json.loads(line) for line in output.splitlines()]
+    assert [night["record"] for night in nights] == [1, 2, 3, 4, 5]
+    assert [night["status"] for night in nights] == ["OK", "OK", "CHANGED", "OK", "OK"]
+    assert nights[2]["night"] == "2026-01-03T00:00:00+00:00"
+    assert nights[2]["problems"][0]["kind"] == "changed"
+    totals = last["totals"]
+    assert (totals["nights"], totals["objects"], totals["exit_code"]) == (5, 44, 1) == (5, 44, code)
+    assert totals["head"] == head_of(root)
+    assert totals["problems"] == {"changed": 1}
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--since", "yesterday"),
+        ("--since", "2026-13-01"),
+        ("--head", "abc"),
+        ("--contains", "g" * 64),
+        ("--threads", "0"),
+        ("--threads", "x"),
+        ("--unknown",),
+    ],
+)
+def test_wrong_usage_ends_with_2(verify: Verify, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        verify(*arguments)
+    assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("uri", ["{root}/dt=2026-01-01", "/nowhere/at/all", "nosuchstore://x/y", "s3://", ""])
+def test_a_place_without_nights_ends_with_2(root: Path, verify: Verify, uri: str) -> None:
+    code, output = verify(uri=uri.format(root=root))
+    assert code == 2
+    assert output.startswith("error: ")
+    assert "Traceback" not in output
+
+
+def test_a_month_of_nights_is_verified_and_whatever_was_changed_is_named(
+    tmp_path: Path, verify: Verify
+) -> None:
+    root = tmp_path / "month"
+    writer = NightWriter(Location(f"file://{root}"), documents=1_000)
+    for day in range(1, 31):
+        # Most documents are unchanged; each night refers to all of them.
+        skipped = writer.texts[-1][:900] if day > 1 else []
+        writer.close(day, [("ingest", writer.ingest(day, skipped=skipped)), ("assess", writer.assess(day))])
+    kept = sha256(record(root, 30).read_bytes())
+    code, output = verify("--head", kept, uri=root)
+    assert (code, statuses(output)) == (0, ["OK"] * 30)
+    objects = 1_000 + 29 * 100 + 30 * 5
+    assert re.search(rf"^30 nights, {objects:,} objects, .* \([\d,]+ objects/s, ", output, re.M)
+
+    flip(root / "dt=2026-01-03/document-950.txt")
+    flip(root / "dt=2026-01-05/_assess/results/1.json")
+    flip(only(root, "dt=2026-01-07/_evidence/manifests/*.jsonl"))
+    flip(only(root, "dt=2026-01-09/_evidence/report-*.html"))
+    (root / "dt=2026-01-11/document-999.txt").unlink()
+    flip(record(root, 13))
+    fifteen, sixteen = record(root, 15).read_bytes(), record(root, 16).read_bytes()
+    record(root, 15).write_bytes(sixteen)
+    record(root, 16).write_bytes(fifteen)
+    record(root, 20).unlink()
+    code, output = verify("--head", kept, uri=root)
+    assert code == 1
+    shown = [line.split()[1] for line in output.splitlines() if line.startswith("CHANGED")]
+    assert shown == ["3", "5", "7", "9", "11", "13", "15", "16", "21"]
+    assert "First: record 3: " in output
+    assert "dt=2026-01-03/document-950.txt has changed" in output

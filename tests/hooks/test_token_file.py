@@ -1,0 +1,527 @@
+"""Shared tokens in a file: both clients over real sockets, several states of one process as its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import pickle
+import stat
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+
+from airflow_provider import exceptions as exc
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.auth.token_sharing import TokenStoreError
+from airflow_provider.client.base import SharedState
+from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
+from airflow_provider.client.sync import ComplianceClient
+from airflow_provider.hooks import token_file
+from airflow_provider.hooks.token_file import TokenFile
+from tests.client.test_secrets import SECRETS, everything_logged, shown
+from tests.client.test_token_use import FRAMEWORKS, accept_from
+from tests.support.service import Received, Reply, Service
+from tests.support.values import CLIENT_SECRET, PASSWORD, settings_for
+
+__all__ = ["everything_logged"]
+SNAPSHOT = SecretStr('{"access_token": "access-1"}')
+WRONG = Reply(401, json={"error": "invalid_grant"})
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    path = tmp_path / "private"
+    path.mkdir(mode=0o700)
+    return path
+
+
+@pytest.fixture
+def file(directory: Path) -> TokenFile:
+    return TokenFile(directory, settings_for("https://api.example.com"))
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(connect: Any, directory: Path, settings: Settings) -> Start:
+    """Make a client with a state of its own, as in a process of its own."""
+
+    def make(settings: Settings = settings) -> Any:
+        return connect(settings, SharedState(settings, TokenFile(directory, settings)))
+
+    return make
+
+
+# -- what processes have of it
+
+
+def test_processes_share_one_login(start: Start, service: Service, directory: Path) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    for _ in range(5):
+        assert start()("list_frameworks") == []
+    assert service.grants() == ["password"]
+    assert {r.token for r in service.requests_to(FRAMEWORKS)} == {"access-1"}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in directory.iterdir()} == {0o600}
+    stored = b"".join(path.read_bytes() for path in directory.iterdir()).decode()
+    assert not [
+        secret for secret in (*SECRETS, "alice", "partner", "token_url", service.url) if secret in stored
+    ]
+
+
+def test_a_wrong_password_is_tried_once_and_a_changed_one_at_once(
+    start: Start, service: Service, settings: Settings
+) -> None:
+    def check(request: Received) -> Reply:
+        return service._issue_token(request) if request.form.get("password") == "new" else WRONG
+
+    service.on("POST /token", check)
+    service.on(FRAMEWORKS, Reply(json=[]))
+    for _ in range(3):
+        with pytest.raises(exc.ComplianceAuthError, match="refused user 'alice'"):
+            start()("list_frameworks")
+    assert service.grants() == ["password"]
+    changed = settings_for(service.url, password=SecretStr("new"))
+    for _ in range(2):
+        assert start(changed)("list_frameworks") == []
+        with pytest.raises(exc.ComplianceAuthError, match="Another process on this host"):
+            start()("list_frameworks")  # some processes still have the old one: neither forgets the other's
+    assert service.grants() == ["password"] * 2
+
+
+def test_a_401_costs_one_renewal_for_all_processes(start: Start, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    processes = [start() for _ in range(5)]
+    for process in processes:
+        process("list_frameworks")
+    service.on(FRAMEWORKS, accept_from(2))
+    for process in processes:
+        assert process("list_frameworks") == []
+    assert service.grants() == ["password", "refresh_token"]
+
+
+def test_a_token_that_was_revoked_after_it_was_shared_is_renewed(start: Start, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    first, second = start(), start()
+    first("list_frameworks")
+    second("list_frameworks")
+    service.on(FRAMEWORKS, accept_from(2))
+    first("list_frameworks")
+    service.on(FRAMEWORKS, accept_from(3))
+    assert second("list_frameworks") == []  # neither its own token nor the one in the file is good
+    assert service.grants() == ["password", "refresh_token", "refresh_token"]
+
+
+def test_each_refresh_token_is_used_once_by_all_processes(start: Start, service: Service) -> None:
+    service.token_life = 0
+    service.on(FRAMEWORKS, Reply(json=[]))
+    processes = [start(), start()]
+    for number in range(4):
+        processes[number % 2]("list_frameworks")
+    used = [r.form.get("refresh_token") for r in service.requests_to("POST /token")]
+    assert used == [None, "refresh-1", "refresh-2", "refresh-3"]
+
+
+def test_other_logins_have_other_files(directory: Path) -> None:
+    url = "https://api.example.com"
+    changes: list[dict[str, Any]] = [
+        {},
+        {"token_url": "https://id.example.com/other"},
+        {"client_id": "other"},
+        {"username": "bob"},
+        {"grant_type": CLIENT_CREDENTIALS},
+    ]
+    assert len({TokenFile(directory, settings_for(url, **each)).path for each in changes}) == len(changes)
+    same: list[dict[str, Any]] = [{"timeout": 1.0}, {"password": SecretStr("other")}, {"name": "other"}]
+    assert len({TokenFile(directory, settings_for(url, **each)).path for each in [{}, *same]}) == 1
+
+
+@pytest.mark.parametrize("change", ["password", "client_secret"])
+def test_only_the_same_secrets_decrypt_it(file: TokenFile, directory: Path, change: str) -> None:
+    file.save(SNAPSHOT)
+    other = TokenFile(directory, settings_for("https://api.example.com", **{change: SecretStr("other")}))
+    assert other.load() is None
+    assert other.path == file.path
+    assert file.load() == SNAPSHOT
+
+
+def test_a_client_alone_needs_no_password_for_its_key(directory: Path) -> None:
+    one, two = (
+        TokenFile(
+            directory,
+            settings_for(
+                "https://x.example", grant_type=CLIENT_CREDENTIALS, username=user, password=SecretStr(user)
+            ),
+        )
+        for user in ("", "alice")
+    )
+    one.save(SNAPSHOT)
+    assert two.load() == SNAPSHOT
+
+
+def test_entries_of_old_passwords_do_not_pile_up(directory: Path) -> None:
+    files = [
+        TokenFile(directory, settings_for("https://x.example", password=SecretStr(f"p{number}")))
+        for number in range(6)
+    ]
+    for each in files:
+        each.save(SNAPSHOT)
+    assert [each.load() is not None for each in files] == [False] * 2 + [True] * 4
+
+
+def test_a_key_is_derived_once(file: TokenFile, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.save(SNAPSHOT)
+    monkeypatch.setattr(hashlib, "scrypt", None)
+    for _ in range(3):
+        assert file.load() == SNAPSHOT
+        file.save(SNAPSHOT)
+
+
+# -- the lock
+
+
+def test_a_lock_excludes_all_others_until_it_is_released(file: TokenFile, directory: Path) -> None:
+    other = TokenFile(directory, settings_for("https://api.example.com"))
+    lock = file.try_lock()
+    assert lock
+    assert other.try_lock() is None
+    lock.release()
+    lock.release()
+    again = other.try_lock()
+    assert again
+    del again  # as when the task is cancelled whose thread has acquired it
+    assert file.try_lock()
+
+
+def test_a_lock_file_that_was_removed_is_not_a_lock(
+    file: TokenFile, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = file.path.with_name(f"{file.path.name}.lock")
+
+    def remove_first(descriptor: int, operation: int) -> None:
+        path.unlink()
+        monkeypatch.undo()
+        fcntl.flock(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", remove_first)
+    assert file.try_lock() is None
+    assert file.try_lock()
+
+
+def test_who_waits_for_the_lock_blocks_no_event_loop_and_can_be_cancelled(
+    service: Service, directory: Path, settings: Settings
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    held = TokenFile(directory, settings).try_lock()
+    assert held
+
+    async def scenario() -> None:
+        state = SharedState(settings, TokenFile(directory, settings))
+        async with AsyncComplianceClient(settings, shared=state) as client:
+            waiting = asyncio.create_task(client.list_frameworks())
+            follower = asyncio.create_task(client.list_frameworks())
+            ticks = 0
+            until = time.monotonic() + 0.2
+            while time.monotonic() < until:
+                await asyncio.sleep(0.005)
+                ticks += 1
+            assert ticks > 2
+            assert not service.received
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            held.release()
+            assert await follower == []  # which leads now
+
+    asyncio.run(scenario())
+    assert service.grants() == ["password"]
+
+
+def test_a_lock_that_stays_held_does_not_stop_anybody(
+    start: Start, service: Service, directory: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider.client.base.LOCK_TIMEOUT_SECONDS", 0.05)
+    service.on(FRAMEWORKS, Reply(json=[]))
+    held = TokenFile(directory, settings).try_lock()
+    assert held
+    assert start()("list_frameworks") == []
+    assert start()("list_frameworks") == []
+    assert service.grants() == ["password"]
+
+
+def test_a_call_from_the_thread_of_a_waiting_loop_does_not_wait_for_it(
+    service: Service, directory: Path, settings: Settings
+) -> None:
+    """The leader has the lock, but can't continue while this thread waits."""
+    service.on(FRAMEWORKS, Reply(json=[]))
+    may_answer = threading.Event()
+
+    def slowly(request: Received) -> Reply:
+        may_answer.wait(30)
+        return service._issue_token(request)
+
+    service.on("POST /token", slowly, service._issue_token)
+    state = SharedState(settings, TokenFile(directory, settings))
+
+    async def scenario() -> None:
+        async with AsyncComplianceClient(settings, shared=state) as client:
+            leader = asyncio.create_task(client.list_frameworks())
+            await asyncio.to_thread(service.first_request.wait, 30)
+            started = time.monotonic()
+            with ComplianceClient(settings, shared=state) as blocking:
+                assert blocking.list_frameworks() == []
+            assert time.monotonic() - started < 10
+            may_answer.set()
+            assert await leader == []
+
+    asyncio.run(scenario())
+
+
+# -- files and directories that are not as they should be
+
+Damage = Callable[[Path], Any]
+
+
+def fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def symlink(path: Path) -> None:
+    path.rename(path.with_name("elsewhere"))
+    path.symlink_to("elsewhere")
+
+
+def another_format(path: Path) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text()), "format": 2}))
+
+
+def another_entry(path: Path) -> None:
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "entries": ["AAAA", record["entries"][0][:-8] + "AAAAAAA="]}))
+
+
+def another_owner(path: Path) -> None:
+    if os.geteuid():
+        pytest.skip("only root can give files away")
+    os.chown(path, 12345, 12345)
+
+
+DAMAGES: dict[str, Damage] = {
+    "missing": lambda path: path.unlink(),
+    "empty": lambda path: path.write_bytes(b""),
+    "truncated": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "binary": lambda path: path.write_bytes(os.urandom(1000)),
+    "deeply nested": lambda path: path.write_bytes(b"[" * 100_000),
+    "no record": lambda path: path.write_bytes(b"[]"),
+    "no text": lambda path: path.write_text('{"format": 1, "salt": 7, "entries": []}'),
+    "no entries": lambda path: path.write_text('{"format": 1, "salt": "AAAA", "entries": 7}'),
+    "not in base64": lambda path: path.write_text('{"format": 1, "salt": "AAAA", "entries": ["%"]}'),
+    "another format": another_format,
+    "another entry": another_entry,
+    "huge": lambda path: os.truncate(path, 2**40),
+    "FIFO": fifo,
+    "symbolic link": symlink,
+    "readable by others": lambda path: path.chmod(0o644),
+    "of another user": another_owner,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_file_that_is_not_as_it_should_be_is_ignored_and_replaced(
+    file: TokenFile, directory: Path, damage: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.save(SNAPSHOT)
+    DAMAGES[damage](file.path)
+    assert file.load() is None
+    file.save(SNAPSHOT)
+    found = file.path.lstat()
+    assert (stat.S_ISREG(found.st_mode), stat.S_IMODE(found.st_mode)) == (True, 0o600)
+    assert TokenFile(directory, settings_for("https://api.example.com")).load() == SNAPSHOT
+    assert caplog.messages == []
+
+
+def test_a_directory_in_the_place_of_the_file_is_named_once(
+    file: TokenFile, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.path.mkdir()
+    for _ in range(2):
+        assert file.load() is None
+        file.save(SNAPSHOT)
+    assert len(caplog.messages) == 1
+    assert str(file.path) in caplog.text
+
+
+@pytest.mark.parametrize("damage", ["FIFO", "symbolic link", "readable by others", "of another user"])
+def test_a_lock_file_that_is_not_as_it_should_be_switches_sharing_off_with_one_warning(
+    start: Start,
+    service: Service,
+    settings: Settings,
+    directory: Path,
+    damage: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    start()("list_frameworks")
+    path = TokenFile(directory, settings).path
+    DAMAGES[damage](path.with_name(f"{path.name}.lock"))
+    service.token_life = 0
+    process = start()
+    for _ in range(3):
+        assert process("list_frameworks") == []
+    assert service.grants() == ["password", "password", "refresh_token", "refresh_token"]
+    assert len([m for m in caplog.messages if "Tokens are not shared" in m]) == 1
+
+
+@pytest.mark.parametrize("mode", [0o755, 0o770, 0o701])
+def test_a_directory_that_others_can_access_is_not_used(
+    file: TokenFile, directory: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    file.save(SNAPSHOT)
+    directory.chmod(mode)
+    assert file.load() is None
+    with pytest.raises(TokenStoreError):
+        file.try_lock()
+    assert "can be accessed by other users" in caplog.text
+
+
+def test_a_directory_of_another_user_or_a_link_is_not_used(
+    file: TokenFile, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file.save(SNAPSHOT)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "geteuid", lambda: 12345)
+        assert file.load() is None
+    directory.rename(directory.with_name("elsewhere"))
+    directory.symlink_to("elsewhere")
+    assert file.load() is None
+    file.save(SNAPSHOT)
+    with pytest.raises(TokenStoreError):
+        file.try_lock()
+
+
+def test_a_directory_that_was_cleaned_away_is_made_again(file: TokenFile, directory: Path) -> None:
+    file.save(SNAPSHOT)
+    for path in directory.iterdir():
+        path.unlink()
+    directory.rmdir()
+    lock = file.try_lock()
+    assert lock
+    file.save(SNAPSHOT)
+    assert file.load() == SNAPSHOT
+    assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("code", [errno.EROFS, errno.ENOSPC, errno.EDQUOT])
+def test_a_file_that_can_not_be_written_is_gone_and_the_process_continues(
+    start: Start,
+    service: Service,
+    settings: Settings,
+    directory: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    code: int,
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.token_life = 0
+    process = start()
+    process("list_frameworks")
+    opening = os.open
+
+    def refuse(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+        if flags & os.O_EXCL:
+            raise OSError(code, os.strerror(code))
+        return opening(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    for _ in range(2):
+        assert process("list_frameworks") == []
+    path = TokenFile(directory, settings).path
+    assert not path.exists()  # else somebody would use a refresh token that is used up
+    (message,) = (m for m in caplog.messages if "Tokens" in m)
+    assert message.startswith(f"Tokens are not shared: '{path}' can't be written ({os.strerror(code)}).")
+    monkeypatch.undo()
+    assert process("list_frameworks") == []
+    assert path.exists()
+
+
+def test_a_write_that_fails_half_way_leaves_nothing(
+    file: TokenFile, directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", fail)
+    file.save(SNAPSHOT)
+    assert list(directory.iterdir()) == []
+
+
+def test_what_crashes_have_left_is_removed(file: TokenFile, directory: Path) -> None:
+    old, young = (directory / f"{file.path.name}.{name}.tmp" for name in ("old", "young"))
+    foreign = directory / "tokens-other.old.tmp"
+    for path in (old, young, foreign):
+        path.write_bytes(b"")
+    for path in (old, foreign):
+        os.utime(path, (0, 0))
+    file.save(SNAPSHOT)
+    assert sorted(directory.iterdir()) == sorted([file.path, young, foreign])
+
+
+# -- secrets
+
+
+def test_neither_errors_nor_logs_nor_frames_nor_pickles_show_a_secret(
+    start: Start,
+    service: Service,
+    settings: Settings,
+    directory: Path,
+    everything_logged: pytest.LogCaptureFixture,
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    first = start()
+    first("list_frameworks")
+    service.on(FRAMEWORKS, Reply(401))
+    second, said = start(), []
+    for process in (first, second):
+        with pytest.raises(exc.ComplianceAuthError) as caught:
+            process("list_frameworks")
+        said.append(shown(caught.value))
+    service.on("POST /token", WRONG)
+    TokenFile(directory, settings).path.unlink()
+    for _ in range(2):
+        with pytest.raises(exc.ComplianceAuthError) as caught:
+            start()("list_frameworks")
+        said.append(shown(caught.value))
+    file = TokenFile(directory, settings)
+    file.save(SNAPSHOT)
+    text = " ".join([*said, everything_logged.text, repr(vars(file)), repr(file.load())])
+    assert not [secret for secret in SECRETS if secret in text]
+    copied = pickle.dumps(file)
+    assert b"access-" not in copied
+    assert {PASSWORD.encode() in copied, CLIENT_SECRET.encode() in copied} == {
+        True
+    }  # as in any copy of a client
+    assert pickle.loads(copied).load() == SNAPSHOT
+
+
+def test_where_there_is_no_scrypt_it_says_so_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert token_file.can_encrypt()
+    token_file.can_encrypt.cache_clear()
+    monkeypatch.delattr(hashlib, "scrypt")
+    try:
+        assert not token_file.can_encrypt()
+        assert not token_file.can_encrypt()
+    finally:
+        token_file.can_encrypt.cache_clear()
+    assert len(caplog.messages) == 1

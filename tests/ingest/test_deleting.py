@@ -1,0 +1,433 @@
+"""Deleting jobs at the service when their texts are stored."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk import deletes
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import write_samples
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from tests.support.attempts import Attempts, heard
+from tests.support.night_attempts import night_attempts
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> list[str]:
+    return [str(each.path) for each in write_samples(tmp_path / "in", pdfs=4, docx=0, pages=0)]
+
+
+def ingest(tmp_path: Path, sources: Any, night: int = 1, **options: Any) -> Any:
+    values = {
+        "task_id": "t",
+        "poll_interval": 0.1,
+        "destination": f"{tmp_path}/out/dt=2026-03-{night:02}/",
+        "delete_after": "fetch",
+        "concurrency": 2,
+    }
+    return heard(ComplianceIngestOperator(sources=sources, **{**values, **options}))
+
+
+def pending(tmp_path: Path) -> list[str]:
+    """The jobs that a later night has to delete."""
+    found = sorted((tmp_path / "out" / "_work" / "deletes").rglob("*.json"))
+    return [each["uuid"] for path in found for each in json.loads(path.read_text())]
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What the operator has warned of; Airflow warns of a call by a test."""
+    logged = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    return [each for each in logged if "Task Runner" not in each]
+
+
+def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(result["manifest"]).read_text().splitlines()]
+
+
+def test_jobs_are_deleted_when_their_texts_are_stored(
+    service: Emulator, tmp_path: Path, sources: list[str], deferrable: bool
+) -> None:
+    service.configure(jobs="seconds:0.5")
+    result = night_attempts(1).run(ingest(tmp_path, sources, deferrable=deferrable))
+    assert (result["completed"], result["deleted"]) == (4, 4)
+    assert service.jobs() == []
+    assert all(Path(each["path"]).read_text() for each in rows(result))
+    assert pending(tmp_path) == []
+
+
+@pytest.mark.parametrize("delete_after", [None, "assess", "", "None", " assess "])
+def test_without_fetch_the_ingest_deletes_nothing(
+    service: Emulator, tmp_path: Path, sources: list[str], delete_after: str | None
+) -> None:
+    result = night_attempts(1).run(ingest(tmp_path, sources, delete_after=delete_after))
+    assert "deleted" not in result
+    assert (len(service.jobs()), service.count("cancel")) == (4, 0)
+
+
+def test_an_invalid_value_is_refused_when_the_dag_is_parsed(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="delete_after must be 'fetch', 'assess' or None, not 'never'"):
+        ingest(tmp_path, "x", delete_after="never")
+    with pytest.raises(ValueError, match="delete_after must be"):
+        ingest(tmp_path, "x", delete_after=True)
+    ingest(tmp_path, "x", delete_after="{{ params.delete_after }}")
+
+
+def test_a_template_that_renders_to_something_invalid_fails_the_task_for_good(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    task = ingest(tmp_path, sources)
+    task.delete_after = "later"  # as Airflow renders it
+    with pytest.raises(exc.ComplianceInputError, match="delete_after must be"):
+        night_attempts(1).run(task)
+    assert service.count() == 0
+
+
+def test_default_args_reach_both_bulk_operators() -> None:
+    from airflow.providers.common.compat.sdk import DAG
+
+    from airflow_provider.operators.assess import ComplianceAssessOperator
+
+    with DAG("nights", schedule=None, default_args={"delete_after": "assess"}):
+        first = ComplianceIngestOperator(task_id="ingest", sources="x", destination="file:///x/")
+        second = ComplianceAssessOperator(task_id="assess", documents=first.output, destination="file:///x/")
+    assert (first.delete_after, second.delete_after) == ("assess", "assess")
+    for task in (first, second):
+        assert "delete_after" in task.template_fields
+
+
+def test_a_document_that_failed_keeps_its_job(service: Emulator, tmp_path: Path, sources: list[str]) -> None:
+    service.fail_jobs("Damaged.", match=Path(sources[0]).name, times=None)
+    result = night_attempts(1).run(ingest(tmp_path, sources, max_failed=1))
+    assert (result["failed"], result["deleted"]) == (1, 3)
+    assert [each["name"] for each in service.jobs()] == [Path(sources[0]).name]
+
+
+def test_jobs_of_good_documents_are_deleted_even_if_the_task_fails_for_the_others(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    service.fail_jobs("Damaged.", match=Path(sources[0]).name, times=None)
+    with pytest.raises(exc.ComplianceIngestError):
+        night_attempts(1).run(ingest(tmp_path, sources))
+    assert len(service.jobs()) == 1
+
+
+def test_a_job_of_equal_documents_is_deleted_only_when_all_have_their_text(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = AsyncComplianceClient.submit_file
+    first: list[Any] = []
+
+    async def submit_once(self: Any, file: Any, file_name: str | None = None) -> Any:
+        if not first:
+            first.append(await submit(self, file, file_name))
+        return first[0]
+
+    monkeypatch.setattr(AsyncComplianceClient, "submit_file", submit_once)
+    service.fail("get_content", status=403, skip=1, times=None)
+    attempts = night_attempts(1)
+    task = {"concurrency": 1, "max_failed": 1}
+    result = attempts.run(ingest(tmp_path, sources[:2], **task))
+    assert (result["completed"], result["failed"], result["deleted"]) == (1, 1, 0)
+    assert len(service.jobs()) == 1
+    service.clear_faults()
+    result = attempts.run(ingest(tmp_path, sources[:2], **task))
+    assert (result["completed"], result["deleted"]) == (2, 1)
+    assert service.jobs() == []
+
+
+def test_a_clear_deletes_again_and_a_job_that_is_gone_is_a_success(
+    service: Emulator, tmp_path: Path, sources: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    attempts = night_attempts(1)
+    attempts.run(ingest(tmp_path, sources))
+    attempts.clear()
+    with caplog.at_level(logging.WARNING, "task"):
+        assert attempts.run(ingest(tmp_path, sources))["deleted"] == 4
+    assert warnings(caplog) == []
+    assert service.count("submit_file") == 4
+
+
+def test_skipped_documents_are_not_deleted_again(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    night_attempts(1).run(ingest(tmp_path, sources, skip_unchanged=True))
+    deletes = service.count("cancel")
+    result = night_attempts(2).run(ingest(tmp_path, sources, 2, skip_unchanged=True))
+    assert (result["skipped"], result["deleted"]) == (4, 0)
+    assert service.count("cancel") == deletes
+
+
+@pytest.mark.parametrize("status", [500, 403, 429])
+def test_a_delete_that_fails_is_one_warning_and_is_tried_again_the_next_night(
+    service: Emulator,
+    tmp_path: Path,
+    sources: list[str],
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+) -> None:
+    service.fail("cancel", status=status, times=2, skip=1)
+    with caplog.at_level(logging.WARNING, "task"):
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert (result["completed"], result["failed"], result["deleted"]) == (4, 0, 2)
+    (warning,) = warnings(caplog)
+    assert warning.startswith("2 jobs are still at the service; the next night tries to delete them again. ")
+    left = {each["uuid"] for each in service.jobs()}
+    assert (len(left), set(pending(tmp_path))) == (2, left)
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 2
+    assert (service.jobs(), pending(tmp_path)) == ([], [])
+
+
+def test_a_service_that_refuses_all_deletes_is_not_asked_for_each(
+    service: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sources = [str(each.path) for each in write_samples(tmp_path / "in", pdfs=12, docx=0, pages=0)]
+    service.fail("cancel", status=405, times=None)
+    with caplog.at_level(logging.WARNING, "task"):
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert (result["completed"], result["deleted"]) == (12, 0)
+    assert len(warnings(caplog)) == 1
+    assert service.count("cancel") <= deletes.MIN_ERRORS_IN_A_ROW + 2
+    assert len(pending(tmp_path)) == 12
+
+
+def test_a_gateway_that_does_not_know_the_path_is_not_taken_for_a_delete(
+    service: Emulator, tmp_path: Path, sources: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    service.fail("cancel", status=404, times=None)
+    with caplog.at_level(logging.WARNING, "task"):
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert result["deleted"] == 0
+    assert "is still at the service" in caplog.text
+    assert (len(service.jobs()), len(pending(tmp_path))) == (4, 4)
+
+
+def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
+    service: Emulator,
+    tmp_path: Path,
+    sources: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    publish = Checkpoint.publish
+    damaged: list[str] = []
+
+    async def damage(self: Checkpoint, published: Any) -> None:
+        published = list(published)
+        await publish(self, published)
+        replace_text(published[0]["path"])
+        remove_text(published[1]["path"])
+        damaged.extend(each["uuid"] for each in published[:2])
+
+    def replace_text(path: str) -> None:
+        Path(path).write_bytes(b"x" * Path(path).stat().st_size)  # of the same size
+
+    def remove_text(path: str) -> None:
+        Path(path).unlink()
+
+    monkeypatch.setattr(Checkpoint, "publish", damage)
+    with caplog.at_level(logging.WARNING, "task"):
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert result["deleted"] == 2
+    assert {each["uuid"] for each in service.jobs()} == set(damaged)
+    (warning,) = warnings(caplog)
+    assert warning.startswith("2 jobs stay at the service, because what was made of them is not stored")
+    assert pending(tmp_path) == []
+
+
+def test_nothing_is_deleted_before_the_manifest_is_published(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise exc.ComplianceStorageError("The store is down.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "publish", fail)
+        attempts = night_attempts(1)
+        with pytest.raises(exc.ComplianceStorageError):
+            attempts.run(ingest(tmp_path, sources))
+    assert (len(service.jobs()), service.count("cancel")) == (4, 0)
+    assert attempts.run(ingest(tmp_path, sources))["deleted"] == 4
+    assert service.jobs() == []
+
+
+def test_an_attempt_that_has_lost_its_lease_deletes_nothing(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = deletes.PendingDeletes.read
+
+    def lose(self: deletes.PendingDeletes) -> Any:
+        (lease,) = (tmp_path / "out").rglob("lease.json")
+        lease.write_text(json.dumps({"token": "another", "try_number": 2, "at": "now"}))
+        return read(self)
+
+    monkeypatch.setattr(deletes.PendingDeletes, "read", lose)
+    assert night_attempts(1).run(ingest(tmp_path, sources))["deleted"] == 0
+    assert (len(service.jobs()), service.count("cancel")) == (4, 0)
+
+
+def test_a_lease_that_is_lost_meanwhile_stops_the_rest(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("airflow_provider.bulk.checkpoint.OWNER_CHECK_SECONDS", 0.0)
+    cancel = AsyncComplianceClient.cancel
+
+    async def cancel_and_lose(self: Any, uuid: str) -> None:
+        await cancel(self, uuid)
+        (lease,) = (tmp_path / "out").rglob("lease.json")
+        lease.write_text(json.dumps({"token": "another", "try_number": 2, "at": "now"}))
+
+    monkeypatch.setattr(AsyncComplianceClient, "cancel", cancel_and_lose)
+    night_attempts(1).run(ingest(tmp_path, sources, concurrency=1))
+    assert len(service.jobs()) == 3
+    assert len(pending(tmp_path)) == 4  # of the attempt that has taken over
+
+
+def test_a_crash_while_deleting_leaves_the_rest_to_the_next_night(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Crash(BaseException):
+        pass
+
+    cancel = AsyncComplianceClient.cancel
+    calls: list[str] = []
+
+    async def crash(self: Any, uuid: str) -> None:
+        calls.append(uuid)
+        if len(calls) == 3:
+            raise Crash
+        await cancel(self, uuid)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AsyncComplianceClient, "cancel", crash)
+        with pytest.raises(Crash):
+            night_attempts(1).run(ingest(tmp_path, sources, concurrency=1))
+    assert (len(service.jobs()), len(pending(tmp_path))) == (2, 4)
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 4
+    assert (service.jobs(), pending(tmp_path)) == ([], [])
+
+
+def test_a_retry_after_a_crash_between_manifest_and_deletes_deletes(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = night_attempts(1)
+
+    def crash(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComplianceIngestOperator, "_delete_jobs", crash)
+        with pytest.raises(KeyboardInterrupt):
+            attempts.run(ingest(tmp_path, sources))
+    assert len(service.jobs()) == 4
+    assert attempts.run(ingest(tmp_path, sources))["deleted"] == 4
+    assert (service.jobs(), service.count("submit_file")) == ([], 4)
+
+
+def test_a_text_that_is_removed_after_the_delete_is_made_again_by_a_clear(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    attempts = night_attempts(1)
+    (first, *_) = rows(attempts.run(ingest(tmp_path, sources)))
+    Path(first["path"]).unlink()
+    attempts.clear()
+    result = attempts.run(ingest(tmp_path, sources))
+    assert (result["completed"], service.count("submit_file")) == (4, 5)
+    assert Path(first["path"]).is_file()
+    assert service.jobs() == []
+
+
+def test_after_the_deadline_the_next_night_deletes(
+    service: Emulator,
+    tmp_path: Path,
+    sources: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with monkeypatch.context() as patch, caplog.at_level(logging.WARNING, "task"):
+        patch.setattr("airflow_provider.operators.base_bulk.DELETE_MARGIN_SECONDS", 48 * 3600.0)
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert (result["completed"], result["deleted"]) == (4, 0)
+    assert "There was no time left." in caplog.text
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 4
+
+
+def test_a_store_that_cannot_remember_is_a_warning(
+    service: Emulator,
+    tmp_path: Path,
+    sources: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def fail(*_: Any) -> None:
+        raise exc.ComplianceStorageDeniedError("No permission.")
+
+    monkeypatch.setattr(deletes, "put", fail)
+    with caplog.at_level(logging.WARNING, "task"):
+        result = night_attempts(1).run(ingest(tmp_path, sources))
+    assert (result["completed"], result["deleted"]) == (4, 0)
+    assert warnings(caplog) == ["Could not delete jobs at the service: No permission."]
+
+
+def test_throttling_is_honoured(service: Emulator, tmp_path: Path, sources: list[str]) -> None:
+    connection = service.connection()
+    assert connection  # the client of this test repeats a call
+    service.fail("cancel", status=429, retry_after=1, times=1)
+    task = ingest(tmp_path, sources)
+    started = time.monotonic()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+        assert night_attempts(1).run(task)["deleted"] == 4
+    assert time.monotonic() - started >= 1.0
+    assert service.count("cancel", 429) >= 1
+
+
+def attempts_of_shard(night: int, index: int) -> Attempts:
+    return night_attempts(night, map_index=index)
+
+
+def test_a_shard_that_is_gone_leaves_its_jobs_to_the_first_one(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    fault = service.fail("cancel", status=500, times=None)
+    attempts_of_shard(1, 0).run(ingest(tmp_path, sources[:2]))
+    attempts_of_shard(1, 5).run(ingest(tmp_path, sources[2:]))
+    service.clear_faults(fault)
+    assert attempts_of_shard(2, 1).run(ingest(tmp_path, [], 2))["deleted"] == 0
+    assert attempts_of_shard(2, 0).run(ingest(tmp_path, [], 2))["deleted"] == 2
+    assert len(service.jobs()) == 2
+    assert attempts_of_shard(3, 0).run(ingest(tmp_path, [], 3))["deleted"] == 2
+    assert (service.jobs(), pending(tmp_path)) == ([], [])
+
+
+def test_an_older_night_that_is_run_later_leaves_the_jobs_of_newer_ones_alone(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    fault = service.fail("cancel", status=500, times=None)
+    night_attempts(3).run(ingest(tmp_path, sources, 3))
+    service.clear_faults(fault)
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 0
+    assert len(pending(tmp_path)) == 4
+    attempts = night_attempts(3)
+    assert attempts.run(ingest(tmp_path, sources, 3))["deleted"] == 4  # a clear of the same run tries, too
+    assert pending(tmp_path) == []
+
+
+def test_a_text_that_is_lost_before_its_delete_is_tried_again_keeps_its_job(
+    service: Emulator, tmp_path: Path, sources: list[str]
+) -> None:
+    service.fail("cancel", status=500, times=None)
+    night_attempts(1).run(ingest(tmp_path, sources[:1]))
+    for text in tmp_path.glob("out/**/*.txt"):
+        text.unlink()
+    service.clear_faults()
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 0
+    assert len(service.jobs()) == 1

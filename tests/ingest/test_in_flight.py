@@ -1,0 +1,180 @@
+"""An ingest never has more jobs at the service than `max_in_flight`; the emulator counts."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk import claims, in_flight
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.runtime_directory import runtime_directory
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
+from tests.support.attempts import Attempts
+from tests.support.forking import Child, may_fork
+from tests.support.in_flight import JobsInFlight
+from tests.support.signals import signalled_when, until
+
+SetLimit = Callable[..., JobsInFlight]
+
+
+@pytest.fixture
+def set_limit(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> SetLimit:
+    """Set the limit of the connection, and count what the emulator has in flight."""
+
+    def configure(limit: int, **extra: Any) -> JobsInFlight:
+        connection = service.connection()
+        connection["extra"] |= {"max_retries": 0, "max_in_flight": limit, **extra}
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+        return JobsInFlight(service)
+
+    return configure
+
+
+@pytest.mark.parametrize("limit", [1, 3, 100])
+def test_the_service_never_has_more_jobs_than_allowed(
+    service: Emulator,
+    corpus: Corpus,
+    outcome: Outcome,
+    run_ingest: RunIngest,
+    set_limit: SetLimit,
+    limit: int,
+) -> None:
+    service.configure(jobs="seconds:0.3")
+    jobs = set_limit(limit)
+    sources = corpus.sources[:3] + corpus.sources[-3:]
+    assert run_ingest(sources) == (6, 0, 0)
+    assert jobs.peak == limit if limit < 6 else jobs.peak > 3  # more than with a limit
+    assert service.count("submit_file") + service.count("submit_url") == 6
+    assert outcome.texts == {source: corpus.texts[source] for source in sources}
+
+
+def test_failed_jobs_that_are_processed_again_count(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="seconds:0.2")
+    for sample in corpus.samples[:3]:
+        service.fail_jobs(match=sample.path.name)
+    jobs = set_limit(2)
+    assert run_ingest(corpus.sources[:6]) == (6, 0, 0)
+    assert service.count("refresh") == 3
+    assert jobs.peak == 2
+
+
+def test_a_deferrable_task_stays_in_the_worker_until_all_is_submitted(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="seconds:0.8")
+    jobs = set_limit(2)
+    result = attempts.run(ingest(corpus.sources[:6], outcome, deferrable=True))
+    assert counts(result) == (6, 0, 0)
+    assert jobs.peak == 2
+    assert len(attempts.deferrals) <= 2  # for the last two jobs
+
+
+@may_fork
+def test_after_a_kill_the_jobs_from_before_count(
+    service: Emulator, corpus: Corpus, outcome: Outcome, run_ingest: RunIngest, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="manual")
+    jobs, sources = set_limit(3), corpus.sources[:7]
+    child = Child(lambda: Attempts().run(ingest(sources, outcome)))
+    until(lambda: in_journal(outcome) == 3)
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitpid(child.pid, 0)
+    assert jobs.count() == 3
+    before = [each["uuid"] for each in service.jobs()]
+
+    def finish() -> None:
+        service.configure(jobs="seconds:0.2")
+
+    with signalled_when(lambda: service.count("get_statuses") >= 5, finish):
+        assert run_ingest(sources) == (7, 0, 0)
+    assert jobs.peak == 3
+    assert service.count("submit_file") == 7  # none twice
+    assert {row["uuid"] for row in outcome.rows.values()} >= set(before)
+
+
+def in_journal(outcome: Outcome) -> int:
+    """Return how many jobs the journal knows."""
+    segments = outcome.destination.glob("_work/ingest/**/journal-*.jsonl")
+    return sum(segment.read_text().count('"uuid"') for segment in segments)
+
+
+def test_documents_that_were_not_submitted_in_time_name_the_limit(
+    service: Emulator, corpus: Corpus, outcome: Outcome, run_ingest: RunIngest, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="manual")
+    set_limit(2)
+    with pytest.raises(exc.ComplianceIngestError):
+        run_ingest(corpus.sources[:3], timeout=1.0)
+    errors = [row["error"] for row in outcome.rows.values()]
+    assert sum("max_in_flight of the connection is 2" in each for each in errors) == 1
+    assert service.count("cancel") == 2
+
+
+# -- shared by the processes of a host
+
+
+@pytest.fixture
+def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    monkeypatch.setattr(in_flight, "WAITING_SECONDS", 0.1)
+    monkeypatch.setattr(claims, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(in_flight, "CHECK_SECONDS", 0.2)
+    runtime_directory.cache_clear()
+    yield
+    runtime_directory.cache_clear()
+
+
+def attempt(corpus: Corpus, folder: Path, task: str, **options: Any) -> Callable[[], Any]:
+    """Return what makes an attempt of a task of its own."""
+    attempts, outcome = Attempts(identity={"task_id": task}), Outcome(folder / task)
+    return lambda: counts(attempts.run(ingest(corpus.sources[:5], outcome, task_id=task, **options)))
+
+
+def claimed(folder: Path) -> list[str]:
+    """Return the jobs that tasks of the host have claimed."""
+    claims = [json.loads(path.read_text()) for path in folder.glob("*/in-flight-*.json")]
+    return [job for each in claims for claim in each.values() for job in claim["jobs"]]
+
+
+@may_fork
+@pytest.mark.usefixtures("_runtime_directory")
+def test_processes_share_the_limit(
+    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="seconds:0.2")
+    jobs = set_limit(3, share_tokens=True)
+    children = [Child(attempt(corpus, tmp_path, task)) for task in ("a", "b")]
+    assert [child.result() for child in children] == [(5, 0, 0)] * 2
+    assert jobs.peak == 3
+    assert claimed(tmp_path) == []
+
+
+@may_fork
+@pytest.mark.usefixtures("_runtime_directory")
+def test_the_jobs_of_a_process_that_was_killed_count_until_they_end(
+    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
+) -> None:
+    service.configure(jobs="manual")
+    jobs = set_limit(3, share_tokens=True)
+    child = Child(attempt(corpus, tmp_path, "a"))
+    until(lambda: len(claimed(tmp_path)) == 3)
+    os.kill(child.pid, signal.SIGKILL)
+    os.waitpid(child.pid, 0)
+
+    def finish() -> None:
+        service.configure(jobs="seconds:0.2")
+
+    with signalled_when(lambda: service.count("get_statuses") >= 8, finish):
+        assert attempt(corpus, tmp_path, "b")() == (5, 0, 0)
+    assert jobs.peak == 3
+    assert attempt(corpus, tmp_path, "a")() == (5, 0, 0)  # its retry
+    assert jobs.peak == 3

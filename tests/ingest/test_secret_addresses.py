@@ -1,0 +1,264 @@
+"""Logins and signatures in the addresses of sources: stored and shown nowhere, and nothing is mistaken."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG, Asset
+
+from airflow_provider import exceptions as exc
+from airflow_provider import lineage
+from airflow_provider.client.aio import AsyncComplianceClient
+from airflow_provider.client.models import ContentJob
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators.content import ComplianceSubmitFileOperator, ComplianceSubmitUrlOperator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.sensors.content import ComplianceContentSensor
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
+from tests.support.attempts import Attempts, heard
+from tests.support.outlets import outlet_events
+from tests.support.signals import signalled_when
+
+
+def presign(page: str, night: int = 1) -> str:
+    return (
+        f"{page}?X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=SECRETKEY{night}&X-Amz-Date=2026010{night}"
+        f"&X-Amz-Signature=SECRETSIGNATURE{night}"
+    )
+
+
+def pages(corpus: Corpus) -> list[str]:
+    return [source for source in corpus.sources if source.startswith("http")]
+
+
+def contents(folder: Path) -> str:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return "\n".join([*map(str, files), *(path.read_text(errors="replace") for path in files)])
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[lineage.Transfer]:
+    transfers: list[lineage.Transfer] = []
+    monkeypatch.setattr(lineage, "report", lambda _, each, __=(): transfers.extend(each))
+    return transfers
+
+
+def test_no_secret_is_stored_or_shown_anywhere(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    reported: list[lineage.Transfer],
+    appended: list[dict[str, Any]],
+    caplog: pytest.LogCaptureFixture,
+    deferrable: bool,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    service.configure(jobs="seconds:1")
+    first, second, third, *_ = pages(corpus)
+    bad = third.replace("http://", "http://ada:SECRETPASSWORD@").replace(Path(third).name, "missing.html")
+    service.fail_jobs(f"GET {bad} failed; SECRETPASSWORD is refused", match="*missing*", times=None)
+    asset = Asset("s3://bucket/texts")
+    task = heard(
+        ingest(
+            [presign(first), f"{second}?token=SECRETTOKEN", bad, "s3://AKIA:SECRETKEY@bucket/a.pdf"],
+            outcome,
+            deferrable=deferrable,
+            max_failed=2,
+            skip_unchanged=True,
+            outlets=[asset],
+        )
+    )
+    events = outlet_events()
+    result = attempts.run(task, outlet_events=events)
+    assert (result["completed"], result["failed"]) == (2, 2)
+    jobs = str(service.jobs())
+    assert presign(first) in jobs
+    assert f"{second}?token=SECRETTOKEN" in jobs
+    everything = "\n".join(
+        [
+            contents(outcome.destination),
+            contents(outcome.destination.parent / "_ingest"),
+            caplog.text,
+            json.dumps(
+                [result, attempts.deferrals, appended, attempts.ti.xcoms, events[asset].extra], default=str
+            ),
+            str(reported),
+            task.title,
+        ]
+    )
+    assert f"{first}?signature=redacted" in everything
+    for secret in ("SECRET", "20260101"):
+        assert secret not in everything
+    assert all(transfer.origin[0].startswith("http://127.0.0.1") for transfer in reported)
+    errors = [row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"]
+    assert any("is refused" in error for error in errors)
+    assert any("the part before the @ is a login" in error for error in errors)
+
+
+def test_pages_that_are_signed_anew_are_the_same_documents_the_next_night(
+    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+) -> None:
+    nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
+    for number, night in enumerate(nights):
+        signed = [presign(page, number) for page in pages(corpus)]
+        attempts.run(ingest(signed, night, skip_unchanged=True, max_age=3600))
+    assert service.count("submit_url") == 5
+    assert list(nights[0].rows) == list(nights[1].rows)
+    assert {row["status"] for row in nights[1].rows.values()} == {"SKIPPED"}
+
+
+def test_a_retry_finds_its_documents_even_if_they_were_signed_anew(
+    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    service.configure(jobs="manual")
+    signed = [presign(page) for page in pages(corpus)]
+    task = ingest(signed, outcome, cancel_on_kill=False)
+
+    def are_journaled() -> bool:
+        segments = outcome.destination.glob("**/journal-*.jsonl")
+        return sum(segment.read_text().count('"uuid"') for segment in segments) >= 5
+
+    with signalled_when(are_journaled, task.on_kill), pytest.raises(exc.ComplianceInterruptedError):
+        attempts.run(task)
+    service.configure(jobs="instant")
+    service.finish_jobs()
+    assert run_ingest([presign(page, 2) for page in pages(corpus)]) == (5, 0, 0)
+    assert service.count("submit_url") == 5
+
+
+def test_addresses_that_differ_in_their_signature_only_have_a_row_and_a_text_each(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+) -> None:
+    signed = [presign(pages(corpus)[0], number) for number in range(3)]
+    assert run_ingest(signed) == (3, 0, 0)
+    assert len(outcome.rows) == len({row["path"] for row in outcome.rows.values()}) == 3
+    assert "SECRET" not in contents(outcome.destination)
+    assert run_ingest(signed) == (3, 0, 0)
+    assert service.count("submit_url") == 3
+
+
+def test_a_manifest_as_a_list_says_which_addresses_are_missing_something(
+    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome, tmp_path: Path
+) -> None:
+    first, second, *_ = pages(corpus)
+    run_ingest([presign(first), second])
+    listed = tmp_path / "list.jsonl"
+    listed.write_bytes(outcome.manifest.read_bytes())
+    again = Outcome(tmp_path / "again")
+    attempts = Attempts()
+    attempts.run(ingest(str(listed), again, max_failed=1))
+    failed, good = again.rows.values()
+    assert (failed["status"], good["status"]) == ("FAILED", "COMPLETED")
+    assert "use the original address" in failed["error"]
+    assert service.count("submit_url") == 3
+
+
+def rendered(task: Any) -> dict[str, Any]:
+    """Return what Airflow stores of a task's templates."""
+    try:
+        from airflow.sdk.execution_time.task_runner import _serialize_rendered_fields
+    except ImportError:  # Airflow 2.11
+        from airflow.serialization.helpers import serialize_template_field
+
+        return {name: serialize_template_field(getattr(task, name), name) for name in task.template_fields}
+    return dict(_serialize_rendered_fields(task))
+
+
+@pytest.mark.parametrize("url", ["{{ url }}", presign("https://h/a"), "https://h/a?token={{ 'SECRET' }}"])
+def test_rendered_fields_have_no_secret_and_the_task_has_it(service: Emulator, url: str) -> None:
+    given = presign("https://h/a")
+    with DAG("d", schedule=None):
+        tasks = [
+            ComplianceIngestOperator(
+                task_id="ingest", sources=[url, "/in/{{ ds }}.pdf"], destination="/out/"
+            ),
+            ComplianceSubmitUrlOperator(task_id="url", url=url),
+            ComplianceSubmitFileOperator(task_id="file", file=url),
+        ]
+    for task, name in zip(tasks, ("sources", "url", "file"), strict=True):
+        context: Any = {"url": given, "ds": "1"}
+        task.render_template_fields(context)
+        stored = rendered(task)
+        assert "SECRET" not in json.dumps(stored)
+        assert "SECRET" not in f"{getattr(task, name)} {getattr(task, name)!r}"
+        assert "https://h/a?" in json.dumps(stored)
+        vars(task)["_is_executing"] = True
+        assert "SECRET" in str(getattr(task, name))
+        assert "SECRET" not in task.title
+
+
+def test_fields_without_secrets_are_stored_as_they_are() -> None:
+    with DAG("d", schedule=None):
+        task = ComplianceIngestOperator(task_id="t", sources=["{{ ds }}", "s3://c@b/*"], destination="/out/")
+    task.render_template_fields({"ds": "1"})
+    assert rendered(task)["sources"] == task.sources == ["1", "s3://c@b/*"]
+
+
+def test_single_operators_and_sensors_show_no_secret(
+    service: Emulator, attempts: Attempts, corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    page = pages(corpus)[0]
+    uuid = attempts.run(
+        heard(ComplianceSubmitUrlOperator(task_id="t", url=presign(page), wait_for_completion=True))
+    )
+    assert presign(page) in str(service.job(uuid))
+    records = attempts.run(heard(ComplianceContentSensor(task_id="s", uuid=uuid)))
+    assert records[0]["source_url"] == f"{page}?signature=redacted"
+    assert lineage.job_origin(ComplianceHook().get_statuses([uuid])[uuid], "h")[1].endswith(
+        "?signature=redacted"
+    )
+    assert "SECRET" not in caplog.text + json.dumps([records, attempts.store, attempts.ti.xcoms])
+
+
+def test_an_error_about_a_url_shows_no_secret(service: Emulator) -> None:
+    hook = ComplianceHook()
+    for submit, url in (
+        (hook.submit_url, presign("https://h/a\n")),
+        (hook.submit_file, presign("https://h/a")),
+        (hook.submit_file, "s3://AKIA:SECRET@bucket/a.pdf"),
+    ):
+        with pytest.raises(exc.ComplianceInputError) as raised:
+            submit(url)
+        assert "SECRET" not in str(raised.value)
+    service.fail("submit_url", status=400, body={"message": f"Can't get {presign('https://h/a')}."})
+    with pytest.raises(exc.ComplianceError) as refused:
+        hook.submit_url(presign("https://h/a"))
+    assert "SECRET" not in f"{refused.value} {vars(refused.value)}"
+    assert "https://h/a?signature=redacted" in str(refused.value)
+
+
+@pytest.mark.parametrize("has_address", [True, False])
+@pytest.mark.parametrize(
+    "quoted", [quote(presign("https://h/a"), safe=""), "SECRETSIGNATURE1 has expired", presign("https://h/a")]
+)
+def test_a_reason_that_quotes_a_part_of_the_address_shows_no_secret(
+    service: Emulator,
+    attempts: Attempts,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    deferrable: bool,
+    quoted: str,
+    has_address: bool,
+) -> None:
+    async def get_statuses(self: Any, uuids: list[str]) -> dict[str, ContentJob]:
+        address = url if has_address else None
+        return {
+            each: ContentJob(uuid=each, status="FAILED", error=f"Not fetched: {quoted}", source_url=address)
+            for each in uuids
+        }
+
+    caplog.set_level(logging.DEBUG)
+    url = presign("https://h/a")
+    monkeypatch.setattr(AsyncComplianceClient, "get_statuses", get_statuses)
+    task = ComplianceSubmitUrlOperator(task_id="t", url=url, wait_for_completion=True, deferrable=deferrable)
+    with pytest.raises(exc.ComplianceJobError, match="Not fetched") as caught:
+        attempts.run(heard(task))
+    assert "SECRETSIGNATURE" not in f"{caught.value}{caplog.text}"

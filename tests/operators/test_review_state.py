@@ -1,0 +1,244 @@
+"""A review asks and sends once, wherever its state is stored and whatever is cleared."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
+
+from airflow.providers.common.compat.sdk import AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.review.state import ANSWER, LEASE, QUESTION
+from airflow_provider.storage import task_state
+from airflow_provider.storage.task_state import ObjectStateStore
+from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
+from tests.support.attempts import StateStore
+from tests.support.state_stores import STATE_STORES, make_store, use_state_path
+
+ANSWERS: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
+
+
+@pytest.fixture(params=[*STATE_STORES, "destination"])
+def memory(
+    request: pytest.FixtureRequest,
+    service: Emulator,
+    hitl: FakeHitl,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Made:
+    """Return how to make the review whose state is stored there."""
+    if request.param == "destination":
+        hitl.store = None
+        monkeypatch.setattr(task_state, "LOCAL_PROTOCOLS", ())
+        return Made(destination=f"file://{tmp_path}/decisions/")
+    hitl.store = make_store(request.param, tmp_path, monkeypatch)
+    return Made()
+
+
+@pytest.fixture
+def in_objects(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> FakeHitl:
+    hitl.store = None
+    use_state_path(tmp_path, monkeypatch)
+    return hitl
+
+
+def test_a_clear_after_the_answer_asks_nobody_and_sends_nothing(
+    service: Emulator, hitl: FakeHitl, memory: Made
+) -> None:
+    returned = hitl.run(memory, ANSWERS)
+    assert [each["outcome"] for each in returned] == ["sent"] * 3
+    for _ in range(2):
+        assert hitl.run(memory, {1: ("MISSING", "Another one.")}) == returned
+    assert (hitl.asked, service.count("submit_feedback")) == (1, 3)
+
+
+def test_a_clear_before_the_answer_asks_and_sends_once(
+    service: Emulator, hitl: FakeHitl, memory: Made
+) -> None:
+    with pytest.raises(Exception, match="time is up"):
+        hitl.run(memory)
+    hitl.run(memory, ANSWERS)
+    hitl.run(memory, ANSWERS)
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+
+
+def test_a_retry_after_an_error_sends_the_rest(service: Emulator, hitl: FakeHitl, memory: Made) -> None:
+    service.fail("submit_feedback", status=429, retry_after=0, skip=1)
+    with pytest.raises(exc.ComplianceThrottledError) as caught:
+        hitl.run(memory, ANSWERS)
+    assert not isinstance(caught.value, AirflowFailException)
+    hitl.run(memory)
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    assert hitl.asked == 1
+
+
+def test_feedback_in_flight_when_an_attempt_dies_is_not_sent_again(
+    service: Emulator, hitl: FakeHitl, memory: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = ComplianceHook.submit_feedback
+
+    def send_and_die(self: Any, **feedback: Any) -> None:
+        send(self, **feedback)
+        raise SystemExit
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComplianceHook, "submit_feedback", send_and_die)
+        with pytest.raises(SystemExit):
+            hitl.run(memory, ANSWERS)
+    returned = hitl.run(memory)
+    assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+
+
+# -- state that is lost
+
+
+def check_refuses(service: Emulator, hitl: FakeHitl) -> None:
+    """Check that a review of which nothing is stored neither asks nor sends again."""
+    asked = hitl.asked
+    with pytest.raises(
+        exc.ComplianceError, match=r"answered by Ada L\..* nothing is asked or sent"
+    ) as caught:
+        hitl.run(Made(), ANSWERS)
+    assert isinstance(caught.value, AirflowFailException)
+    assert (hitl.asked, service.count("submit_feedback")) == (asked, 3)
+
+
+def test_where_airflow_has_emptied_its_store_an_answered_review_sends_nothing_again(
+    service: Emulator, hitl: FakeHitl
+) -> None:
+    hitl.run(Made(), ANSWERS)
+    hitl.store = StateStore()
+    for _ in range(2):
+        check_refuses(service, hitl)
+
+
+@pytest.mark.parametrize("is_cleared_before", [False, True])
+def test_where_a_retention_rule_has_deleted_old_state_it_sends_nothing_again(
+    service: Emulator, in_objects: FakeHitl, tmp_path: Path, is_cleared_before: bool
+) -> None:
+    in_objects.run(Made(), ANSWERS)
+    kept: set[Path] = set()
+    if is_cleared_before:  # which has written the lease again, and nothing else
+        in_objects.run(Made())
+        kept = set(tmp_path.rglob(f"{LEASE}.json"))
+    for path in {*tmp_path.rglob("*.json")} - kept:
+        path.unlink()
+    check_refuses(service, in_objects)
+
+
+def test_an_attempt_that_failed_before_it_asked_needs_no_check(
+    service: Emulator, in_objects: FakeHitl
+) -> None:
+    """So a deployment without a triggerer can retry it."""
+    service.fail("get_assessment_results", status=500)
+    with pytest.raises(exc.ComplianceServerError):
+        in_objects.run(Made(results=None, assessment_id="a"))
+    in_objects.run(Made(), ANSWERS)
+    assert len(in_objects.kwargs) == 1  # it has waited for the answer only
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("key", [LEASE, QUESTION, ANSWER, "compliance_review_sent_1"])
+def test_damaged_state_stops_a_review(
+    service: Emulator, in_objects: FakeHitl, tmp_path: Path, key: str
+) -> None:
+    in_objects.run(Made(), ANSWERS)
+    (path,) = tmp_path.rglob(f"{key}.json")
+    path.write_text("{")
+    with pytest.raises(exc.ComplianceStateError, match="is damaged") as caught:
+        in_objects.run(Made(), ANSWERS)
+    assert isinstance(caught.value, AirflowFailException)
+    assert (in_objects.asked, service.count("submit_feedback")) == (1, 3)
+
+
+# -- a run that was deleted and created again
+
+
+def created_again(hitl: FakeHitl) -> None:
+    """Let the next attempt be the first one of a run with the same ID, which has no form."""
+    hitl.tries, hitl.form, hitl.response = 0, None, None
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+def test_a_run_that_was_created_again_sends_nothing_again(
+    service: Emulator, in_objects: FakeHitl, attempts: int
+) -> None:
+    for _ in range(attempts):
+        returned = in_objects.run(Made(), ANSWERS)
+    created_again(in_objects)
+    assert in_objects.run(Made()) == returned
+    assert service.count("submit_feedback") == 3
+
+
+def test_a_run_that_was_created_again_does_not_wait_for_the_form_of_the_earlier_one(
+    service: Emulator, in_objects: FakeHitl
+) -> None:
+    class Died(FakeHitl):
+        def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
+            raise SystemExit
+
+    in_objects.__class__ = Died
+    with pytest.raises(SystemExit):
+        in_objects.run(Made())
+    in_objects.__class__ = FakeHitl
+    created_again(in_objects)
+    in_objects.run(Made(), ANSWERS)
+    assert in_objects.asked == 2
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+
+
+def test_a_run_that_was_created_again_asks_about_other_findings(
+    service: Emulator, in_objects: FakeHitl
+) -> None:
+    in_objects.run(Made(results=RESULTS[:1]), {1: ("MISSING", "One.")})
+    created_again(in_objects)
+    service.fail("get_assessment_results", status=500)
+    with pytest.raises(exc.ComplianceServerError):  # the second attempt still knows that the run is new
+        in_objects.run(Made(results=None, assessment_id="a"))
+    returned = in_objects.run(Made(), ANSWERS)
+    assert [each["outcome"] for each in returned] == ["sent"] * 3
+    assert [each[1] for each in sent(service)] == [1, 2, 3]
+    with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
+        in_objects.run(Made(results=RESULTS[:2]))
+
+
+# -- two attempts at once
+
+
+@pytest.mark.parametrize("operation", range(2, 34, 4))
+def test_a_retry_at_any_moment_sends_nothing_twice(
+    service: Emulator, in_objects: FakeHitl, operation: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [operation]
+
+    def interrupted(method: Any) -> Any:
+        def call(self: ObjectStateStore, *args: Any) -> Any:
+            left[0] -= 1
+            if left[0] == 0:
+                in_objects.run(Made(), ANSWERS)
+            return method(self, *args)
+
+        return call
+
+    for name in ("get", "set"):
+        monkeypatch.setattr(ObjectStateStore, name, interrupted(getattr(ObjectStateStore, name)))
+    try:
+        in_objects.run(Made(), ANSWERS)
+    except exc.ComplianceError as error:
+        assert "has taken over" in str(error)
+    arrived = Counter(each[1] for each in sent(service))
+    assert max(arrived.values()) == 1
+    outcomes = {each["assessment_response_id"]: each["outcome"] for each in in_objects.run(Made(), ANSWERS)}
+    assert sorted(outcomes) == [1, 2, 3]
+    assert all(arrived[number] or outcomes[number] == "uncertain" for number in outcomes)
+    assert len(sent(service)) == arrived.total()

@@ -1,0 +1,544 @@
+"""What a retry and a clear do with the job of the attempt before, wherever that is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
+
+from airflow_provider import exceptions as exc
+from airflow_provider.compat import HAS_TASK_STATE_STORE
+from airflow_provider.emulator import Emulator
+from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.operators import base, base_job
+from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
+from airflow_provider.operators.content import ComplianceSubmitUrlOperator
+from airflow_provider.storage import atomic, task_state
+from airflow_provider.waiting.results import WaitResult
+from tests.support.attempts import Attempts, TaskInstance, heard
+from tests.support.state_stores import STATE_STORES, make_attempts
+
+PAGE = "http://127.0.0.1:9/page"
+
+
+@pytest.fixture(params=STATE_STORES)
+def attempts(
+    request: pytest.FixtureRequest, service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Attempts:
+    return make_attempts(request.param, tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def in_objects(service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Attempts:
+    return make_attempts("object storage", tmp_path, monkeypatch)
+
+
+def submit(**kwargs: Any) -> Any:
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 60, "url": PAGE}
+    return ComplianceSubmitUrlOperator(task_id="t", **{**values, **kwargs})
+
+
+def uuids(service: Emulator) -> set[str]:
+    return {job["uuid"] for job in service.jobs()}
+
+
+def complete_all(service: Emulator) -> None:
+    for uuid in uuids(service):
+        service.set_job(uuid, status="COMPLETED")
+
+
+def state_file(path: Path) -> Path:
+    (found,) = path.rglob("compliance_job.json")
+    return found
+
+
+class DiedError(BaseException):
+    """A process that is killed."""
+
+
+# -- the table
+
+CHANGES: dict[str, Any] = {
+    "in flight": lambda service, uuid: None,
+    "completed": lambda service, uuid: service.set_job(uuid, status="COMPLETED"),
+    "failed": lambda service, uuid: service.set_job(uuid, status="FAILED"),
+    "cancelled": lambda service, uuid: service.set_job(uuid, status="CANCELLED"),
+    "gone": lambda service, uuid: service.remove_job(uuid),
+    "other input": lambda service, uuid: None,
+}
+
+
+@pytest.mark.parametrize("job", CHANGES)
+@pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
+def test_what_the_next_attempt_does(
+    service: Emulator, attempts: Attempts, deferrable: bool, is_cleared: bool, job: str
+) -> None:
+    def die(_: int) -> None:
+        raise DiedError
+
+    attempts.while_deferred = die
+    try:
+        attempts.run(submit(deferrable=deferrable, wait_for_completion=deferrable))
+    except DiedError:
+        assert deferrable
+    (first,) = uuids(service)
+    CHANGES[job](service, first)
+    if is_cleared:
+        attempts.clear()
+
+    attempts.while_deferred = lambda _: complete_all(service)
+    url = PAGE + "/other" if job == "other input" else PAGE
+    second = attempts.run(submit(deferrable=deferrable, wait_for_completion=deferrable, url=url))
+
+    is_used = job == "in flight" or (job == "completed" and not is_cleared)
+    assert (second == first) is is_used
+    assert service.count("submit_url", 202) == (1 if is_used else 2)
+    assert service.count("cancel") == (job == "other input")
+
+
+def test_another_connection_is_another_input(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job is cancelled at the service that has it."""
+    connection = json.loads(os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
+    first = attempts.run(submit())
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(connection))
+    used: list[str] = []
+    make = ComplianceHook.__init__
+
+    def record(self: ComplianceHook, conn_id: str = "") -> None:
+        used.append(conn_id)
+        make(self, conn_id)
+
+    monkeypatch.setattr(ComplianceHook, "__init__", record)
+    assert attempts.run(submit(conn_id="other")) != first
+    assert used == ["other", "compliance_default"]
+    assert service.count("cancel", 200) == 1
+
+
+@pytest.mark.parametrize("change", [{"login": "bob"}, {"host": "http://127.0.0.2:9"}])
+def test_a_connection_to_another_service_or_account_has_other_jobs(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch, change: dict[str, str]
+) -> None:
+    """A job there may have the same id: it is neither used nor cancelled."""
+    first = attempts.run(submit())
+    connection = json.loads(os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({**connection, **change}))
+    submitted: list[str] = []
+
+    def send(self: ComplianceHook, url: str) -> Any:
+        submitted.append(url)
+        raise exc.ComplianceRefusedError("The service is another one.", status=400)
+
+    monkeypatch.setattr(ComplianceHook, "submit_url", send)
+    with pytest.raises(exc.ComplianceRefusedError):
+        attempts.run(submit())
+    assert submitted == [PAGE]
+    assert service.count("cancel") == 0
+    assert first in uuids(service)
+
+
+def test_pages_that_differ_in_what_may_be_a_signature_are_different_inputs(
+    service: Emulator, in_objects: Attempts
+) -> None:
+    first, second = (
+        in_objects.run(submit(url=f"{PAGE}?policy={number}&expires=1&signature=x")) for number in (1001, 2002)
+    )
+    assert first != second
+
+
+def test_tasks_do_not_share_their_state(service: Emulator, tmp_path: Path, in_objects: Attempts) -> None:
+    """Whatever their names are, and whatever they would be as paths."""
+    identities: list[dict[str, Any]] = [
+        {},
+        {"map_index": 0},
+        {"map_index": 1},
+        {"run_id": "manual__2026-01-01T00:00:00+00:00"},
+        {"run_id": "manual__2026-01-01T00_00_00+00_00"},
+        {"task_id": "../../../t"},
+        {"dag_id": "d/..", "run_id": "é" * 200},
+    ]
+    made = set()
+    for identity in identities:
+        made.add(Attempts(store=None, identity=identity).run(submit()))
+        assert Attempts(store=None, identity=identity, try_number=1).run(submit()) in made
+    assert len(made) == len(identities) == service.count("submit_url")
+    assert {path.parts[: len(tmp_path.parts)] for path in tmp_path.rglob("*.json")} == {tmp_path.parts}
+
+
+def test_a_run_that_was_created_again_is_not_superseded_and_submits_again(
+    service: Emulator, in_objects: Attempts
+) -> None:
+    for _ in range(2):
+        first = in_objects.run(submit())
+    service.set_job(first, status="COMPLETED")
+    assert Attempts(store=None).run(submit()) != first
+
+
+def test_without_a_store_every_attempt_submits(service: Emulator) -> None:
+    attempts = Attempts(store=None)
+    assert attempts.run(submit()) != attempts.run(submit())
+
+
+# -- the intent
+
+
+def die_while_submitting(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, **kwargs: Any) -> None:
+    """Let an attempt die after the service has accepted its submit, and before it knows the uuid."""
+    send = ComplianceHook.submit_url
+
+    def send_and_die(self: ComplianceHook, url: str) -> Any:
+        send(self, url)
+        raise DiedError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ComplianceHook, "submit_url", send_and_die)
+        with pytest.raises(DiedError):
+            attempts.run(submit(**kwargs))
+
+
+@pytest.mark.parametrize("policy", ["resubmit", "fail"])
+def test_a_policy_decides_after_an_attempt_that_died_while_it_submitted(
+    service: Emulator,
+    attempts: Attempts,
+    policy: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    die_while_submitting(attempts, monkeypatch, on_uncertain=policy)
+    if policy == "fail":
+        for _ in range(2):
+            with pytest.raises(exc.ComplianceUncertainError, match="Check there for a job") as caught:
+                attempts.run(submit(on_uncertain=policy))
+            assert isinstance(caught.value, AirflowFailException)
+        assert service.count("submit_url") == 1
+        attempts.clear()
+    second = attempts.run(heard(submit(on_uncertain=policy)))
+    assert "though the service may have accepted it" in caplog.text
+    assert service.count("submit_url", 202) == 2
+    assert attempts.run(submit(on_uncertain=policy)) == second
+
+
+def test_an_uncertain_submit_of_another_input_does_not_matter(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    die_while_submitting(attempts, monkeypatch)
+    attempts.run(submit(url=PAGE + "/other", on_uncertain="fail"))
+    assert service.count("submit_url", 202) == 2
+
+
+@pytest.mark.parametrize("policy", ["resubmit", "fail"])
+def test_a_submit_without_a_clear_answer_follows_the_same_policy(
+    service: Emulator, attempts: Attempts, policy: str
+) -> None:
+    service.fail("submit_url", reset="after")
+    with pytest.raises(exc.ComplianceUncertainError) as caught:
+        attempts.run(submit(on_uncertain=policy))
+    assert isinstance(caught.value, AirflowFailException) is (policy == "fail")
+    if policy == "fail":
+        with pytest.raises(exc.ComplianceUncertainError, match="ended while it submitted"):
+            attempts.run(submit(on_uncertain=policy))
+        attempts.clear()
+    attempts.run(submit(on_uncertain=policy))
+    assert service.count("submit_url", 202) == 1  # of the first one, the service's answer was lost
+    assert len(uuids(service)) == 2
+
+
+def test_a_submit_that_surely_failed_leaves_no_intent(service: Emulator, attempts: Attempts) -> None:
+    service.fail("submit_url", status=403)
+    with pytest.raises(exc.ComplianceRefusedError):
+        attempts.run(submit(on_uncertain="fail"))
+    assert attempts.run(submit(on_uncertain="fail")) in uuids(service)
+
+
+def test_on_uncertain_is_checked_when_the_dag_is_parsed_or_rendered(attempts: Attempts) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="on_uncertain must be 'resubmit' or 'fail'"):
+        submit(on_uncertain="retry")
+    task = submit(on_uncertain="{{ params.policy }}")
+    assert "on_uncertain" in task.template_fields
+    task.on_uncertain = "retry"
+    with pytest.raises(exc.ComplianceInputError, match="not 'retry'"):
+        attempts.run(task)
+
+
+# -- two attempts at once
+
+
+def test_an_attempt_that_was_overtaken_while_it_submitted_leaves_the_state_to_the_newer_one(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send, newer = ComplianceHook.submit_url, list[str]()
+
+    def send_slowly(self: ComplianceHook, url: str) -> Any:
+        sent = send(self, url)
+        if not newer:
+            newer.append("")
+            newer.append(in_objects.run(submit()))
+        return sent
+
+    monkeypatch.setattr(ComplianceHook, "submit_url", send_slowly)
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
+        in_objects.run(submit())
+    # The job that nobody else knows is cancelled by the attempt that owns it.
+    assert uuids(service) == {newer[1]}
+    assert in_objects.run(submit()) == newer[1]
+
+
+@pytest.mark.parametrize("error", [None, exc.ComplianceRefusedError("No.", status=400)])
+def test_an_attempt_that_was_overtaken_before_it_submitted_changes_nothing(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch, error: Exception | None
+) -> None:
+    """Whether it hung before it stored its intent, or while it sent what the service then refused."""
+    send, newer = ComplianceHook.submit_url, list[str]()
+
+    def overtake() -> None:
+        if not newer:
+            newer.append("")
+            newer.append(in_objects.run(submit()))
+
+    class SlowPage(ComplianceSubmitUrlOperator):
+        @property
+        def fingerprint(self) -> str | None:
+            if error is None:
+                overtake()
+            return None
+
+    def send_slowly(self: ComplianceHook, url: str) -> Any:
+        if error and not newer:
+            overtake()
+            raise error
+        return send(self, url)
+
+    monkeypatch.setattr(ComplianceHook, "submit_url", send_slowly)
+    wanted = exc.ComplianceSupersededError if error is None else exc.ComplianceRefusedError
+    with pytest.raises(wanted):
+        in_objects.run(SlowPage(task_id="t", url=PAGE))
+    assert in_objects.run(submit()) == newer[1]
+    assert (service.count("submit_url", 202), service.count("cancel")) == (1, 0)
+
+
+def test_an_attempt_that_hung_before_it_began_does_nothing(service: Emulator, in_objects: Attempts) -> None:
+    for _ in range(2):
+        in_objects.run(submit())
+    started = datetime.now(UTC) - timedelta(hours=1)
+    late = Attempts(store=None, identity={"start_date": started})
+    with pytest.raises(exc.ComplianceSupersededError) as caught:
+        late.run(submit(url=PAGE + "/other"))
+    assert isinstance(caught.value, AirflowFailException)
+    assert (service.count("submit_url"), service.count("cancel")) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "is_cancelled"),
+    [("running", True), ("failed", True), ("success", True), ("restarting", False), ("up_for_retry", False)],
+)
+def test_a_kill_leaves_the_job_of_a_cleared_task_to_the_next_attempt(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch, state: str, is_cancelled: bool
+) -> None:
+    """A task that is cleared while it runs is killed; one that is marked, too."""
+    monkeypatch.setattr(base_job, "read_task_state", lambda _: state)
+    task = submit()
+    task._id = in_objects.run(task)  # as while it waits
+    task.on_kill()
+    task._killing.join(10)
+    assert service.count("cancel", 200) == is_cancelled
+
+
+def test_a_kill_cancels_nothing_that_is_not_its_own_or_not_known_to_be(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = submit(), submit()
+    first._id = in_objects.run(first)
+    second._id = in_objects.run(second)
+    assert first._id == second._id
+    monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
+    first.on_kill()
+    first._killing.join(10)
+    monkeypatch.setattr(base_job, "read_task_state", lambda _: 1 / 0)
+    second.on_kill()
+    second._killing.join(10)
+    assert service.count("cancel") == 0
+
+
+@pytest.mark.parametrize("kind", ["timeout", "error"])
+def test_only_the_owner_cancels_when_its_wait_ends(
+    service: Emulator, in_objects: Attempts, kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task = heard(submit(wait_for_completion=True))
+    uuid = in_objects.run(submit())
+    ti = TaskInstance(try_number=1, start_date=in_objects.ti.start_date)
+    in_objects.run(submit())
+    event = {"status": kind, "pending": [uuid], "message": "x"}
+    with pytest.raises(exc.ComplianceError):
+        task.execute_complete({"ti": ti}, event, uuid=uuid)
+    assert service.count("cancel") == 0
+    assert "belongs to another attempt now" in caplog.text
+
+
+def test_the_trigger_knows_that_the_next_attempt_finds_the_job(service: Emulator, attempts: Attempts) -> None:
+    attempts.while_deferred = lambda _: complete_all(service)
+    attempts.run(submit(deferrable=True, wait_for_completion=True))
+    assert attempts.deferrals[0].get("is_durable", HAS_TASK_STATE_STORE) is True
+
+
+# -- a store that fails
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff", b'{"uuid": "', b"[]", b'{"uuid": 5}'])
+def test_damaged_state_is_uncertain(
+    service: Emulator,
+    in_objects: Attempts,
+    tmp_path: Path,
+    content: bytes,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    in_objects.run(submit())
+    state_file(tmp_path).write_bytes(content)
+    with pytest.raises(exc.ComplianceStateError, match=r"is damaged|is not what") as caught:
+        in_objects.run(submit(on_uncertain="fail"))
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_url") == 1
+    second = in_objects.run(heard(submit()))
+    assert "perhaps for the second time" in caplog.text
+    assert in_objects.run(submit()) == second
+
+
+@pytest.mark.parametrize("operation", ["read", "written"])
+def test_a_state_path_without_permission_fails_before_anything_is_submitted(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    def deny(*_: Any, **__: Any) -> None:
+        raise PermissionError("denied")
+
+    if operation == "read":
+        monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.cat_file", deny)
+    else:
+        monkeypatch.setattr(atomic, "create", deny)
+    what = f"can't be {operation}: denied. Check that the worker may (read|write) there"
+    with pytest.raises(exc.ComplianceStorageDeniedError, match=what) as caught:
+        in_objects.run(submit())
+    assert isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_url") == 0
+
+
+def test_a_job_is_not_lost_where_it_can_t_be_stored(
+    service: Emulator,
+    in_objects: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    put, calls = atomic.put_sync, list[Any]()
+
+    def put_first_only(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) > 1:
+            raise exc.ComplianceStorageError("The store is down.")
+        put(*args)
+
+    task = heard(submit())
+    with monkeypatch.context() as patch:
+        patch.setattr(task_state, "put_sync", put_first_only)
+        uuid = in_objects.run(task)
+    assert uuid in uuids(service)
+    assert "can't be stored for later attempts" in caplog.text
+    # This attempt owns the job though the store knows the intent only.
+    monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
+    task._id = uuid
+    task.on_kill()
+    task._killing.join(10)
+    assert service.count("cancel", 200) == 1
+
+
+def test_the_end_of_a_wait_does_not_need_the_store(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uuid = in_objects.run(submit())
+    event = {"status": "success", "jobs": {uuid: {"uuid": uuid, "status": "COMPLETED"}}}
+
+    def refuse(*_: Any) -> None:
+        raise exc.ComplianceInputError("'x://' can't be used.")
+
+    monkeypatch.setattr(base_job, "open_state_store", refuse)
+    task = submit(wait_for_completion=True)
+    assert task.execute_complete({"ti": in_objects.ti}, event, uuid=uuid) == uuid
+    with pytest.raises(exc.ComplianceError):
+        task.execute_complete({"ti": in_objects.ti}, {"status": "timeout", "pending": [uuid]}, uuid=uuid)
+    assert service.count("cancel") == 0  # nobody knows whose it is
+
+
+# -- a task that fails for good
+
+
+@pytest.mark.parametrize("is_final", [False, True], ids=["transient", "non-retryable"])
+@pytest.mark.parametrize("is_last", [False, True], ids=["first attempt", "last attempt"])
+def test_a_task_that_fails_for_good_cancels_its_job(
+    service: Emulator,
+    attempts: Attempts,
+    deferrable: bool,
+    is_last: bool,
+    is_final: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attempts.max_tries = 0 if is_last else 1
+    result = WaitResult("error", message="No answer.", transient=not is_final)
+    monkeypatch.setattr(base, "wait_in_worker", lambda *_: result)
+    monkeypatch.setattr("tests.support.attempts.fire", lambda _: _answer(result.event("jobs")))
+    with pytest.raises(exc.ComplianceError, match="No answer"):
+        attempts.run(submit(deferrable=deferrable, wait_for_completion=True))
+    assert service.count("cancel", 200) == (is_last or is_final)
+
+
+async def _answer(event: dict[str, Any]) -> dict[str, Any]:
+    return event
+
+
+@pytest.mark.parametrize("kwargs", [{"cancel_on_kill": False}, {"status": "COMPLETED"}, {"status": "FAILED"}])
+def test_it_cancels_nothing_else(
+    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch, kwargs: dict[str, Any]
+) -> None:
+    status = kwargs.pop("status", None)
+
+    def fail(*_: Any) -> WaitResult:
+        (uuid,) = uuids(service)
+        if status:
+            service.set_job(uuid, status=status)
+        return WaitResult("error", message="No answer.")
+
+    monkeypatch.setattr(base, "wait_in_worker", fail)
+    with pytest.raises(exc.ComplianceError, match="No answer"):
+        in_objects.run(submit(wait_for_completion=True, **kwargs))
+    assert service.count("cancel") == 0
+    assert len(uuids(service)) == 1
+
+
+@pytest.mark.parametrize("is_last", [False, True], ids=["first attempt", "last attempt"])
+def test_a_trigger_that_failed_for_good_leaves_no_job_behind(
+    service: Emulator, attempts: Attempts, is_last: bool
+) -> None:
+    attempts.max_tries = 0 if is_last else 1
+    attempts.run(submit())
+    context = {"ti": attempts.ti, "task_state_store": attempts.store}
+    task = submit(deferrable=True, wait_for_completion=True)
+    with pytest.raises(AirflowException, match="boom"):
+        task.resume_execution("__fail__", {"error": "boom"}, context)
+    assert service.count("cancel", 200) == is_last
+
+
+def test_assessments_are_stored_and_cancelled_alike(
+    service: Emulator, in_objects: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def assess(**kwargs: Any) -> Any:
+        return ComplianceSubmitAssessmentOperator(task_id="t", payload={"a": "secret text"}, **kwargs)
+
+    first = in_objects.run(assess())
+    assert in_objects.run(assess()) == first
+    assert "secret text" not in state_file(tmp_path).read_text()
+    monkeypatch.setattr(base, "wait_in_worker", lambda *_: WaitResult("error", message="No answer."))
+    with pytest.raises(exc.ComplianceError):
+        in_objects.run(assess(wait_for_completion=True))
+    assert service.count("cancel_assessment", 200) == 1

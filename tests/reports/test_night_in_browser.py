@@ -1,0 +1,87 @@
+"""The report of a night in a browser, on a wide and a narrow screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.emulator.browser import Page, open_page
+from tests.emulator.test_page import CONTRAST
+from tests.reports.test_night import BAD, GOOD, MISSING, NIGHT, TOTALS, cell, document, finding, report
+
+pytestmark = pytest.mark.browser
+
+LONG = "a-name-without-a-single-space-" * 12
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Iterator[Page]:
+    """Open a night with everything that a page can show, with long names."""
+    folder = "s3://texts/nights/_evidence"
+    made = report(
+        [document(number, "FAILED" if number % 5 == 0 else "COMPLETED", error=LONG) for number in range(50)],
+        [cell(number, "FAILED" if number == 7 else "COMPLETED", error=LONG) for number in range(50)],
+        [
+            finding(
+                number,
+                f"D-{one}",
+                BAD if one == 2 else GOOD,
+                source=f"https://example.org/{LONG}/{number}.html",
+                title=f"Exit {LONG}",
+                changed_from=MISSING if number % 3 else None,
+                rationale=f"Because of {LONG}",
+                expert=LONG if number == 4 else None,
+                expert_rationale=LONG,
+            )
+            for number in range(50)
+            for one in range(3)
+        ],
+        [(f"2026-02-{day:02}", {**TOTALS, "missing": day % 9 == 0}) for day in range(28, 0, -1) if day != 20],
+        repeated=[
+            {"source": f"s3://in/{LONG}{n}.pdf", "nights": 3, "since": NIGHT, "error": LONG}
+            for n in range(20)
+        ],
+        missing=[f"ingest[3] {LONG}"],
+        files=[("ingest", f"{folder}/manifests/{'ab' * 32}.jsonl"), ("report", f"s3://texts/{LONG}")],
+        folder=folder,
+        root="s3://texts/nights/",
+        previous="cd" * 32,
+        decisions=2,
+    )
+    target = tmp_path / "report.html"
+    target.write_text(made.render())
+    with open_page(target.as_uri(), tmp_path / "profile") as opened:
+        opened.wait_for("document.querySelectorAll('.strip svg').length === 4")
+        yield opened
+
+
+def test_nothing_needs_horizontal_scrolling_and_all_can_be_read(page: Page) -> None:
+    backgrounds = set()
+    for is_open in (False, True):
+        page.evaluate(
+            f"document.querySelectorAll('details').forEach(each => each.open = {str(is_open).lower()})"
+        )
+        for width in (1400, 400):
+            for scheme in ("light", "dark"):
+                found = page.evaluate_on_screen(
+                    "document.documentElement.scrollWidth", width=width, scheme=scheme
+                )
+                assert found <= width
+                assert page.evaluate_on_screen(CONTRAST, width=width, scheme=scheme) >= 4.5
+                script = "getComputedStyle(document.body).backgroundColor"
+                backgrounds.add(page.evaluate_on_screen(script, width=width, scheme=scheme))
+    assert len(backgrounds) == 2
+
+
+def test_a_click_shows_why_a_verdict_changed(page: Page) -> None:
+    shown = "document.querySelector('.why').innerText.includes('Because of')"
+    assert not page.evaluate(shown)
+
+    page.click(".why summary")
+    page.wait_for(shown)
+
+
+def test_the_page_loads_nothing(page: Page) -> None:
+    assert page.evaluate("performance.getEntriesByType('resource').map(it => it.name)") == []

@@ -1,0 +1,268 @@
+"""Grouping the findings of a night into forms, and reading the rows of one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.review.grouping import group_findings, select_findings
+from airflow_provider.review.selection import Selection
+
+GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
+
+
+def row(number: int | None, category: str = MISSING, **changes: Any) -> dict[str, Any]:
+    return {
+        "source": "in/a.pdf",
+        "framework": "DORA",
+        "criterion": f"D-{number}",
+        "title": "Ausstieg ü",
+        "category": category,
+        "rationale": "why " * 50,
+        "response_id": number,
+        "changed_from": None,
+        **changes,
+    }
+
+
+def table(path: Path, rows: Iterable[Any], name: str = "findings.jsonl") -> str:
+    (path / name).write_text("".join(json.dumps(each) + "\n" for each in rows))
+    return f"file://{path}/{name}"
+
+
+def selected(findings: Any, **changes: Any) -> Selection:
+    options: dict[str, Any] = {"only": "all", "limit": None, "threshold": None, "max_findings": 50}
+    return select_findings(findings, **options | changes)
+
+
+def asked(selection: Selection) -> list[int | None]:
+    return [each.id for each in selection.asked]
+
+
+def ids(forms: list[list[dict[str, Any]]]) -> list[list[int]]:
+    return [[each[2] for reference in form for each in reference["rows"]] for form in forms]
+
+
+def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
+    rows = [row(1), row(2), row(3, source="in/b.pdf", criterion="D-1"), row(4, GOOD, source="in/b.pdf")]
+    uri = table(tmp_path, rows)
+    assert ids(group_findings(uri, only="insufficient")) == [[1, 2], [3]]
+    assert ids(group_findings(uri, only="insufficient", by="criterion")) == [[1, 3], [2]]
+    assert ids(group_findings(uri, only="all", by="document")) == [[1, 2], [3, 4]]
+    assert ids(group_findings(uri)) == []
+
+
+def test_a_form_has_so_many_findings_at_most(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(number) for number in range(7)])
+    assert ids(group_findings(uri, only="all", max_findings=3)) == [[0, 1, 2], [3, 4, 5], [6]]
+
+
+def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = [row(1, GOOD), row(2, BAD), row(3), row(4, BAD, changed_from=GOOD), row(5, source="in/b.pdf")]
+    uri = table(tmp_path, rows)
+    with caplog.at_level(logging.INFO):
+        assert ids(group_findings(uri, only="all", limit=3)) == [[4, 3], [5]]
+    assert "Leaving out 2 findings, because limit is 3" in caplog.text
+    assert asked(selected(uri, limit="2")) == [4, 3]
+
+
+def test_what_an_expert_has_decided_is_not_asked_again_unless_all_is_wanted(tmp_path: Path) -> None:
+    decided = {"expert": "e-1", "expert_category": MISSING}
+    uri = table(tmp_path, [row(1, **decided, changed_from=GOOD), row(2, changed_from=GOOD)])
+    assert ids(group_findings(uri)) == [[2]]
+    assert ids(group_findings(uri, only="insufficient")) == [[2]]
+    assert ids(group_findings(uri, only="all")) == [[1, 2]]
+    assert asked(selected(uri, only="changed")) == [2]
+
+
+def test_each_group_is_read_back_as_it_was(tmp_path: Path) -> None:
+    first = table(tmp_path, [row(1), row(2, source="in/ü.pdf"), row(3)], "one.jsonl")
+    second = table(tmp_path, [row(4), row(5, BAD, source="in/c.pdf", criterion="D-1")], "two.jsonl")
+    assessed = [{"findings": first, "assessed": 3}, {"findings": second}]
+    for form in group_findings(assessed, only="all", by="criterion"):
+        again = selected(json.loads(json.dumps(form)), only="changed", limit=1)
+        assert [asked(again)] == ids([form])
+        assert {each.code for each in again.asked} == {again.asked[0].code}
+    (pair,) = [form for form in group_findings(assessed, only="all", by="criterion") if len(form) == 2]
+    assert [each["findings"] for each in pair] == [first, second]
+
+
+def test_references_are_small_and_contain_no_text(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(10**12 + number) for number in range(50)])
+    (form,) = group_findings(uri, only="all")
+    assert len(json.dumps(form)) < 2000
+    assert "why" not in json.dumps(form)
+
+
+@pytest.mark.parametrize("how", ["uri", "dict", "list", "json", "repr", "nested"])
+def test_findings_may_be_given_in_many_ways(tmp_path: Path, how: str) -> None:
+    uri = table(tmp_path, [row(1)])
+    result = {"findings": uri, "assessments": "x"}
+    given = {
+        "uri": uri,
+        "dict": result,
+        "list": [result],
+        "json": json.dumps(result),
+        "repr": str([result]),
+        "nested": [[result], uri],
+    }[how]
+    assert asked(selected(given)) == [1]
+    assert ids(group_findings(given, only="all")) == [[1]]
+
+
+@pytest.mark.parametrize("given", [[], {"dry_run": True, "new": 3}])
+def test_nothing_is_nothing_to_ask(given: Any) -> None:
+    assert selected(given).asked == ()
+    assert group_findings(given) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (None, "upstream task returned nothing"),
+        ("None", "upstream task returned nothing"),
+        ({"manifest": "x"}, "neither the result of an assess task .* it has manifest"),
+        ({"findings": "u", "rows": "x"}, "neither the result"),
+        ({"findings": "u", "rows": [[1, 2]]}, "neither the result"),
+        (7, "findings contains int"),
+        ("/nowhere/findings.jsonl", r"The findings '/nowhere/findings.jsonl' do not exist. Give"),
+        ([{"findings": "/nowhere/f.jsonl", "rows": [[0, 1, 1]]}], "do not exist"),
+    ],
+)
+def test_what_is_not_a_table_is_refused(given: Any, message: str) -> None:
+    with pytest.raises(exc.ComplianceError, match=message) as caught:
+        selected(given)
+    assert not caught.value.transient
+
+
+@pytest.mark.parametrize("line", ['{"category": "MISS', "[]", "\udce4".encode("utf-8", "surrogateescape")])
+def test_a_damaged_line_is_named_because_nobody_must_miss_a_finding(tmp_path: Path, line: Any) -> None:
+    uri = table(tmp_path, [row(1)])
+    path = tmp_path / "findings.jsonl"
+    path.write_bytes(path.read_bytes() + (line if isinstance(line, bytes) else line.encode()))
+    for read in (lambda: group_findings(uri), lambda: selected(uri)):
+        with pytest.raises(exc.ComplianceInputError, match=r"damaged: line 2 of 'file://.*findings.jsonl'"):
+            read()
+
+
+def test_empty_lines_and_an_empty_file_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    assert group_findings(f"file://{tmp_path}/empty.jsonl") == []
+    (tmp_path / "f.jsonl").write_text("\n" + json.dumps(row(1)) + "\n\n" + json.dumps(row(2)))
+    uri = f"file://{tmp_path}/f.jsonl"
+    (form,) = group_findings(uri, only="all")
+    assert asked(selected(form)) == [1, 2]
+
+
+def test_rows_without_a_response_id_are_left_out_and_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = table(tmp_path, [row(None), row(1), {"category": MISSING}, {}])
+    assert ids(group_findings(uri, only="all")) == [[1]]
+    assert "Leaving out 2 findings without a response ID" in caplog.text
+    assert selected(uri).without_id == 2
+
+
+def test_equal_responses_are_asked_once(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(1), row(1, source="in/copy.pdf")])
+    assert ids(group_findings(uri, only="all")) == [[1]]
+
+
+def test_findings_that_share_a_response_though_they_are_others_are_not_left_out_in_silence(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    equal = row(1, cell="x", source="in/copy.pdf")
+    rows = [row(1, cell="x"), equal, row(1, cell="y"), row(1, cell="x", criterion="D-2")]
+    assert ids(group_findings(table(tmp_path, rows), only="all")) == [[1]]
+    assert "Leaving out 2 findings whose response ID is that of another finding" in caplog.text
+
+
+def test_a_table_that_changed_since_it_was_grouped_is_refused(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(1), row(2)])
+    (form,) = group_findings(uri, only="all")
+    for changed in ([row(2), row(1)], [row(1, BAD), row(2)], []):
+        table(tmp_path, changed)
+        with pytest.raises(exc.ComplianceInputError, match="has changed since its findings were grouped"):
+            selected(form)
+
+
+def test_a_threshold_leaves_out_what_the_service_is_sure_of(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(1, score=0.9), row(2, score=0.1), row(3)])
+    selection = selected(uri, threshold=0.5)
+    assert (asked(selection), selection.confident) == ([2, 3], 1)
+    (form,) = group_findings(uri, only="all")
+    assert asked(selected(form, threshold=0.5)) == [2, 3]
+
+
+def test_one_form_without_groups_says_how_to_get_the_rest(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = table(tmp_path, [row(number) for number in range(9)])
+    selection = selected(uri, max_findings=4)
+    assert (len(selection.asked), selection.over_limit) == (4, 5)
+    selection.log_summary(logging.getLogger(), 4)
+    assert "Leaving out 5 findings, because max_findings is 4. Let the task expand over what" in caplog.text
+
+
+def test_documents_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(1), row(2, source="in/b.pdf"), row(3, source="other/a.pdf")])
+    assert [each.document for each in selected(uri).asked] == ["in/a.pdf", "b.pdf", "other/a.pdf"]
+    secret = "https://ada:pa55@example.com/a.pdf"
+    uri = table(tmp_path, [row(1), row(2, source=secret)])
+    assert "pa55" not in selected(uri).asked[1].document
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"by": "framework"}, "by must be 'document' or 'criterion'"),
+        ({"only": "new"}, "only must be"),
+        ({"max_findings": 0}, "max_findings must be at least 1"),
+        ({"limit": 0}, "limit must be a whole number of at least 1, not 0"),
+        ({"limit": "many"}, "limit must be"),
+    ],
+)
+def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(exc.ComplianceInputError, match=message):
+        group_findings(table(tmp_path, [row(1)]), **options)
+
+
+def test_what_is_grouped_is_not_grouped_again(tmp_path: Path) -> None:
+    forms = group_findings(table(tmp_path, [row(1)]), only="all")
+    with pytest.raises(exc.ComplianceInputError, match="grouped already"):
+        group_findings(forms)
+
+
+def test_more_forms_than_airflow_maps_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(number, source=f"in/{number}.pdf", criterion="D") for number in range(1025)])
+    with pytest.raises(
+        exc.ComplianceInputError, match=r"1,025 forms, but .* at most 1,024 .* Set a limit, or"
+    ):
+        group_findings(uri, only="all")
+    assert len(group_findings(uri, only="all", limit=1024)) == 1024
+    assert len(group_findings(uri, only="all", by="criterion")) == 21
+
+
+def test_time_grows_with_the_number_of_findings_not_faster(tmp_path: Path) -> None:
+    def seconds(count: int) -> float:
+        rows = (row(number, source=f"in/{number % 500}.pdf") for number in range(count))
+        uri = table(tmp_path, rows, f"{count}.jsonl")
+        started = time.process_time()
+        forms = group_findings(uri, only="all")
+        for form in forms:
+            selected(form)
+        assert sum(map(len, ids(forms))) == count
+        return time.process_time() - started
+
+    seconds(100)
+    small, large = seconds(2_000), seconds(20_000)
+    assert large < 25 * small

@@ -1,0 +1,151 @@
+"""Which findings an expert is asked about, which come first, and what is shown of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from airflow_provider.client.findings import Finding
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.review.form import build_fields, keep_asked, render
+from airflow_provider.review.selection import (
+    CONTEXT_CHARS,
+    NightFinding,
+    Selection,
+    add_context,
+    check_only,
+    is_wanted,
+    priority,
+    select,
+)
+
+GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
+ROW = {
+    "night": "2026-03-02T00:00:00+00:00",
+    "source": "s3://my_aws@in/a/contract.pdf",
+    "text_path": "s3://my_aws@out/contract.txt",
+    "cell": "c1",
+    "framework": "DORA",
+    "criterion": "D-1",
+    "title": "Exit",
+    "category": MISSING,
+    "rationale": "Nothing.",
+    "score": 0.25,
+    "response_id": 7,
+    "changed_from": GOOD,
+}
+
+
+@pytest.mark.parametrize(
+    ("row", "wanted"),
+    [
+        ({"category": GOOD, "changed_from": None}, {"all"}),
+        ({"category": GOOD, "changed_from": MISSING}, {"all", "changed"}),
+        ({"category": BAD, "changed_from": None}, {"all", "insufficient"}),
+        ({"category": MISSING, "changed_from": GOOD}, {"all", "insufficient", "changed"}),
+        ({"category": "UNKNOWN"}, {"all", "insufficient"}),
+        ({}, {"all", "insufficient"}),
+    ],
+)
+def test_what_needs_a_person(row: dict[str, Any], wanted: set[str]) -> None:
+    assert {only for only in ("all", "insufficient", "changed") if is_wanted(row, only)} == wanted
+
+
+def test_anything_else_is_refused() -> None:
+    with pytest.raises(ComplianceInputError, match="'changed', 'insufficient' or 'all', not 'new'"):
+        check_only("new")
+
+
+def test_what_has_become_worse_comes_first_then_the_worst_changed_before_unchanged() -> None:
+    order = [
+        (MISSING, GOOD),
+        (BAD, GOOD),
+        (MISSING, None),
+        (BAD, MISSING),
+        (BAD, None),
+        ("ODD", None),
+        (GOOD, BAD),
+        (GOOD, None),
+    ]
+    rows = [{"category": category, "changed_from": before} for category, before in reversed(order)]
+    assert [(row["category"], row["changed_from"]) for row in sorted(rows, key=priority)] == order
+
+
+def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
+    finding = NightFinding.from_row(ROW, "s3://out/findings.jsonl")
+    assert (finding.id, finding.document, finding.framework, finding.code) == (
+        7,
+        "contract.pdf",
+        "DORA",
+        "D-1",
+    )
+    assert keep_asked([finding])["7"] == {
+        "name": "Exit",
+        "document": "contract.pdf",
+        "framework": "DORA",
+        "criterion": "D-1",
+        "category": MISSING,
+        "source": ROW["source"],
+        "night": ROW["night"],
+        "cell": "c1",
+        "findings": "s3://out/findings.jsonl",
+    }
+
+
+@pytest.mark.parametrize("row", [{}, {"response_id": "x", "score": "much", "title": None, "source": None}])
+def test_a_row_without_anything_is_a_finding_without_an_id(row: dict[str, Any]) -> None:
+    finding = NightFinding.from_row(row, "u")
+    assert (finding.id, finding.score, finding.title, finding.category) == (None, None, "", None)
+
+
+def test_a_criterion_that_is_its_own_title_is_not_repeated() -> None:
+    finding = NightFinding.from_row({**ROW, "criterion": "Exit"}, "u")
+    assert (finding.code, keep_asked([finding])["7"]["criterion"]) == ("", "Exit")
+
+
+def test_the_form_shows_the_last_verdict_and_links_where_documents_differ() -> None:
+    other = {**ROW, "response_id": 8, "source": "https://example.com/b.pdf", "changed_from": None}
+    findings = tuple(NightFinding.from_row(row, "u") for row in (ROW, other))
+    shown = render(Selection(findings)).replace("\\", "")
+    assert "contract.pdf · before: sufficiently regulated · Text: s3://out/contract.txt" in shown
+    assert "b.pdf · Text: s3://out/contract.txt · [Source](<https://example.com/b.pdf>)" in shown
+    assert "Source" not in render(Selection(findings[:1]))
+    assert len(build_fields(findings)) == 6
+
+
+def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
+    scores = [0.9, 0.8, 0.79, None, 0.1, 0.2]
+    findings = [Finding(number, score=score) for number, score in enumerate(scores)]
+    chosen = select([*findings, Finding(None), Finding(2, "again")], 0.8, 3)
+    assert [each.id for each in chosen.asked] == [2, 3, 4]
+    assert (chosen.confident, chosen.without_id, chosen.over_limit) == (2, 1, 1)
+
+
+def test_without_a_threshold_all_are_asked_for() -> None:
+    assert len(select([Finding(1, score=1.0), Finding(2, score=0.0)], None, 50).asked) == 2
+
+
+def test_a_passage_is_found_whatever_blanks_are_between_its_words() -> None:
+    text = "Before it.\nThe  client\nmay inspect. After it."
+    found = add_context(Finding(1, passage="The client may inspect."), text)
+    assert found.passage == "The  client\nmay inspect."
+    assert found.context == text
+
+
+def test_the_longest_quote_of_a_rationale_that_is_in_the_text_is_the_passage() -> None:
+    rationale = (
+        'It says "Clients may inspect." and \u201cClients may inspect all premises.\u201d, "but not that".'
+    )
+    found = add_context(Finding(1, rationale=rationale), "1. Clients may inspect all premises. 2. Fees.")
+    assert found.passage == "Clients may inspect all premises."
+
+
+@pytest.mark.parametrize("finding", [Finding(1), Finding(1, passage=" "), Finding(1, passage="(.*)")])
+def test_a_finding_whose_passage_is_not_in_the_text_stays_as_it_is(finding: Finding) -> None:
+    assert add_context(finding, "Some text.") == finding
+
+
+def test_the_context_of_a_passage_is_bounded() -> None:
+    found = add_context(Finding(1, passage="here"), "x" * 1000 + "here" + "y" * 1000)
+    assert found.context == "… " + "x" * CONTEXT_CHARS + "here" + "y" * CONTEXT_CHARS + " …"

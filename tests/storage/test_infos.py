@@ -1,0 +1,158 @@
+"""What stores say about many objects, without one request for each."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.ingest.sources import fingerprint, version_in
+from airflow_provider.storage import infos
+from airflow_provider.storage.infos import MIN_FOUND, find_infos
+from airflow_provider.storage.locations import Location
+
+PAGE = 100
+
+
+class Listing:
+    """Lists a bucket as S3 does, and nothing else."""
+
+    async_impl = True
+
+    def __init__(self, *keys: str) -> None:
+        self.keys = sorted(keys)
+        self.requests: list[str] = []
+        self.error: Exception | None = None
+
+    def call_s3(self, method: str, *, Bucket: str, Prefix: str, Delimiter: str, StartAfter: str) -> Any:  # noqa: N803 - S3's names
+        assert (method, Bucket, Delimiter) == ("list_objects_v2", "b", "/")
+        self.requests.append(StartAfter)
+        if self.error:
+            raise self.error
+        entries: dict[str, bool] = {}
+        for key in self.keys:
+            if key.startswith(Prefix) and key > StartAfter:
+                name, slash, _ = key.removeprefix(Prefix).partition("/")
+                entries[f"{Prefix}{name}{slash}"] = bool(slash)
+        page = list(entries.items())[:PAGE]
+        return {
+            "Contents": [
+                {"Key": key, "Size": len(key), "ETag": '"e"'} for key, is_folder in page if not is_folder
+            ],
+            "CommonPrefixes": [{"Prefix": key} for key, is_folder in page if is_folder],
+            "IsTruncated": len(entries) > PAGE,
+        }
+
+
+def find(monkeypatch: pytest.MonkeyPatch, store: Listing, *keys: str) -> dict[str, Any]:
+    monkeypatch.setattr(Location, "fs", store)
+    found = asyncio.run(find_infos([f"s3://c@b/{key}" for key in keys], 5.0))
+    return {uri.removeprefix("s3://c@b/"): info for uri, info in found.items()}
+
+
+def texts(count: int, folder: str = "dt=1/") -> list[str]:
+    return [f"{folder}{number:06}.txt" for number in range(count)]
+
+
+def test_a_folder_in_s3_is_listed_page_by_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Listing(*texts(450), "dt=1/_work/a", "dt=1/_work/b", "dt=2/000000.txt")
+    found = find(monkeypatch, store, *texts(450))
+    assert found == {key: {"type": "file", "size": len(key), "ETag": '"e"'} for key in texts(450)}
+    assert len(store.requests) <= 6
+
+
+def test_an_object_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [key for number, key in enumerate(texts(200)) if number not in (0, 77, 199)]
+    assert set(find(monkeypatch, Listing(*there), *texts(200))) == set(there)
+
+
+def test_folders_of_several_nights_are_listed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [*texts(50), *texts(50, "dt=2/"), *texts(50, "")]
+    store = Listing(*keys)
+    assert set(find(monkeypatch, store, *keys)) == set(keys)
+    assert len(store.requests) == 3
+
+
+def test_a_few_objects_are_not_worth_a_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Listing(*texts(MIN_FOUND))
+    assert find(monkeypatch, store, *texts(MIN_FOUND - 1)) == {}
+    assert not store.requests
+    assert len(find(monkeypatch, store, *texts(MIN_FOUND))) == MIN_FOUND
+
+
+def test_a_folder_with_many_objects_of_others_is_not_listed_to_its_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Shards may share a destination."""
+    store = Listing(*texts(20_000))
+    found = find(monkeypatch, store, *texts(20_000)[::50])
+    assert len(store.requests) == 1
+    assert len(found) == 2
+
+
+def test_subfolders_count_as_one_entry(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Listing(*texts(60), *(f"dt=1/000030/{number}" for number in range(1000)))
+    assert len(find(monkeypatch, store, *texts(60))) == 60
+    assert len(store.requests) == 1
+
+
+@pytest.mark.parametrize("error", [PermissionError("may not list"), OSError("down"), TimeoutError()])
+def test_a_store_that_does_not_list_is_no_error(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    store = Listing(*texts(50))
+    store.error = error
+    assert find(monkeypatch, store, *texts(50)) == {}
+
+
+def test_files_are_found_as_they_are_one_by_one(tmp_path: Path) -> None:
+    files = [tmp_path / f"{number}.txt" for number in range(50)]
+    for file in files[1:]:
+        file.write_text(file.name)
+    (tmp_path / "folder").mkdir()
+    found = asyncio.run(find_infos([*map(str, files), str(tmp_path / "folder"), "", "ftp://"], 5.0))
+    assert set(found) == {*map(str, files[1:]), str(tmp_path / "folder")}
+    for file in files[1:]:
+        assert found[str(file)]["size"] == Location(str(file)).size()
+        assert version_in(found[str(file)]) == fingerprint(str(file))
+    assert found[str(tmp_path / "folder")]["type"] == "directory"
+
+
+def test_a_store_that_hangs_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a").touch()
+    ended = threading.Event()
+
+    def hang(*_: Any) -> Any:
+        ended.wait(30)
+        return {}
+
+    async def story() -> dict[str, Any]:
+        found = await find_infos([str(tmp_path / "a")], 0.05)
+        ended.set()
+        return dict(found)
+
+    monkeypatch.setattr(infos, "_look_at", hang)
+    assert asyncio.run(story()) == {}
+
+
+def test_stores_that_neither_list_pages_nor_are_quick_are_asked_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Remote:
+        async_impl = True
+
+    monkeypatch.setattr(Location, "fs", Remote())
+    assert asyncio.run(find_infos(["gs://b/a"], 5.0)) == {}
+
+
+def test_a_file_that_changes_is_seen_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_text("1")
+    before = asyncio.run(find_infos([str(file)], 5.0))[str(file)]
+    file.write_text("12")
+    os.utime(file, (1, 1))
+    after = asyncio.run(find_infos([str(file)], 5.0))[str(file)]
+    assert (before["size"], after["size"]) == (1, 2)
+    assert version_in(before) != version_in(after)

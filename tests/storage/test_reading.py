@@ -1,0 +1,106 @@
+"""Small objects, read one by one and many at a time, from stores with and without coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fsspec.implementations.local import LocalFileSystem
+
+from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
+from airflow_provider.storage import reading
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.reading import READS_IN_FLIGHT, read_object, read_objects
+
+
+class Remote:
+    """Local files, read by coroutines as those of object stores are."""
+
+    async_impl = True
+
+    def __init__(self) -> None:
+        from fsspec.asyn import get_loop
+
+        self.loop = get_loop()
+        self.reading = self.most = 0
+        self.options: list[int | None] = []
+
+    async def _cat_file(self, path: str, max_concurrency: int | None = None) -> bytes:
+        self.options.append(max_concurrency)
+        self.reading += 1
+        self.most = max(self.most, self.reading)
+        await asyncio.sleep(0.001)
+        self.reading -= 1
+        content: bytes = LocalFileSystem().cat_file(path)
+        return content
+
+
+@pytest.fixture(params=["files", "remote"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Location:
+    location = Location(str(tmp_path))
+    if request.param == "remote":
+        location.fs = Remote()
+    return location
+
+
+def paths(tmp_path: Path, count: int) -> list[str]:
+    for number in range(count):
+        (tmp_path / f"{number:03}").write_text(f"{number}")
+    return [str(tmp_path / f"{number:03}") for number in range(count)]
+
+
+def test_many_objects_are_read_in_order(tmp_path: Path, folder: Location) -> None:
+    wanted = paths(tmp_path, 100)
+    (tmp_path / "007").unlink()
+    (tmp_path / "099").write_text("")
+    expected: list[bytes | None] = [str(number).encode() for number in range(99)]
+    expected[7] = None
+    assert list(read_objects(folder, wanted)) == list(zip(wanted, [*expected, b""], strict=True))
+
+
+def test_nothing_is_nothing(folder: Location) -> None:
+    assert list(read_objects(folder, [])) == []
+
+
+def test_an_error_of_the_store_is_one_of_ours(tmp_path: Path, folder: Location) -> None:
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(ComplianceStorageDeniedError, match="can't be read"):
+        list(read_objects(folder, [*paths(tmp_path, 2), str(tmp_path / "folder")]))
+
+
+def test_objects_are_read_at_the_same_time_but_not_too_many(tmp_path: Path) -> None:
+    location = Location(str(tmp_path))
+    location.fs = store = Remote()
+    list(read_objects(location, paths(tmp_path, 3 * READS_IN_FLIGHT)))
+    assert store.most == READS_IN_FLIGHT
+
+
+def test_one_object_is_read_in_one_request(tmp_path: Path, folder: Location) -> None:
+    (tmp_path / "a").write_text("content")
+    assert asyncio.run(read_object(folder / "a")) == b"content"
+    with pytest.raises(FileNotFoundError):
+        asyncio.run(read_object(folder / "b"))
+    if isinstance(folder.fs, Remote):
+        assert set(folder.fs.options) == {1}
+
+
+def test_a_store_without_that_option_is_read_without_it(tmp_path: Path) -> None:
+    class Simple(Remote):
+        async def _cat_file(self, path: str) -> bytes:  # type: ignore[override] # of other libraries
+            return path.encode()
+
+    location = Location(str(tmp_path))
+    location.fs = Simple()
+    assert asyncio.run(read_object(location)) == str(tmp_path).encode()
+
+
+def test_an_outage_is_transient(folder: Location, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise OSError("down")
+
+    monkeypatch.setattr(reading, "_read_group", fail)
+    with pytest.raises(ComplianceStorageError) as error:
+        list(read_objects(folder, ["a"]))
+    assert error.value.transient

@@ -1,0 +1,209 @@
+"""What OpenLineage's own classes make of thousands of documents: one event of limited size."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from airflow_provider import lineage
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.locations import Location
+from tests.support.attempts import Attempts
+
+pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
+
+pytestmark = pytest.mark.stores
+
+MANY = 5000
+MAX_EVENT_BYTES = 100_000
+MAX_MESSAGE_BYTES = 1 << 20  # of a broker such as Kafka
+MANIFEST = Location("s3://c@texts/dt=1/_ingest/t/manifest.jsonl")
+FINDINGS = Location("s3://c@texts/dt=1/_assess/t/findings.jsonl")
+SOURCES = (
+    "s3://conn@contracts/in/{}.pdf",
+    "https://user:pass@example.com/p/{}?lang=de",
+    "file:///mnt/old/{}.pdf",
+)
+
+
+def transfers(count: int, sources: tuple[str, ...] = SOURCES) -> list[lineage.Transfer]:
+    return [
+        lineage.Transfer(
+            lineage.uri_origin(sources[number % len(sources)].format(number)),
+            Location(f"s3a://c@texts/dt=1/{number}.txt"),
+            number,
+        )
+        for number in range(count)
+    ]
+
+
+def event_of(found: Any, max_bytes: int = MAX_EVENT_BYTES) -> dict[str, Any]:
+    """Return the event as OpenLineage's client sends it; it has to be small, whatever is in it."""
+    from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
+    from openlineage.client.serde import Serde
+
+    event = RunEvent(
+        eventTime=datetime.now(UTC).isoformat(),
+        run=Run(str(uuid4())),
+        job=Job("n", "j"),
+        eventType=RunState.COMPLETE,
+        inputs=found.inputs,
+        outputs=found.outputs,
+    )
+    sent = Serde.to_json(event)
+    sent.encode()
+    assert len(sent) < max_bytes
+    for secret in ("pass", "conn@", "c@texts"):
+        assert secret not in sent
+    parsed: dict[str, Any] = json.loads(sent)
+    return parsed
+
+
+def statistics(datasets: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, int] | None]:
+    """Return how much each dataset is."""
+    found: dict[tuple[str, str], dict[str, int] | None] = {}
+    for each in datasets:
+        facets = each.get("inputFacets", {}) | each.get("outputFacets", {})
+        facet = facets.get("inputStatistics") or facets.get("outputStatistics")
+        counts = facet and {name: value for name, value in facet.items() if not name.startswith("_")}
+        assert (each["namespace"], each["name"]) not in found
+        found[each["namespace"], each["name"]] = counts
+    return found
+
+
+def test_a_few_documents_are_named_one_by_one() -> None:
+    event = event_of(lineage.openlineage(transfers(5), {MANIFEST: 7}))
+    assert statistics(event["inputs"]) == dict.fromkeys(
+        [
+            ("s3://contracts", "in/0.pdf"),
+            ("https://example.com", "/p/1?lang=de"),
+            ("file", "/mnt/old/2.pdf"),
+            ("s3://contracts", "in/3.pdf"),
+            ("https://example.com", "/p/4?lang=de"),
+        ]
+    )
+    assert statistics(event["outputs"]) == {
+        ("s3://texts", MANIFEST.key): {"rowCount": 7, "fileCount": 1},
+        **{("s3://texts", f"dt=1/{number}.txt"): {"size": number, "fileCount": 1} for number in range(5)},
+    }
+
+
+def test_of_a_large_shard_folders_and_counts_are_reported() -> None:
+    event = event_of(lineage.openlineage(transfers(MANY), {MANIFEST: MANY + 3}))
+    assert statistics(event["inputs"]) == {
+        ("s3://contracts", "in"): {"fileCount": 1667},
+        ("https://example.com", "/p"): {"fileCount": 1667},
+        ("file", "/mnt/old"): {"fileCount": 1666},
+    }
+    assert statistics(event["outputs"]) == {
+        ("s3://texts", MANIFEST.key): {"rowCount": MANY + 3, "fileCount": 1},
+        ("s3://texts", "dt=1"): {"fileCount": MANY, "size": sum(range(MANY))},
+    }
+
+
+@pytest.mark.parametrize("count", [89, 90, 91, 200])
+def test_no_document_is_lost_around_the_limit(count: int) -> None:
+    event = event_of(lineage.openlineage(transfers(count), {MANIFEST: count}))
+    inputs, outputs = statistics(event["inputs"]), statistics(event["outputs"])
+    assert len(inputs) <= lineage.MAX_DATASETS
+    assert len(outputs) <= lineage.MAX_DATASETS
+    assert sum(each["fileCount"] if each else 1 for each in inputs.values()) == count
+    assert sum(each["fileCount"] for each in outputs.values() if each) == count + 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "https://{}.example.com/a",
+        "https://example.com/{}/a/b/c?q=/x/y",
+        "https://example.com/" + "ü" * 3000 + "/{}",
+        "s3://b/" + "deep/" * 300 + "{}.pdf",
+        "/mnt/M\udce4rz/{}.pdf",
+        "/mnt/{}\n\x00\u202e\U0001f4a9.pdf",
+        "{}",
+        "://{}",
+        "s3://{}",
+        "https://user:pass@[::1]:99999/{}",
+    ],
+)
+def test_odd_sources_give_a_small_event_that_can_be_sent(source: str) -> None:
+    event = event_of(lineage.openlineage(transfers(MANY, (source,)), {MANIFEST: MANY}))
+    assert event["inputs"]
+    assert statistics(event["outputs"])["s3://texts", "dt=1"] == {"fileCount": MANY, "size": sum(range(MANY))}
+    few = event_of(lineage.openlineage(transfers(80, (source,))), MAX_MESSAGE_BYTES)
+    assert len(few["inputs"]) == len(few["outputs"]) == 80
+
+
+def verdicts(texts: list[Location], *, failing: range, criteria: int = 6) -> list[lineage.Verdict]:
+    return [
+        lineage.Verdict(text, f"DORA: {criterion}", number not in failing)
+        for number, text in enumerate(texts)
+        for criterion in range(criteria)
+    ]
+
+
+def assertions(event: dict[str, Any]) -> dict[str, list[bool]]:
+    """Return whether the assertions on each text hold, by its name."""
+    return {
+        each["name"]: [one["success"] for one in each["inputFacets"]["dataQualityAssertions"]["assertions"]]
+        for each in event["inputs"]
+        if "dataQualityAssertions" in each["inputFacets"]
+    }
+
+
+def test_of_many_texts_those_that_fail_are_named_and_the_folders_of_all() -> None:
+    texts = [Location(f"s3://c@texts/dt={number % 2}/{number}.txt") for number in range(MANY)]
+    many = verdicts(texts, failing=range(4000, 4010))
+    event = event_of(lineage.openlineage_assessment(texts, many, {MANIFEST: MANY, FINDINGS: 6 * MANY}))
+    inputs = statistics(event["inputs"])
+    assert inputs["s3://texts", "dt=0"] == inputs["s3://texts", "dt=1"] == {"fileCount": MANY // 2}
+    assert len(inputs) == lineage.MAX_DATASETS
+    found = assertions(event)
+    assert {name for name, holds in found.items() if not any(holds)} == {
+        f"dt={number % 2}/{number}.txt" for number in range(4000, 4010)
+    }
+    assert sum(map(len, found.values())) <= lineage.MAX_ASSERTIONS
+    assert statistics(event["outputs"]) == {
+        ("s3://texts", MANIFEST.key): {"rowCount": MANY, "fileCount": 1},
+        ("s3://texts", FINDINGS.key): {"rowCount": 6 * MANY, "fileCount": 1},
+    }
+
+
+def test_if_all_fail_assertions_and_texts_are_limited() -> None:
+    texts = [Location(f"s3://c@texts/dt=1/{number}.txt") for number in range(MANY)]
+    many = verdicts(texts, failing=range(MANY), criteria=50)
+    event = event_of(lineage.openlineage_assessment(texts, many, {}), 2 * MAX_EVENT_BYTES)
+    assert sum(map(len, assertions(event).values())) == lineage.MAX_ASSERTIONS
+    assert len(event["inputs"]) <= lineage.MAX_DATASETS
+
+
+def test_a_long_criterion_is_shortened() -> None:
+    text = Location("s3://c@texts/1.txt")
+    given = [lineage.Verdict(text, f"{'x' * 10_000}{number}", is_sufficient=False) for number in range(100)]
+    (found,) = event_of(lineage.openlineage_assessment([text], given, {}))["inputs"]
+    names = [each["assertion"] for each in found["inputFacets"]["dataQualityAssertions"]["assertions"]]
+    assert len(set(names)) == 100
+    assert all(name.endswith(lineage.SUFFICIENT) for name in names)
+
+
+def test_an_ingestion_reports_its_manifest_and_counts(
+    compliance_service: Emulator, attempts: Attempts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", compliance_service.connection_json)
+    monkeypatch.setattr(lineage, "MAX_DATASETS", 4)
+    pages = [f"{compliance_service.url}/?page={number}" for number in range(5)]
+    task = ComplianceIngestOperator(task_id="t", sources=pages, destination=f"file://{tmp_path}/texts/")
+    result = attempts.run(task)
+    event = event_of(task.get_openlineage_facets_on_complete(None))
+    assert statistics(event["inputs"]) == {(compliance_service.url, "/"): {"fileCount": 5}}
+    size = sum(path.stat().st_size for path in (tmp_path / "texts").glob("*.txt"))
+    assert statistics(event["outputs"]) == {
+        ("file", result["manifest"].removeprefix("file://")): {"rowCount": 5, "fileCount": 1},
+        ("file", f"{tmp_path}/texts"): {"fileCount": 5, "size": size},
+    }

@@ -1,0 +1,38 @@
+"""How many jobs and assessments an emulator has in flight, by its own books."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.service.assessments import assessment_status
+
+IN_FLIGHT = ("PENDING", "RUNNING")
+
+
+class JobsInFlight:
+    """Counts whenever the emulator starts to process something, for the first time or again.
+
+    :ivar peak: the most that there ever were
+    """
+
+    def __init__(self, service: Emulator) -> None:
+        self.peak = 0
+        self._state = state = service._state
+        self._follow(state, "restart_job")
+        self._follow(state.assessments, "add")
+
+    def _follow(self, owner: Any, name: str) -> None:
+        original = getattr(owner, name)
+
+        def followed(*args: Any) -> None:
+            original(*args)
+            self.peak = max(self.peak, self.count())
+
+        setattr(owner, name, followed)
+
+    def count(self) -> int:
+        """Return how many there are now."""
+        statuses = [self._state.status(each) for each in self._state.jobs]
+        statuses += [assessment_status(self._state, each) for each in self._state.assessments]
+        return sum(each in IN_FLIGHT for each in statuses)
