@@ -173,7 +173,7 @@ def test_what_is_written_goes_to_the_disk_while_more_is_written(
     store(batches(9), Location(f"{tmp_path}/x"))
     assert all(met)
     assert met
-    assert file.syncs[0] == texts.SYNC_BYTES
+    assert file.syncs[0] >= texts.SYNC_BYTES  # more, if a batch is faster than the thread that syncs
     assert len(file.content) == 9 * texts.BATCH_BYTES
 
 

@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import threading
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -80,7 +80,14 @@ class Moto(S3Server):
             def log(self, *_: Any) -> None:
                 """Say nothing."""
 
-        app = DomainDispatcherApplication(create_backend_app)
+        dispatcher, one_at_a_time = DomainDispatcherApplication(create_backend_app), threading.Lock()
+
+        # moto checks a condition (If-None-Match) first and stores afterwards; in S3 that is one step.
+        def app(environ: dict[str, Any], start_response: Any) -> Any:
+            is_conditional = "HTTP_IF_NONE_MATCH" in environ or "HTTP_IF_MATCH" in environ
+            with one_at_a_time if is_conditional else nullcontext():
+                return dispatcher(environ, start_response)
+
         self._server = make_server("127.0.0.1", self._port, app, threaded=True, request_handler=Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="moto", daemon=True)
         self._thread.start()
