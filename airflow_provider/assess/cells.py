@@ -143,7 +143,7 @@ def make_cells(
             framework=framework.code_name,
             framework_fingerprint=framework.fingerprint,
             payload_digest=digest,
-            resubmitted=document.is_resubmitted,
+            resubmitted=bool(document.replaces),
         )
         for document, digest in with_digests
         for framework in frameworks

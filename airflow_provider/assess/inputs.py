@@ -26,19 +26,25 @@ class AssessedDocument:
     :param uuid: its job at the service
     :param text_sha256: of its text; empty where nobody knows it yet
     :param fields: what a payload can refer to: the row of the manifest
-    :param is_resubmitted: the service did not know its job any more, so its source was submitted again
+    :param replaces: the job that `documents` names, if the service did not know it any more, so that its
+        source was submitted again
     """
 
     source: str
     uuid: str
     text_sha256: str
     fields: Mapping[str, Any] = field(repr=False)
-    is_resubmitted: bool = False
+    replaces: str = ""
+
+    @property
+    def named_uuid(self) -> str:
+        """The job that `documents` names."""
+        return self.replaces or self.uuid
 
     @property
     def address(self) -> str:
-        """Where it comes from, with all secrets that the row has."""
-        return str(self.fields.get("source") or self.source)
+        """Where it comes from, with all secrets that the row has; empty where only its job is known."""
+        return str(self.fields.get("source") or "")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
-from airflow_provider.assess.inputs import Documents
+from airflow_provider.assess.inputs import AssessedDocument, Documents
 from airflow_provider.assess.output import ASSESSMENTS, COMPARISON, RESUBMITTED, Outcome
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.assess.resuming import (
@@ -24,7 +24,7 @@ from airflow_provider.assess.steps import AssessSteps
 from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkOptions
-from airflow_provider.bulk.items import COMPLETED, PENDING, SUBMITTED, resume
+from airflow_provider.bulk.items import COMPLETED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.bulk.nights import Night, estimate_seconds
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
 FRAMEWORKS = "frameworks.json"  # which ones the attempt has started with
-TEXT_NAME = "{source_stem}-{source_hash}.txt"
+TEXT_NAME = "{source_stem}-{source_hash}-{uuid}.txt"  # another task may submit the same source again
 REQUESTS_PER_CELL = 3  # submit, one poll, results
 
 
@@ -112,13 +112,15 @@ class AssessmentNight:
         self._found = Spool()  # the findings of each cell
         self._earlier = EarlierVerdicts()
         self._decisions: dict[tuple[str, str], dict[str, Any]] = {}
-        self._resubmits: dict[str, Document] = {}  # by earlier attempts
         self.cells: list[Cell] = []
         # Asks Airflow for the connections of the sources: here, in the task's own thread.
         self._sources = {
             each.source: each
             for each in resume_documents(
-                {each.source: each.address for each in self._documents}, {}, is_new_attempt=True, log=log
+                {each.source: each.address for each in self._documents if each.address},
+                {},
+                is_new_attempt=True,
+                log=log,
             )
         }
         hook.get_conn()
@@ -173,6 +175,10 @@ class AssessmentNight:
                 once = replace(options, may_defer=False)
                 again = await self._resubmit(client, run_engine, once, is_new_attempt=is_new_attempt)
                 outdated += await self._replace_cells(again, changed_only=changed_only)
+            for cell in self.cells:
+                # Else the outcome of an earlier attempt would count again after a deferral.
+                if cell.state is SKIPPED and (before := known.get(cell.key)) and before.state is not SKIPPED:
+                    self.checkpoint.append(cell)
             steps = self._steps(client)
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
             # Last: while assessments are in flight, nobody needs the findings of the others.
@@ -239,18 +245,19 @@ class AssessmentNight:
 
     async def _apply_resubmitted(self) -> None:
         """Use the jobs of documents that an earlier attempt has submitted again."""
-        known = self._resubmits = await in_thread(self._resubmitted.read, Document)
-        self._replace_documents({source: each for source, each in known.items() if each.state is COMPLETED})
+        self._replace_documents(await in_thread(self._resubmitted.read, Document))
 
     def _replace_documents(self, submitted: Mapping[str, Document]) -> None:
         for number, each in enumerate(self._documents):
-            if document := submitted.get(each.source):
+            document = submitted.get(each.source)
+            # An ingestion that was cleared may have given it another job meanwhile, and another text.
+            if document and document.state is COMPLETED and document.replaces == each.named_uuid:
                 self._documents[number] = replace(
                     each,
                     uuid=document.job_id,
                     text_sha256=document.sha256 or "",
                     fields={**each.fields, **document.row(self._resubmitted.provenance)},
-                    is_resubmitted=True,
+                    replaces=document.replaces,
                 )
 
     async def _resubmit(
@@ -263,17 +270,25 @@ class AssessmentNight:
     ) -> dict[str, Document]:
         """Submit documents again that are to be assessed, but that the service has forgotten."""
         needed = {each.source for each in self.cells if each.state is PENDING}
-        by_uuid: dict[str, list[str]] = {}  # a service may give one job to equal documents
+        by_uuid: dict[str, list[AssessedDocument]] = {}  # a service may give one job to equal documents
         for each in self._documents:
-            if each.source in needed and not each.is_resubmitted:
-                by_uuid.setdefault(each.uuid, []).append(each.source)
+            if each.source in needed and each.source in self._sources:
+                by_uuid.setdefault(each.uuid, []).append(each)
         unknown = await find_missing(client, list(by_uuid), self._log)
-        missing = [source for uuid in unknown for source in by_uuid[uuid]]
+        missing = {each.source: each.named_uuid for uuid in unknown for each in by_uuid[uuid]}
         if not missing:
             return {}
         self._log.info("Submitting %s documents again, which the service no longer knows.", len(missing))
-        items = resume(missing, self._resubmits, self._sources.__getitem__, is_new_attempt=is_new_attempt)
         await in_thread(self._resubmitted.acquire)
+        earlier = await in_thread(self._resubmitted.read, Document)  # what an attempt beside it did meanwhile
+        usable = {
+            source: each
+            for source, each in earlier.items()
+            if each.replaces == missing.get(source) and each.job_id not in unknown
+        }
+        items = resume(missing, usable, self._sources.__getitem__, is_new_attempt=is_new_attempt)
+        for item in items:
+            item.replaces = missing[item.source]
         in_flight = [each for each in self.cells if each.state is SUBMITTED]
         if options.limit and in_flight:  # they count as well, so they have to end before
             await run_engine(client, in_flight, self._steps(client), self.checkpoint, options)
@@ -286,10 +301,11 @@ class AssessmentNight:
         await run_engine(client, items, steps, self._resubmitted, options)
         done = {each.key: each for each in items}
         await self._resubmitted.publish(
-            [each.row(self._resubmitted.provenance) for each in {**self._resubmits, **done}.values()]
+            each.row(self._resubmitted.provenance) | {"replaces": each.replaces}
+            for each in {**earlier, **done}.values()
         )
         count_documents(self._hook.conn_id, items, self._resubmitted)
-        self._replace_documents({key: each for key, each in done.items() if each.state is COMPLETED})
+        self._replace_documents(done)
         return done
 
     async def _replace_cells(self, again: Mapping[str, Document], *, changed_only: bool) -> list[str]:
@@ -299,7 +315,11 @@ class AssessmentNight:
         """
         if not again:
             return []
-        documents = [each for each in self._documents if again.get(each.source) and each.is_resubmitted]
+        documents = [
+            each
+            for each in self._documents
+            if (item := again.get(each.source)) and item.state is COMPLETED and item.job_id == each.uuid
+        ]
         fresh = {
             each.key: each for each in make_cells(documents, list(self._frameworks.values()), self._template)
         }

@@ -180,7 +180,7 @@ class Outcome:
             "without_text": len(self.without_text),
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
-        if any(each.is_resubmitted for each in self.documents):
+        if any(each.replaces for each in self.documents):
             result["resubmitted"] = (folder / f"{RESUBMITTED}.jsonl").uri
         put_sync(
             folder / SUMMARY, json.dumps({**result, "night": self.night.at, "root": self.root.uri}).encode()

@@ -20,22 +20,21 @@ from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
-    ComplianceNotFoundError,
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
 )
 from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.reading import read_object
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.results import UNKNOWN
+from airflow_provider.waiting.rules import UNKNOWN_SECONDS, PollResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.client.models import ContentJob
     from airflow_provider.storage.spool import Spool
-
-ASK_AGAIN_SECONDS = 5.0
 
 
 def resume_cells(
@@ -197,7 +196,7 @@ async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str], log:
     try:
         missing = await _find_unknown(client, uuids)
         if missing:
-            await asyncio.sleep(ASK_AGAIN_SECONDS)
+            await asyncio.sleep(UNKNOWN_SECONDS)
             missing = await _find_unknown(client, missing)
     except ComplianceHttpError as error:
         if error.transient:
@@ -208,21 +207,17 @@ async def find_missing(client: AsyncComplianceClient, uuids: Sequence[str], log:
 
 
 async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> list[str]:
-    unknown: list[str] = []
-    size = client.batch_size
-    for start in range(0, len(uuids), size):
-        group = uuids[start : start + size]
-        try:
-            found = await client.get_statuses(group)
-        except ComplianceNotFoundError:
-            # About the request, or about any of these jobs: only each by itself tells.
-            found = {each: job for each in group if (job := await _find(client, each))}
-        unknown += [each for each in group if each not in found]
-    return unknown
-
-
-async def _find(client: AsyncComplianceClient, uuid: str) -> ContentJob | None:
-    try:
-        return await client.get_status(uuid)
-    except ComplianceNotFoundError:
-        return None
+    """Return the jobs that the service does not know; raise an error if it tells of none."""
+    statuses: dict[str, str] = {}
+    left = list(uuids)
+    while left:
+        found: dict[str, PollResult] = {}
+        await JOBS.poll(client, left, found.__setitem__)
+        errors = {uuid: each for uuid, each in found.items() if isinstance(each, ComplianceError)}
+        if len(errors) == len(left):
+            if not statuses:
+                raise next(iter(errors.values()))
+            break
+        statuses |= {uuid: each["status"] for uuid, each in found.items() if not isinstance(each, Exception)}
+        left = list(errors)  # one poll asks for few jobs alone
+    return [uuid for uuid in uuids if statuses.get(uuid) == UNKNOWN]

@@ -41,6 +41,7 @@ class Document(Item):
     :param source_etag: of the file that was submitted: its version id at the store, else its ETag
     :param source_bytes: of the file that was submitted
     :param source_sha256: of the bytes that the service has accepted
+    :param replaces: the job that the service has forgotten, if the document was submitted again because of it
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
@@ -52,6 +53,7 @@ class Document(Item):
     source_etag: str | None = None
     source_bytes: int | None = None
     source_sha256: str = ""
+    replaces: str = ""
     _address: str = field(default="", compare=False, repr=False)
 
     @property

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import lineage
-from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
+from airflow_provider.exceptions import ComplianceAssessError, ComplianceError
 from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
 from airflow_provider.params import as_ids, as_json, optional
 from airflow_provider.storage.locations import Location
@@ -114,8 +114,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:
             frameworks = select_frameworks(self.hook.list_frameworks(), self._wanted_frameworks())
-        except ComplianceInputError as error:
-            error.transient = error.transient or not is_new_attempt  # they existed when the task started
+        except ComplianceError as error:
+            error.transient = error.transient or not is_new_attempt  # they were listed when the task started
             raise
         template = self._template()
         template.check([each.fields for each in documents.with_text], [each.fields for each in frameworks])

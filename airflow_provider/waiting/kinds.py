@@ -6,7 +6,6 @@ import random
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -151,18 +150,25 @@ class Assessments(JobKind):
         return max(1.0, count / POLLS_PER_SECOND)
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll a few at a time."""
+        """Poll a few at a time; a 404 means unknown if the service answers for others or lists frameworks."""
+        not_found: dict[str, ComplianceNotFoundError] = {}
 
-        async def poll_one(each: str) -> None:
+        async def poll_one(each: str) -> bool:
             try:
                 on_result(each, to_record(await client.get_assessment(each)))
             except ComplianceNotFoundError as error:
-                # The path is our assumption, so the reason is worth keeping.
-                on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)})
+                not_found[each] = error
             except ComplianceError as error:
                 on_result(each, error)
+            else:
+                return True
+            return False
 
-        await for_each(poll_one, ids, POLL_CONCURRENCY)
+        has_worked = any((await for_each(poll_one, ids, POLL_CONCURRENCY)).values())
+        is_there = not not_found or has_worked or await _lists_frameworks(client)
+        for each, error in not_found.items():
+            # The path is our assumption, so the reason is worth keeping.
+            on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)} if is_there else error)
 
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Cancel an assessment."""
@@ -254,15 +260,21 @@ class _BatchPoll:
 
     async def _is_service_there(self) -> bool:
         """Tell whether a 404 comes from the service: it knows other jobs, or at least its frameworks."""
-        if not self._has_worked:
-            with suppress(ComplianceError):
-                await self._client.list_frameworks()
-                self._has_worked = True
+        self._has_worked = self._has_worked or await _lists_frameworks(self._client)
         return self._has_worked
 
     def _report(self, uuids: Sequence[str], error: ComplianceError) -> None:
         for uuid in uuids:
             self._on_result(uuid, error)
+
+
+async def _lists_frameworks(client: AsyncComplianceClient) -> bool:
+    """Tell whether the service is there: a gateway may answer 404 for everything."""
+    try:
+        await client.list_frameworks()
+    except ComplianceError:
+        return False
+    return True
 
 
 def _may_be_one_job(error: ComplianceError) -> bool:

@@ -30,7 +30,7 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resuming, "ASK_AGAIN_SECONDS", 0.05)
+    monkeypatch.setattr(resuming, "UNKNOWN_SECONDS", 0.05)
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
     monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)

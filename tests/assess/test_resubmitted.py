@@ -18,6 +18,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.assess.test_operator import assess
 from tests.support.attempts import heard
+from tests.support.jobs import completed
 
 PAGE = "https://example.com/terms"
 
@@ -46,11 +47,11 @@ def forget_jobs(service: Emulator) -> None:
         ComplianceHook().cancel(job["uuid"])
 
 
-def change_framework(service: Emulator, code_name: str) -> None:
+def change_framework(service: Emulator, code_name: str, description: str = "Another one.") -> None:
     frameworks = copy.deepcopy(service.frameworks())
     for each in frameworks:
         if each["codeName"] == code_name:
-            each["description"] = "Another one."
+            each["description"] = description
     service.set_frameworks(frameworks)
 
 
@@ -82,6 +83,30 @@ class Runs:
 @pytest.fixture
 def runs(service: Emulator, nights: Nights, site: Site) -> Runs:
     return Runs(service, nights, site)
+
+
+class Named:
+    """A page that an ingestion has named in its manifest, which it may write again."""
+
+    def __init__(self, nights: Nights, service: Emulator) -> None:
+        self._nights = nights
+        self._service = service
+        self._row: dict[str, Any] = {}
+
+    def name(self, text: str) -> str:
+        """Let the manifest name a new job with this text; return its uuid."""
+        uuid = completed(self._service, text=text)
+        sha256 = hashlib.sha256(text.encode()).hexdigest()
+        self._row = {"source": PAGE, "uuid": uuid, "status": "COMPLETED", "sha256": sha256}
+        return uuid
+
+    def task(self) -> Any:
+        """Return the task of an assessment."""
+        return assess(self._nights, [self._row], frameworks=["DORA", "GDPR"])
+
+    def assess(self, night: int) -> list[dict[str, Any]]:
+        """Assess, and return the rows."""
+        return NightOutcome(attempts_of(night).run(self.task())).rows
 
 
 def check_texts(night: NightOutcome) -> None:
@@ -125,3 +150,94 @@ def test_verdicts_on_the_same_text_are_carried_forward(service: Emulator, runs: 
     }
     check_texts(night)
     assert runs.run(3)[1:] == (0, 0)
+
+
+def test_a_clear_does_not_use_a_resubmission_of_a_job_that_is_no_longer_named(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    page = Named(nights, service)
+    page.name("An exit plan exists.")
+    page.assess(1)
+    forget_jobs(service)
+    change_framework(service, "GDPR")
+    site.text = "Nothing of the kind."
+    assert {row["resubmitted"] for row in page.assess(1)} == {True}
+
+    uuid = page.name("Personal data are kept confidential.")  # the ingestion was cleared, too
+    rows = page.assess(1)
+    assert {(row["uuid"], row["resubmitted"]) for row in rows} == {(uuid, False)}
+    assert len({row["text_sha256"] for row in rows}) == 1
+    assert site.submits == 1
+
+
+def test_what_is_forgotten_again_is_submitted_again_by_the_next_attempt(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    page = Named(nights, service)
+    page.name(site.text)
+    for number in range(3):
+        forget_jobs(service)
+        change_framework(service, "GDPR", f"Version {number}.")
+        assert {row["status"] for row in page.assess(1)} == {"COMPLETED"}
+    assert site.submits == 3
+
+
+def test_texts_of_two_tasks_that_submit_a_source_again_are_both_kept(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    row = {"source": PAGE, "uuid": "forgotten", "status": "COMPLETED"}
+    texts: dict[str, str] = {}
+    for task, text in (("a", "An exit plan exists."), ("b", "Nothing of the kind.")):
+        site.text = text
+        attempts = attempts_of(1)
+        attempts.identity["task_id"] = task
+        night = NightOutcome(attempts.run(assess(nights, [row], task_id=task, frameworks=["DORA"])))
+        texts |= {each["text_path"]: text for each in night.findings}
+    assert {path: Path(path.removeprefix("file://")).read_text() for path in texts} == texts
+    assert len(texts) == 2
+
+
+def test_a_uuid_alone_is_never_read_as_a_path(
+    service: Emulator, nights: Nights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret.pdf").write_bytes(b"secret")
+    monkeypatch.chdir(tmp_path)
+    task = assess(nights, ["secret.pdf"], frameworks=["DORA"], max_failed=1)
+    (row,) = NightOutcome(attempts_of(1).run(task)).rows
+    assert row["status"] == "FAILED"
+    assert service.count("submit_file") == 0
+
+
+def test_a_verdict_that_is_carried_forward_counts_after_a_deferral(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    """Not what an earlier attempt has found about another text."""
+    old, new = "An exit plan exists.", "Nothing of the kind."
+    documents = nights.manifest({PAGE: old})
+    attempts = attempts_of(1)
+    service.fail("submit_assessment", status=400, skip=1, times=None)
+    task = assess(nights, documents, frameworks=["DORA", "GDPR"], max_failed=1)
+    assert attempts.run(task)["failed"] == 1
+    service.clear_faults()
+
+    other = assess(nights, nights.manifest({"other.pdf": new}), task_id="other", frameworks=["DORA"])
+    nights.number = 1
+    attempts_of(1).run(other)  # decides the same text
+    forget_jobs(service)
+    site.text = new
+    service.configure(jobs="manual")
+
+    def finish(_: int) -> None:
+        service.configure(jobs="instant")
+
+    attempts.while_deferred = finish
+    task = assess(nights, documents, frameworks=["DORA", "GDPR"], deferrable=True)
+    night = NightOutcome(attempts.run(task))
+
+    assert attempts.deferrals
+    assert {row["text_sha256"] for row in night.rows} == {hashlib.sha256(new.encode()).hexdigest()}
+    assert {row["framework"]: bool(row["carried_from"]) for row in night.rows} == {
+        "DORA": True,
+        "GDPR": False,
+    }
+    check_texts(night)
