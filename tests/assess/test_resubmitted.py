@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import hashlib
 from dataclasses import dataclass
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from airflow_provider import exceptions as exc
+from airflow_provider.assess import night as night_module
+from airflow_provider.assess import resuming
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
@@ -17,8 +21,9 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.assess.test_operator import assess
-from tests.support.attempts import heard
+from tests.support.attempts import allow_tasks_in_thread, heard
 from tests.support.jobs import completed
+from tests.support.values import PDF
 
 PAGE = "https://example.com/terms"
 
@@ -182,6 +187,41 @@ def test_what_is_forgotten_again_is_submitted_again_by_the_next_attempt(
     assert site.submits == 3
 
 
+def test_a_gateway_that_answers_404_has_no_document_submitted_again(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    page = Named(nights, service)
+    page.name(site.text)
+    for operation in ("get_statuses", "get_status", "list_frameworks"):
+        service.fail(operation, status=404, skip=operation == "list_frameworks", times=None)
+    assert {(row["status"], row["resubmitted"]) for row in page.assess(1)} == {("COMPLETED", False)}
+    assert site.submits == 0
+
+
+def test_an_attempt_uses_what_the_one_beside_it_has_submitted_again_meanwhile(
+    service: Emulator, nights: Nights, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, later = Named(nights, service), attempts_of(1)
+    page.name(site.text)
+    forget_jobs(service)
+    missing = resuming.find_missing
+
+    async def and_meanwhile(*args: Any) -> list[str]:
+        found = await missing(*args)
+        monkeypatch.setattr(night_module, "find_missing", missing)
+        await asyncio.to_thread(beside)
+        return found
+
+    def beside() -> None:
+        allow_tasks_in_thread()
+        page.assess(1)
+
+    monkeypatch.setattr(night_module, "find_missing", and_meanwhile)
+    with pytest.raises(exc.ComplianceSupersededError):  # when it writes its own journal
+        later.run(page.task())
+    assert site.submits == 1
+
+
 def test_texts_of_two_tasks_that_submit_a_source_again_are_both_kept(
     service: Emulator, nights: Nights, site: Site
 ) -> None:
@@ -200,7 +240,7 @@ def test_texts_of_two_tasks_that_submit_a_source_again_are_both_kept(
 def test_a_uuid_alone_is_never_read_as_a_path(
     service: Emulator, nights: Nights, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "secret.pdf").write_bytes(b"secret")
+    (tmp_path / "secret.pdf").write_bytes(PDF)
     monkeypatch.chdir(tmp_path)
     task = assess(nights, ["secret.pdf"], frameworks=["DORA"], max_failed=1)
     (row,) = NightOutcome(attempts_of(1).run(task)).rows

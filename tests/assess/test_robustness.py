@@ -336,6 +336,27 @@ def test_a_framework_that_is_renamed_while_the_task_is_deferred(service: Emulato
     assert {row["framework"] for row in NightOutcome(result).rows} == {"DORA"}  # as it was assessed
 
 
+@pytest.mark.parametrize("status", [400, 403, 404, 405])
+def test_frameworks_that_can_t_be_listed_after_a_deferral_are_left_to_a_retry(
+    service: Emulator, nights: Nights, status: int
+) -> None:
+    service.configure(jobs="manual")
+
+    def meanwhile(number: int) -> None:
+        service.fail("list_frameworks", status=status, times=None)
+        for each in in_flight(service):
+            service.set_assessment(each, status="COMPLETED")
+
+    attempts, documents = attempts_of(1), nights.manifest(TEXTS)
+    attempts.while_deferred = meanwhile
+    task = assess(nights, documents, frameworks="DORA", deferrable=True)
+    with pytest.raises(exc.ComplianceError, match=str(status)) as raised:
+        attempts.run(task)
+    assert raised.value.transient
+    service.clear_faults()
+    assert attempts.run(task)["assessed"] == service.count("submit_assessment") == len(TEXTS)
+
+
 @pytest.mark.parametrize("wanted", ["", ["DORA", "GDPR"]])
 def test_a_framework_that_is_gone_while_the_task_is_deferred_loses_no_rows_in_silence(
     service: Emulator, nights: Nights, wanted: Any

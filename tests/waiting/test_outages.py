@@ -17,7 +17,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.client.auth import tokens
 from airflow_provider.client.base import reset_shared_state
-from airflow_provider.client.models import ContentJob
+from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
@@ -26,7 +26,7 @@ from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import poll_log, waits
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_ISOLATING_REQUESTS, MAX_UNBATCHED
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_ISOLATING_REQUESTS, MAX_UNBATCHED, JobKind
 from airflow_provider.waiting.rules import PollState
 from airflow_provider.waiting.waits import wait_in_worker
 from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, heard, until
@@ -508,9 +508,25 @@ def test_a_job_that_alone_is_left_and_that_batches_answer_404_for_is_unknown_aft
     assert event["jobs"]["gone"]["status"] == "UNKNOWN"
 
 
-def poll(client: Breaking, uuids: list[str]) -> dict[str, Any]:
+@pytest.mark.parametrize(
+    ("known", "is_away", "expected"),
+    [(0, True, exc.ComplianceNotFoundError), (0, False, dict), (1, True, dict)],
+)
+def test_a_404_makes_an_assessment_unknown_only_if_it_comes_from_the_service(
+    known: int, is_away: bool, expected: type
+) -> None:
+    ids = [str(number) for number in range(10)]
+    client = Breaking(exc.ComplianceNotFoundError("no such path", status=404), set(ids[known:]))
+    client.is_away = is_away
+    found = poll(client, ids, ASSESSMENTS)
+    assert {type(found[each]) for each in ids[known:]} == {expected}
+    if expected is dict:
+        assert {found[each]["status"] for each in ids[known:]} == {"UNKNOWN"}
+
+
+def poll(client: Breaking, uuids: list[str], kind: JobKind = JOBS) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    asyncio.run(JOBS.poll(client, uuids, found.__setitem__))  # type: ignore[arg-type] # all that is used of a client
+    asyncio.run(kind.poll(client, uuids, found.__setitem__))  # type: ignore[arg-type] # all that is used of a client
     assert set(found) == set(uuids)
     return found
 
@@ -533,6 +549,11 @@ class Breaking:
         if self._culprits & set(asked):
             raise self._error
         return {uuid: ContentJob(uuid=uuid, status="RUNNING") for uuid in asked}
+
+    async def get_assessment(self, identifier: str) -> Assessment:
+        if identifier in self._culprits:
+            raise self._error
+        return Assessment(id=identifier, status="RUNNING")
 
     async def list_frameworks(self) -> list[Any]:
         if self.is_away:
