@@ -26,6 +26,10 @@ def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, 
     """
     location = Location(as_uri(uri))
     conn_id = location.conn_id
+    if conn_id and ":" in conn_id:
+        raise ComplianceInputError(
+            f"'{location}' contains a login: name an Airflow connection that has it, as in s3://conn_id@bucket/."
+        )
     variable = f"AIRFLOW_CONN_{(conn_id or '').upper()}"
     if conn_id and (use_connection or os.environ.get(variable)):
         with asking_airflow(), naming_schemes(location.uri):
@@ -44,6 +48,8 @@ def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, 
 
 def as_uri(path: str) -> str:
     """Return a local path as a URI, from the root on; a URI as it is."""
+    if not path.strip():
+        raise ComplianceInputError("A path is empty: give a URI or a local path.")
     if "://" in path:
         return path
     end = "/" if path.endswith("/") else ""

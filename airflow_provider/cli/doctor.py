@@ -9,7 +9,7 @@ import socket
 import ssl
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_li
 
 if TYPE_CHECKING:
     from airflow_provider.client.http.wire import Call, HttpResponse
+    from airflow_provider.client.models import Framework
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
     from airflow_provider.exceptions import ComplianceError
@@ -280,7 +281,7 @@ class Doctor:
             )
 
     def _check_endpoints(self, client: ComplianceClient) -> Iterator[Check]:
-        frameworks = self._time("frameworks", lambda: f"{len(client.list_frameworks())} are listed")
+        frameworks = self._check_frameworks(client)
         batch = self._check_batch(client)
         # The contract defines these two paths: if there is neither, the others can't be right, either.
         if self._status("frameworks") == 404 and self._status("batch status") in (404, 405):
@@ -299,19 +300,34 @@ class Doctor:
         """Return with which status the service has refused a call, if it has."""
         return getattr(self._failed.get(name), "status", None)
 
-    def _time(self, name: str, call: Callable[[], str], advice: str = "") -> Check:
-        """Make a call; what the service refuses is a warning where there is an advice."""
-        from airflow_provider.exceptions import ComplianceError, ComplianceRefusedError
+    def _time(
+        self, name: str, call: Callable[[], str], advice: str = "", advised: Collection[int] = ()
+    ) -> Check:
+        """Make a call; where it is refused with a status for which there is an advice, that is a warning."""
+        from airflow_provider.exceptions import ComplianceError
 
         started = time.monotonic()
         try:
             message = call()
         except ComplianceError as error:
             self._failed[name] = error
-            if advice and isinstance(error, ComplianceRefusedError):
+            if advice and self._status(name) in advised:
                 return Check(name, WARNING, f"{advice}. {error}")
             return Check(name, PROBLEM, str(error))
         return Check(name, OK, f"{message}, in {_milliseconds(started)}")
+
+    def _check_frameworks(self, client: ComplianceClient) -> Check:
+        found: list[Framework] = []
+
+        def ask() -> str:
+            found.extend(client.list_frameworks())
+            return f"{len(found)} are listed"
+
+        check = self._time("frameworks", ask)
+        if found or check.status != OK:
+            return check
+        advice = "none is listed, so nothing can be assessed: check the rights of the account"
+        return replace(check, status=WARNING, message=advice)
 
     def _check_info(self, client: ComplianceClient) -> Check:
         path = client.settings.endpoints.application_info
@@ -335,6 +351,7 @@ class Doctor:
 
     def _check_batch(self, client: ComplianceClient) -> Check:
         from airflow_provider.client import endpoints
+        from airflow_provider.client.batches import MALFORMED, TOO_LARGE
 
         size = client.batch_size  # with which tasks begin
         ids = [str(uuid.UUID(int=number)) for number in range(size)]
@@ -344,7 +361,7 @@ class Doctor:
             return f"takes {size} jobs in one request"
 
         advice = f"refused with {size} jobs, which tasks then halve: lower the extra 'batch_size'"
-        return self._time("batch status", ask, advice if size > 1 else "")
+        return self._time("batch status", ask, advice if size > 1 else "", {MALFORMED, *TOO_LARGE})
 
 
 def find_connection(conn_id: str) -> tuple[Any, Check]:

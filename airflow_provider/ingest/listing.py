@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import OBJECT_STORES
 from airflow_provider.storage.layout import OWN_FOLDERS
@@ -96,9 +97,9 @@ def _select(
             found.append(path)
     if ignored:
         counts = ", ".join(f"{number} {what}" for what, number in sorted(ignored.items()))
-        log.info("Ignored in '%s': %s.", source, counts)
+        log.info("Ignored in '%s': %s.", one_line(str(source)), counts)
     if not found:
-        log.warning("Nothing matches '%s'.", source)
+        log.warning("Nothing matches '%s'.", one_line(str(source)))
     start = source.uri.partition("://")[0] + "://" if "://" in source.uri else ""
     conn = f"{source.conn_id}@" if source.conn_id else ""
     return [f"{start}{conn}{path}" for path in sorted(found)]

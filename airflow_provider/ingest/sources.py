@@ -137,7 +137,7 @@ def _listed(location: Location) -> list[str]:
 def _entry(line: str, location: Location, number: int) -> str:
     try:
         value = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ComplianceInputError(f"Line {number} of '{location}' is not valid JSON: {error}.") from None
     if isinstance(value, dict) and not value.keys().isdisjoint(SOURCE_KEYS):
         value = next((value[key] for key in SOURCE_KEYS if value.get(key)), "")

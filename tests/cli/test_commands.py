@@ -182,6 +182,17 @@ def test_a_scheme_that_no_store_has_is_named_in_the_same_words_by_all_commands(
     assert "s3:// or s3a:// [amazon], gs:// or gcs:// [google], abfs:// or abfss:// [azure]." in said
 
 
+@pytest.mark.parametrize("uri", ["s3://AKIA123:pass-word@bucket/x", "https://ada:pass-word@127.0.0.1:1/x"])
+@pytest.mark.parametrize("command", ["verify", "report"])
+def test_a_login_in_a_uri_is_refused_and_not_shown(
+    command: str, uri: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, uri]) == 2
+    said = capsys.readouterr().err
+    assert "contains a login: name an Airflow connection" in said
+    assert "pass-word" not in said.casefold()
+
+
 def test_names_that_the_terminal_can_t_show_are_escaped() -> None:
     assert commands._plain("Größe \U0001f600 \ud800", "ascii") == "Gr\\xf6\\xdfe \\U0001f600 \\ud800"
 

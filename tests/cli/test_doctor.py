@@ -107,6 +107,14 @@ def with_limit(most: int) -> Change:
     return lambda _, emulator: emulator.configure(max_batch=most)
 
 
+def with_refusal(operation: str, status: int) -> Change:
+    return lambda _, emulator: emulator.fail(operation, status=status, times=None)
+
+
+def without_frameworks() -> Change:
+    return lambda _, emulator: emulator.set_frameworks([])
+
+
 @pytest.mark.parametrize(
     ("change", "line", "status", "expected"),
     [
@@ -122,6 +130,8 @@ def with_limit(most: int) -> Change:
         (with_extra(client_secret="wrong"), "login", "PROBLEM", "'client_id' and 'client_secret'"),
         (with_extra(endpoints={"application_info": "/no"}), "application info", "PROBLEM", "'endpoints'"),
         (with_limit(99), "batch status", "WARNING", "lower the extra 'batch_size'"),
+        (with_refusal("get_statuses", 403), "batch status", "PROBLEM", "403"),
+        (without_frameworks(), "frameworks", "WARNING", "none is listed"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line(

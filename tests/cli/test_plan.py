@@ -224,6 +224,7 @@ def test_the_first_sources_that_would_fail_are_named_without_being_asked_for(
         (["{folder}/none/", "--destination", "{folder}/out/"], "There is no folder"),
         (["{folder}/none.txt", "--destination", "{folder}/out/"], "there is no such file"),
         (["a.pdf", "--destination", "s3://"], "is not a valid location"),
+        (["a.pdf", "--destination", " "], "A path is empty"),
         (["a.pdf", "--destination", "s3://no_such_connection@b/x/"], "no_such_connection does not exist"),
         (["a.pdf", "--destination", "{folder}/out/", "--conn-id", "nothing"], "connection 'nothing'"),
     ],

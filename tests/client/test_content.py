@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from typing import Any
 
@@ -64,6 +65,24 @@ def test_an_empty_text_is_empty(run: Any, service: Service) -> None:
     target = io.BytesIO()
     assert run("download_content", UUID, target) == 0
     assert run("get_content", UUID) == ""
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Reply(body=b""),
+        Reply(204),
+        Raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n"),
+        Reply(body=gzip.compress(b""), headers={"Content-Encoding": "gzip"}),
+    ],
+    ids=["length", "no content", "chunked", "compressed"],
+)
+def test_nothing_at_all_is_no_text(run: Any, service: Service, answer: Any) -> None:
+    service.on(TEXT, answer)
+    for call in (("get_content", UUID), ("download_content", UUID, io.BytesIO())):
+        with pytest.raises(exc.ComplianceProtocolError, match="nothing, not even the type") as caught:
+            run(*call)
+        assert caught.value.transient
 
 
 class Silent(io.BytesIO):

@@ -250,6 +250,7 @@ def test_json_lines_are_texts_or_objects_such_as_the_rows_of_a_manifest(folder: 
     ("content", "complaint"),
     [
         ("{broken", "Line 1 .* is not valid JSON"),
+        ("[" * 100_000, "Line 1 .* is not valid JSON"),
         ('{"x": 1}', "has no source"),
         ("7", "has no source"),
     ],

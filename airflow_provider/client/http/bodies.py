@@ -96,11 +96,15 @@ _NOT_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 
 
 class TextStream:
-    """Re-encodes one response as UTF-8 incrementally."""
+    """Re-encodes one response as UTF-8 incrementally.
 
-    def __init__(self, charset: str, url: str = "") -> None:
+    :param may_be_empty: the response says that it is a text
+    """
+
+    def __init__(self, charset: str, url: str = "", *, may_be_empty: bool = True) -> None:
         self.charset = charset
         self._url = url
+        self._may_be_empty = may_be_empty
         self._decoder = codecs.getincrementaldecoder(charset)()
         self._is_utf8 = codecs.lookup(charset).name == "utf-8"
 
@@ -112,14 +116,20 @@ class TextStream:
                 f"The response from {response.url} has neither a length nor chunks, so a truncated text "
                 "could not be detected. Check the proxies in front of the service."
             )
-        return cls(_charset(response), response.url)
+        return cls(_charset(response), response.url, may_be_empty=bool(response.content_type))
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, return as much UTF-8 as is complete."""
+        self._may_be_empty = self._may_be_empty or bool(data)
         return self._decode(data, final=False)
 
     def finish(self) -> bytes:
-        """Return the rest after the last bytes."""
+        """Return the rest after the last bytes; refuse nothing at all, which may be a gateway's answer."""
+        if not self._may_be_empty:
+            raise ComplianceProtocolError(
+                f"{self._url} returned nothing, not even the type of a text: that is a proxy, "
+                "not the service."
+            )
         return self._decode(b"", final=True)
 
     def _decode(self, data: bytes, *, final: bool) -> bytes:
