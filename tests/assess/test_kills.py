@@ -20,6 +20,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts, allow_tasks_in_thread
+from tests.support.signals import signalled_when, until
 
 DOCUMENTS, CONCURRENCY, KILLS = 60, 6, 5
 SEEDS = [int(seed) for seed in os.environ.get("COMPLIANCE_TEST_SEEDS", "7").split(",")]  # of the kills
@@ -85,17 +86,20 @@ def test_five_kills_and_every_cell_has_one_row_and_its_own_verdict(
     documents = nights.manifest(texts())
     service.configure(jobs="seconds:0.3", latency=0.02)
     for _ in range(KILLS):
-        goal = service.count() + jitter.randrange(1, 2 * CELLS // KILLS)
+        steps = jitter.randrange(1, 2 * CELLS // KILLS)
+        goal = service.count() + steps
+        hang = service.fail("*", delay=3600, skip=steps, times=None)  # it is killed before it ends
         with start(nights, documents) as worker:
-            deadline = time.monotonic() + 120
+            deadline = time.monotonic() + 240
             while service.count() < goal and worker.poll() is None:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             worker.kill()
         assert worker.returncode == -signal.SIGKILL
         assert not list(nights.folder.glob("out/*/_assess/*/*/*/assessments.jsonl"))
+        service.clear_faults(hang)
     with start(nights, documents) as worker:
-        result, _ = worker.communicate(timeout=180)
+        result, _ = worker.communicate(timeout=300)
     killed = NightOutcome(json.loads(result.splitlines()[-1]))
     assert (killed.result["assessed"], killed.result["failed"]) == (CELLS, 0)
     submits = check_ledger(service, killed)
@@ -114,7 +118,7 @@ def test_five_kills_and_every_cell_has_one_row_and_its_own_verdict(
 def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator, nights: Nights) -> None:
     """Airflow may take a running attempt for dead and start the next one beside it."""
     documents = nights.manifest(texts())
-    service.configure(jobs="seconds:0.2", latency=0.02)
+    service.configure(jobs="manual", latency=0.02)
     ended: list[BaseException | dict[str, Any]] = []
 
     def run(attempts: Attempts) -> None:
@@ -126,12 +130,17 @@ def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator,
 
     zombie = threading.Thread(target=run, args=(attempts_of(1),))
     zombie.start()
-    while service.count("submit_assessment") < CELLS // 3:
-        time.sleep(0.01)
+    until(lambda: service.count("submit_assessment") >= CELLS // 3)
     retry = attempts_of(1)
     retry.try_number = 1
-    night = NightOutcome(retry.run(assess(nights, documents)))
-    zombie.join(60)
+
+    def is_taken_over() -> bool:
+        leases = [json.loads(each.read_text()) for each in nights.folder.rglob("lease.json")]
+        return any(each["try_number"] == 2 for each in leases)
+
+    with signalled_when(is_taken_over, lambda: service.configure(jobs="seconds:0.2", latency=0.02)):
+        night = NightOutcome(retry.run(assess(nights, documents)))
+    zombie.join(240)
     (error,) = ended
     assert isinstance(error, exc.ComplianceSupersededError)
     assert (night.result["assessed"], night.result["failed"]) == (CELLS, 0)

@@ -22,6 +22,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.support.clock import Clock
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 
@@ -170,13 +171,13 @@ def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_never_polled")
 def test_what_is_completed_at_the_deadline_is_fetched_and_the_rest_cancelled(
-    service: Emulator, nights: Nights
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.configure(jobs="manual")
     documents = nights.manifest(TEXTS)
-    complete = completes(service, nights, 4)
-    with signalled_when(complete, lambda: None):
-        result = attempts_of(1).run(assess(nights, documents, timeout=8, max_failed=6, concurrency=10))
+    clock = Clock(completes(service, nights, 4))
+    monkeypatch.setattr(ComplianceAssessOperator, "clock", staticmethod(clock))
+    result = attempts_of(1).run(assess(nights, documents, max_failed=6, concurrency=10))
     assert (result["assessed"], result["failed"]) == (4, 6)
     rows = NightOutcome(result).rows
     assert {row["error"] for row in rows if row["status"] == "FAILED"} <= {

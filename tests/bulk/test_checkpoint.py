@@ -283,7 +283,7 @@ def test_the_writer_writes_later_records_too(folder: Location) -> None:
     async def story() -> None:
         checkpoint = open_checkpoint(folder)
         writer = asyncio.create_task(checkpoint.run_writer())
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             await checkpoint.append(document(1))
             await checkpoint.append(document(2))
         writer.cancel()

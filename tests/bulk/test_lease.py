@@ -25,9 +25,10 @@ from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Clock, Corpus, Outcome, counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread
 from tests.support.attempts import until as attempts_until
+from tests.support.clock import Clock
 from tests.support.signals import until
 
 DOCUMENTS, CONCURRENCY = 20, 4
@@ -78,12 +79,13 @@ def test_of_two_attempts_at_once_the_older_one_stops_and_the_newer_one_is_right(
     older = Process(folder, outcome, 1)
     until(lambda: service.count("submit_file") >= lead)
     newer = Process(folder, outcome, 2)
+    until(lambda: _owner(outcome) == 2)  # else the older one may finish first
     until(lambda: len({job["name"] for job in service.jobs()}) == DOCUMENTS)
     service.configure(jobs="instant")
     service.finish_jobs()
-    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+    assert counts(newer.result.result(240)) == (DOCUMENTS, 0, 0)
     with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over") as error:
-        older.result.result(60)
+        older.result.result(240)
     assert isinstance(error.value, AirflowFailException)  # a retry would only disturb
     assert len(service.jobs()) <= DOCUMENTS + CONCURRENCY
     assert len(outcome.texts) == DOCUMENTS
@@ -102,10 +104,10 @@ def test_an_older_attempt_that_is_killed_cancels_nothing_of_the_newer_one(
     older.task.on_kill()
     # It may have noticed the newer attempt by itself just before.
     with pytest.raises((exc.ComplianceInterruptedError, exc.ComplianceSupersededError)):
-        older.result.result(60)
+        older.result.result(240)
     assert service.count("cancel") == 0
     service.finish_jobs()
-    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+    assert counts(newer.result.result(240)) == (DOCUMENTS, 0, 0)
     assert len(service.jobs()) == DOCUMENTS
 
 
@@ -117,10 +119,10 @@ def test_an_older_attempt_whose_deadline_passes_cancels_nothing_of_the_newer_one
     until(lambda: len(service.jobs()) == DOCUMENTS and not _unwritten(outcome, DOCUMENTS))
     newer = Process(folder, outcome, 2)
     with pytest.raises(exc.ComplianceSupersededError):
-        older.result.result(60)
+        older.result.result(240)
     assert service.count("cancel") == 0
     service.finish_jobs()
-    assert counts(newer.result.result(60)) == (DOCUMENTS, 0, 0)
+    assert counts(newer.result.result(240)) == (DOCUMENTS, 0, 0)
 
 
 def _unwritten(outcome: Outcome, most: int) -> int:
@@ -270,7 +272,7 @@ def test_an_attempt_with_nothing_to_write_checks_its_lease_from_time_to_time(
         aside.rename(tmp_path / "work")
         newer.acquire()
         with pytest.raises(exc.ComplianceSupersededError):
-            await asyncio.wait_for(writer, 30)
+            await asyncio.wait_for(writer, 240)
 
     asyncio.run(wait())
 
@@ -344,6 +346,7 @@ def test_an_attempt_that_has_lost_its_lease_while_it_fetches_ends(
 
 
 def test_a_check_of_the_lease_counts_for_a_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "OWNER_CHECK_SECONDS", 3600.0)
     first, second = (checkpoint_in(tmp_path, number) for number in (1, 2))
     first.acquire()
 

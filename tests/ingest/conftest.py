@@ -20,6 +20,7 @@ from airflow_provider.operators import ingest as operator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
+from tests.support.clock import DAY, Clock
 
 
 @pytest.fixture
@@ -38,21 +39,6 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
     monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 1.0)
-
-
-DAY = 24 * 3600.0
-
-
-class Clock:
-    """The clock of an attempt, on which every deadline passes as soon as a condition holds."""
-
-    def __init__(self, is_over: Callable[[], Any] = lambda: False) -> None:
-        self.is_over = is_over
-        self._has_been_over = False
-
-    def __call__(self) -> float:
-        self._has_been_over = self._has_been_over or bool(self.is_over())
-        return time.monotonic() + (DAY if self._has_been_over else 0.0)
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.runtime_directory import runtime_directory
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
+from tests.support.clock import Clock
 from tests.support.forking import Child, may_fork
 from tests.support.in_flight import JobsInFlight
 from tests.support.signals import signalled_when, until
@@ -46,11 +47,12 @@ def test_the_service_never_has_more_jobs_than_allowed(
     set_limit: SetLimit,
     limit: int,
 ) -> None:
-    service.configure(jobs="seconds:0.3")
-    jobs = set_limit(limit)
+    service.configure(jobs="manual")
+    jobs, most = set_limit(limit), min(limit, 6)
     sources = corpus.sources[:3] + corpus.sources[-3:]
-    assert run_ingest(sources) == (6, 0, 0)
-    assert jobs.peak == limit if limit < 6 else jobs.peak > 3  # more than with a limit
+    with signalled_when(lambda: jobs.peak >= most, lambda: service.configure(jobs="seconds:0.3")):
+        assert run_ingest(sources) == (6, 0, 0)
+    assert jobs.peak == most
     assert service.count("submit_file") + service.count("submit_url") == 6
     assert outcome.texts == {source: corpus.texts[source] for source in sources}
 
@@ -58,11 +60,12 @@ def test_the_service_never_has_more_jobs_than_allowed(
 def test_failed_jobs_that_are_processed_again_count(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, set_limit: SetLimit
 ) -> None:
-    service.configure(jobs="seconds:0.2")
+    service.configure(jobs="manual")
     for sample in corpus.samples[:3]:
         service.fail_jobs(match=sample.path.name)
     jobs = set_limit(2)
-    assert run_ingest(corpus.sources[:6]) == (6, 0, 0)
+    with signalled_when(lambda: jobs.peak >= 2, lambda: service.configure(jobs="seconds:0.2")):
+        assert run_ingest(corpus.sources[:6]) == (6, 0, 0)
     assert service.count("refresh") == 3
     assert jobs.peak == 2
 
@@ -108,12 +111,19 @@ def in_journal(outcome: Outcome) -> int:
 
 
 def test_documents_that_were_not_submitted_in_time_name_the_limit(
-    service: Emulator, corpus: Corpus, outcome: Outcome, run_ingest: RunIngest, set_limit: SetLimit
+    service: Emulator,
+    corpus: Corpus,
+    outcome: Outcome,
+    run_ingest: RunIngest,
+    set_limit: SetLimit,
+    clock: Clock,
+    appended: list[dict[str, Any]],
 ) -> None:
     service.configure(jobs="manual")
+    clock.is_over = lambda: len(appended) == 2  # as many as may be submitted
     set_limit(2)
     with pytest.raises(exc.ComplianceIngestError):
-        run_ingest(corpus.sources[:3], timeout=1.0)
+        run_ingest(corpus.sources[:3])
     errors = [row["error"] for row in outcome.rows.values()]
     assert sum("max_in_flight of the connection is 2" in each for each in errors) == 1
     assert service.count("cancel") == 2
@@ -126,7 +136,7 @@ def test_documents_that_were_not_submitted_in_time_name_the_limit(
 def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.setattr(in_flight, "WAITING_SECONDS", 0.1)
-    monkeypatch.setattr(claims, "QUIET_SECONDS", 1.0)
+    monkeypatch.setattr(claims, "LOCK_SECONDS", 120.0)
     monkeypatch.setattr(in_flight, "CHECK_SECONDS", 0.2)
     runtime_directory.cache_clear()
     yield
@@ -150,7 +160,7 @@ def claimed(folder: Path) -> list[str]:
 def test_processes_share_the_limit(
     service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
 ) -> None:
-    service.configure(jobs="seconds:0.2")
+    service.configure(jobs="seconds:1")
     jobs = set_limit(3, share_tokens=True)
     children = [Child(attempt(corpus, tmp_path, task)) for task in ("a", "b")]
     assert [child.result() for child in children] == [(5, 0, 0)] * 2
@@ -161,8 +171,9 @@ def test_processes_share_the_limit(
 @may_fork
 @pytest.mark.usefixtures("_runtime_directory")
 def test_the_jobs_of_a_process_that_was_killed_count_until_they_end(
-    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
+    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(claims, "QUIET_SECONDS", 1.0)
     service.configure(jobs="manual")
     jobs = set_limit(3, share_tokens=True)
     child = Child(attempt(corpus, tmp_path, "a"))

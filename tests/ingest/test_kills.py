@@ -94,15 +94,18 @@ def test_five_kills_and_every_document_has_one_row_and_one_whole_text(
     service.configure(jobs="seconds:0.5", latency=0.02)
     with working(folder, outcome, merged) as worker:
         for _ in range(KILLS):
-            goal = service.count() + jitter.randrange(1, 2 * DOCUMENTS // KILLS)
+            steps = jitter.randrange(1, 2 * DOCUMENTS // KILLS)
+            goal = service.count() + steps
+            hang = service.fail("*", delay=3600, skip=steps, times=None)  # it is killed before it ends
             attempt = worker.start()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while service.count() < goal:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
             os.kill(attempt, signal.SIGKILL)
             assert worker.answer() == -signal.SIGKILL
             assert not list(outcome.destination.glob("_ingest/*/*/*/manifest.jsonl"))
+            service.clear_faults(hang)
         worker.start()
         result = worker.answer()
     assert (result["completed"], result["failed"]) == (DOCUMENTS, 0)
@@ -118,11 +121,12 @@ def test_a_kill_while_jobs_are_deleted_leaves_none_at_the_service(
 ) -> None:
     folder = tmp_path / "in"
     samples = write_samples(folder, pdfs=30, docx=0, pages=0)
-    service.fail("cancel", delay=0.1, times=None)
     with working(folder, outcome, delete_after="fetch") as worker:
         for goal in (1, 10):
+            # Those after it hang: the attempt does not end before it is killed.
+            hang = service.fail("cancel", delay=3600, skip=goal - service.count("cancel"), times=None)
             attempt = worker.start()
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while service.count("cancel") < goal:
                 assert time.monotonic() < deadline
                 time.sleep(0.001)
@@ -130,6 +134,7 @@ def test_a_kill_while_jobs_are_deleted_leaves_none_at_the_service(
             assert worker.answer() == -signal.SIGKILL
             assert outcome.texts == {str(sample.path): sample.text for sample in samples}
             assert service.jobs()
+            service.clear_faults(hang)
         worker.start()
         result = worker.answer()
     assert (result["completed"], result["deleted"]) == (30, 30)

@@ -167,7 +167,7 @@ def test_a_document_whose_name_is_not_utf_8_fails_with_a_name_that_people_can_re
     service.fail("submit_file", status=500, times=None)
     Path(os.fsdecode(os.fsencode(old_share) + b"/" + LATIN_1[0])).write_bytes(b"")
     with pytest.raises(Exception, match=r"M\\xe4rz\.pdf") as error:
-        attempts.run(heard(ingest(f"{old_share}/", outcome, timeout=20)))
+        attempts.run(heard(ingest(f"{old_share}/", outcome, timeout=300)))
     str(error.value).encode()
     assert any(re.search(r"Retrying '.*M\\xfcrz.pdf' in", line) for line in strict_log)
     report = outcome.manifest.with_name("report.html").read_text("utf-8")

@@ -73,8 +73,14 @@ def run_again(service: Emulator, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.usefixtures("_sooner")
 def test_a_text_that_is_refused_while_its_job_runs_again_is_fetched_afterwards(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, run_again: list[str]
+    service: Emulator,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    run_again: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 300.0)
+
     def finish() -> None:
         service.set_job(run_again[0], status="COMPLETED")
 

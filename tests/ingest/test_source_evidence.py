@@ -147,7 +147,7 @@ def test_a_read_that_an_abandoned_request_left_behind_disturbs_neither_bytes_nor
     assert stuck.wait(30)
     threading.Timer(0.2, released.set).start()
     assert sent(upload) == data  # while the other read is still running
-    reading.join(30)
+    reading.join(240)
     assert is_hash_of(file, data)
     upload.close()
 

@@ -326,7 +326,7 @@ def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path, kind:
 
     thread = threading.Thread(target=submit, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(240)
     assert [type(error) for error in errors] == [ComplianceInputError]
     assert "not a file" in str(errors[0])
 

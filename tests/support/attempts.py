@@ -99,7 +99,7 @@ async def fire(trigger: Any) -> dict[str, Any]:
 
 async def until(condition: Any) -> None:
     """Wait for something that happens in the emulator."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         while not condition():  # noqa: ASYNC110 - the emulator has no events to wait for
             await asyncio.sleep(0.01)
 
