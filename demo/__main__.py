@@ -27,7 +27,7 @@ from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
 from demo.verdicts import Night, Verdicts, check_verdicts
 
 JOB_SECONDS = 1.5  # that the service takes for a document
-STEP_TIMEOUT_SECONDS = 300.0  # on a slow machine
+STEP_TIMEOUT_SECONDS = 900.0  # on a slow machine
 LOG_TAIL_LINES = 25  # to show when something fails
 LOG_ERROR_LINES = 10  # the same, of those before
 

@@ -21,7 +21,7 @@ from demo.stage import ROOT, Amounts, Expected, staged
 from demo.verdicts import Night, check_verdicts
 from tests.support.examples import EXAMPLES, NEEDED
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 1200
 FEW = {"pdfs": 8, "docx": 4, "pages": 4, "broken": 1}
 BROKEN = {"pdfs": 2, "docx": 1, "pages": 1, "broken": 4}
 

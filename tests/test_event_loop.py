@@ -95,7 +95,7 @@ def test_cancel_after_the_end_does_nothing() -> None:
     loop.run(asyncio.sleep(0))
     cancelling = threading.Thread(target=loop.cancel, daemon=True)
     cancelling.start()
-    cancelling.join(5)
+    cancelling.join(240)
     assert not cancelling.is_alive()
 
 
@@ -215,7 +215,7 @@ def test_the_first_error_cancels_the_others_and_comes_out_alone() -> None:
     with pytest.raises(ValueError, match="two"):
         asyncio.run(for_each(work, range(10), 4))
     assert sorted(cancelled) == [0, 1, 3]
-    assert time.monotonic() - begin < 30
+    assert time.monotonic() - begin < 55
 
 
 def test_a_thread_that_hangs_holds_up_neither_the_loop_nor_the_process(
@@ -226,17 +226,20 @@ def test_a_thread_that_hangs_holds_up_neither_the_loop_nor_the_process(
 
     def hang() -> None:
         threads.append(threading.current_thread())
-        release.wait(30)
+        release.wait(240)
 
     async def work() -> str:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0.1):
-                await asyncio.to_thread(hang)
+        hanging = asyncio.create_task(asyncio.to_thread(hang))
+        while not threads:  # noqa: ASYNC110 - the thread has no event to wait for
+            await asyncio.sleep(0.01)
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
         return await asyncio.to_thread(lambda: "others go on")
 
     began = time.monotonic()
     assert EventLoop(2).run(work()) == "others go on"
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 120
     assert threads[0].daemon
     release.set()
 

@@ -142,7 +142,7 @@ class Settings:
     max_jobs: int = 10_000
     max_age: float = 24 * 3600.0
     max_text: int = 256 * 2**20
-    fetch_timeout: float = 10.0
+    fetch_timeout: float = 60.0
     fetch_limit: int = 10 * 2**20
     base_path: str = ""
     endpoints: dict[str, str] = dataclasses.field(default_factory=dict)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import ssl
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -268,8 +269,8 @@ def test_a_clock_that_is_wrong(
     monkeypatch.setattr(doctor, "_now", lambda: datetime.now(UTC) + timedelta(hours=hours, seconds=-0.5))
     code, lines = diagnose(connection)
     assert (code, lines["clock"][0]) == (0, "WARNING")
-    assert expected[:3] in lines["clock"][1]
-    assert expected[6:] in lines["clock"][1]
+    # A busy machine takes some time between the answer and the look at the clock.
+    assert re.search(rf"\b7(1[4-9]|2[0-5])\d {expected[5:]}", lines["clock"][1])
 
 
 def test_a_proxy_is_named_without_its_password(

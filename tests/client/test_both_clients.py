@@ -10,6 +10,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from tests.support.service import Hang, Raw, Received, Reply, Service
+from tests.support.stalls import logged_in
 from tests.support.values import CONTENT, PDF, UUID, docx, settings_for
 
 STATUS = f"GET {CONTENT}/{UUID}/status"
@@ -187,7 +188,7 @@ def test_a_submit_is_repeated_where_the_service_surely_did_not_take_it(run: Any,
 
 def test_a_submit_that_gets_no_answer_in_time_is_uncertain(connect: Any, service: Service) -> None:
     service.on(f"POST {CONTENT}/url", Hang())
-    run = connect(settings_for(service.url, timeout=0.2))
+    run = logged_in(connect, settings_for(service.url, timeout=0.2))
     with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
         run("submit_url", "https://example.com")
 

@@ -111,7 +111,7 @@ def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, special: str
 
     thread = threading.Thread(target=attempt, daemon=True)
     thread.start()
-    thread.join(10)
+    thread.join(60)
     if thread.is_alive():  # let it end
         with path.open("wb"):
             thread.join()

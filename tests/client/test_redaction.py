@@ -202,7 +202,7 @@ def test_a_part_of_an_address_in_a_text_about_it_is_masked(text: str) -> None:
 
 
 def test_a_hostile_text_takes_no_time() -> None:
-    started = time.monotonic()
+    started = time.thread_time()
     for text in (
         "a." * 50_000,
         "http://" * 20_000,
@@ -212,4 +212,4 @@ def test_a_hostile_text_takes_no_time() -> None:
     ):
         redact_text(text)
         redact(text)
-    assert time.monotonic() - started < 10
+    assert time.thread_time() - started < 10

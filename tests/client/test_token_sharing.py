@@ -492,9 +492,16 @@ def test_a_store_that_hangs_is_given_up(
     connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     over = threading.Event()
-    for driver in ("aio", "sync"):
-        monkeypatch.setattr(f"airflow_provider.client.{driver}.LOCAL_IO_SECONDS", 0.05)
-    monkeypatch.setattr(Store, "load", lambda _: over.wait(30) and None)
+    lock = Store.try_lock
+
+    def lock_then_hurry(store: Store) -> Lock | None:
+        locked = lock(store)
+        for driver in ("aio", "sync"):
+            monkeypatch.setattr(f"airflow_provider.client.{driver}.LOCAL_IO_SECONDS", 0.05)
+        return locked
+
+    monkeypatch.setattr(Store, "try_lock", lock_then_hurry)
+    monkeypatch.setattr(Store, "load", lambda _: over.wait(240) and None)
     service.on("GET /api/v1/frameworks", Reply(json=[]))
     settings, store = settings_for(service.url), Store()
     try:

@@ -12,10 +12,11 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
-from airflow_provider.client.base import PendingRefresh, get_shared_state
+from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.service import Hang, Raw, Received, Reply, Service
+from tests.support.signals import until
 from tests.support.values import settings_for
 
 FRAMEWORKS = "GET /api/v1/frameworks"
@@ -176,8 +177,22 @@ def test_a_login_survives_passing_faults(run: Any, service: Service, fault: Any)
     assert run("list_frameworks") == []
 
 
-def test_a_faulty_identity_provider_is_a_transient_error_for_all(connect: Any, service: Service) -> None:
-    service.on("POST /token", Reply(500))
+def test_a_faulty_identity_provider_is_a_transient_error_for_all(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers, acquire = list[Any](), TokenProvider.acquire
+
+    def counted(self: TokenProvider, refused: Any) -> Any:
+        acquired = acquire(self, refused)
+        callers.append(acquired)
+        return acquired
+
+    def fail(_: Received) -> Reply:
+        until(lambda: len(callers) >= 10)  # all wait for this answer
+        return Reply(500)
+
+    monkeypatch.setattr(TokenProvider, "acquire", counted)
+    service.on("POST /token", fail)
     run = connect(settings_for(service.url, max_retries=1))
     errors = run.crowd(10, "list_frameworks")
     assert {type(error) for error in errors} == {exc.ComplianceServerError}

@@ -86,11 +86,14 @@ def service(stand_in: Service, deployment: Deployment) -> Service:
 def bucket(moto: S3Store, deployment: Deployment) -> S3Store:
     """A bucket that the deployment has a connection to, as if it were new."""
     moto.empty()
+    moto.abort_uploads()
     return moto
 
 
 def _settings(stand_in: Service) -> dict[str, str]:
+    connection = stand_in.connection()
+    connection["extra"]["timeout"] = TIMEOUT_SECONDS  # longer than a stalled text
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
-        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": stand_in.connection_json,
+        "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(connection),
     }

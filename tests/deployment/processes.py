@@ -25,6 +25,14 @@ for session in sessions:
 """
 
 
+def is_alive(pid: int) -> bool:
+    """Say whether a process runs."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def members(session: int) -> Iterator[tuple[int, int]]:
     """Find the processes of a session, each with its group: Airflow's tasks have groups of their own."""
     for entry in Path("/proc").iterdir():
@@ -49,7 +57,7 @@ def processes_in(folder: Path) -> list[int]:
 
 def kill_session(session: int) -> None:
     """End all processes of a session at once, whatever they do."""
-    for _ in range(50):  # one may just be starting another
+    for _ in range(1200):  # one may just be starting another
         groups = {group for _, group in members(session)}
         if not groups:
             return

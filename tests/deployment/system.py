@@ -5,6 +5,7 @@ Either with LocalExecutor on SQLite, or distributed: Celery workers, PostgreSQL 
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from typing import Any, TypeVar
 
 import requests
 
-from tests.deployment.processes import Part, guarded
+from tests.deployment.processes import Part, guarded, is_alive
 from tests.deployment.servers import free_port, serving
 from tests.deployment.settings import environment_of
 
@@ -81,6 +82,12 @@ class Deployment:
         """Kill -9 a part, as a machine that goes down does."""
         self.parts.pop(name).kill()
 
+    def ends_in_time(self, pid: int) -> bool:
+        """Wait for the end of a task that Airflow asks to end, and kills five seconds later."""
+        self.wait_for(lambda: not is_alive(pid), "the end of the worker")
+        lines = self.parts["scheduler"].said.splitlines()
+        return not any("did not terminate in time" in line and f"pid={pid} " in line for line in lines)
+
     def wait_until_healthy(self) -> None:
         """Wait until all parts send heartbeats, and all workers take tasks."""
 
@@ -94,7 +101,7 @@ class Deployment:
             return are_well and all(f"{name} ready." in self.parts[name].said for name in self.workers)
 
         self.wait_for(is_healthy, "a healthy deployment")
-        token = self._rest.get(f"{self.url}/auth/token", timeout=10).json()["access_token"]
+        token = self._rest.get(f"{self.url}/auth/token", timeout=TIMEOUT_SECONDS).json()["access_token"]
         self._rest.headers["Authorization"] = f"Bearer {token}"
 
     @property
@@ -212,9 +219,12 @@ class Run:
         """Wait until so many instances of a task are in a state, in this try or a later one."""
         seen: list[Any] = []
 
+        def is_there(each: dict[str, Any]) -> bool:
+            return each["state"] == state and each["try_number"] >= tries and self.is_parked(each)
+
         def are_there() -> bool:
             seen[:] = self.tasks(task_id)
-            there = [each for each in seen if each["state"] == state and each["try_number"] >= tries]
+            there = [each for each in seen if is_there(each)]
             ended = [each for each in seen if each["state"] in {"success", "failed"} - {state}]
             assert not ended, f"{len(ended)} instances ended as {ended[0]['state']}.{self.deployment.tails()}"
             return len(there) >= count
@@ -228,6 +238,20 @@ class Run:
             raise AssertionError(f"{error}\n-- {task_id}: {states()}") from None
         first: dict[str, Any] = seen[0]
         return first
+
+    def is_parked(self, task: dict[str, Any]) -> bool:
+        """Say whether the scheduler knows that the worker of a task that waits has ended.
+
+        If such a task goes on before that, LocalExecutor takes the end of the worker for a fault.
+        """
+        if self.deployment.workers or task["state"] not in ("deferred", "awaiting_input"):
+            return True
+        line = (
+            f"TaskInstance Finished: dag_id={self.dag_id}, task_id={task['task_id']}, "
+            f"run_id={self.run_id}, map_index={task['map_index']},"
+        )
+        pattern = rf"{re.escape(line)}.* try_number={task['try_number']},"
+        return re.search(pattern, self.deployment.parts["scheduler"].said) is not None
 
     def _states(self) -> list[Any]:
         """Return the states of the first tasks, which change as long as there is progress."""

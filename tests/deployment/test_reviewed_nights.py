@@ -43,19 +43,11 @@ def forms_of(run: Run) -> dict[int, dict[str, Any]]:
 
 
 def wait_until_parked(run: Run, *indexes: int) -> None:
-    """Wait until forms can be answered, and the scheduler knows that their workers have ended.
-
-    An answer before that makes the scheduler take the end of the worker for a fault.
-    """
+    """Wait until forms can be answered."""
 
     def are_parked() -> bool:
-        states = {each["map_index"]: each["state"] for each in run.tasks("review")}
-        said = run.deployment.parts["scheduler"].said
-        return all(
-            states.get(index) == "awaiting_input"
-            and f"dag_id={run.dag_id}, task_id=review, run_id={run.run_id}, map_index={index}," in said
-            for index in indexes
-        )
+        waiting = [each for each in run.tasks("review") if each["state"] == "awaiting_input"]
+        return {each["map_index"] for each in waiting if run.is_parked(each)} >= set(indexes)
 
     run.deployment.wait_for(are_parked, f"the forms {indexes} of {run.run_id}")
 

@@ -45,7 +45,7 @@ def places_of(secrets: set[str], deployment: Deployment) -> list[str]:
     for path in deployment.home.rglob("*"):
         with suppress(OSError):  # a folder, or gone already
             texts[str(path)] = path.read_bytes()
-    with closing(sqlite3.connect(deployment.home / "airflow.db")) as database:
+    with closing(sqlite3.connect(deployment.home / "airflow.db", timeout=240)) as database:
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             texts[table] = repr(database.execute(f'SELECT * FROM "{table}"').fetchall()).encode()

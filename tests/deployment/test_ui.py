@@ -19,7 +19,7 @@ from demo.ui import REVIEW
 from tests.deployment.processes import processes_in
 from tests.deployment.servers import free_port
 
-TIMEOUT_SECONDS = 240
+TIMEOUT_SECONDS = 1200
 
 
 @pytest.mark.deployment

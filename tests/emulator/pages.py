@@ -18,7 +18,7 @@ class Site:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/silent":
-                    site.silence.wait(30)
+                    site.silence.wait(240)
                     return
                 status, headers, body = site.pages.get(self.path, (404, {}, b""))
                 self.send_response(status)

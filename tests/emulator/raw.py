@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator
 
 CONTENT = "/api/v1/content-processing"
-TIMEOUT = 30
+TIMEOUT = 240
 
 
 class Raw:

@@ -38,9 +38,10 @@ def test_a_submitted_job_appears_on_the_open_page_and_changes_its_state(
     uuid = raw.submit(make_pdf("The provider grants audit rights."), "outsourcing.pdf")
     raw.submit(b"%PDF-1.4 broken", "broken.pdf")
 
-    page.wait_for(has("outsourcing.pdf"))
+    page.wait_for("document.querySelectorAll('#jobs .badge.PENDING').length === 2")
+    assert page.evaluate(has("outsourcing.pdf"))
+    assert page.evaluate(has("broken.pdf"))
     assert page.evaluate(has(uuid))
-    assert page.evaluate("document.querySelectorAll('#jobs .badge.PENDING').length") == 2
 
     service.finish_jobs()
     page.wait_for("document.querySelectorAll('#jobs .badge.COMPLETED').length === 1")
@@ -96,7 +97,7 @@ def test_planned_failures_are_shown_before_they_happen_and_until_they_are_over(
     service.fail("get_content", drip=0.5, times=None)
     service.fail_jobs("Out of memory.", match="big*.pdf", times=2)
 
-    page.wait_for(f"{rows('faults')}.length === 2")
+    page.wait_for(f"{rows('faults')}.length === 2 && {rows('failures')}[0]?.[0] === 'big*.pdf'")
     assert page.evaluate(rows("faults")) == [
         ["list_*", "after 1 more call, returns 429, Retry-After: 0", "1", "0"],
         ["get_content", "sends one byte every 0.5 s", "until cleared", "0"],

@@ -29,6 +29,19 @@ from tests.support.attempts import until
 pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
 
 
+@pytest.fixture
+def _polled_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let pollers poll more often than `poll_interval`, after which an empty catalog is believed."""
+    make = watcher_module.FrameworkPoller.__init__
+
+    def init(self: watcher_module.FrameworkPoller, *args: Any, **kwargs: Any) -> None:
+        make(self, *args, **kwargs)
+        self.poll_interval = 0.02
+
+    monkeypatch.setattr(watcher_module.FrameworkPoller, "__init__", init)
+
+
+@pytest.mark.usefixtures("_polled_often")
 @pytest.mark.parametrize(
     ("answer", "times"), [([], 2), ([{"id": 1, "criteria": None}], 1), ([{"id": 1}, 7, None], 1)]
 )
@@ -36,7 +49,7 @@ def test_a_short_outage_is_not_a_change(
     service: Emulator, store: AssetStore, shares: bool, answer: list[Any], times: int
 ) -> None:
     async def scenario() -> None:
-        async with running(shares, watcher(poll_interval=1 if times > 1 else 0.02), store) as triggerer:
+        async with running(shares, watcher(poll_interval=600 if times > 1 else 0.02), store) as triggerer:
             await until(lambda: store.state)
             service.fail("list_frameworks", body=answer, times=times)
             await polled(service, 4)
@@ -46,11 +59,12 @@ def test_a_short_outage_is_not_a_change(
     assert store.state["frameworks"] == 2
 
 
+@pytest.mark.usefixtures("_polled_often")
 @pytest.mark.parametrize("fire_on_first_snapshot", [False, True])
 def test_an_empty_first_answer_is_not_taken_for_the_catalog(
     service: Emulator, store: AssetStore, shares: bool, fire_on_first_snapshot: bool
 ) -> None:
-    trigger = watcher(poll_interval=1, fire_on_first_snapshot=fire_on_first_snapshot)
+    trigger = watcher(poll_interval=600, fire_on_first_snapshot=fire_on_first_snapshot)
 
     async def scenario() -> list[dict[str, Any]]:
         service.fail("list_frameworks", body=[], times=2)
@@ -106,6 +120,7 @@ def test_no_error_of_the_service_ends_the_watcher(
         async with running(shares, watcher(), store) as triggerer:
             await polled(service, 2)
             service.fail("list_frameworks", times=None, **FAULTS[fault])
+            await until(lambda: "failed, retrying" in caplog.text)
             add(service)
             before = service.count("list_frameworks")
             await asyncio.sleep(1)

@@ -206,6 +206,7 @@ def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
         await until(lambda: all(each.state for each in stores))
         add(service)
         await until(lambda: len(triggerer.events) == 5)
+        await until(lambda: all(each.state["frameworks"] == 3 for each in stores))
         await polled(service, 20)
         await triggerer.die()
         return triggerer.fired

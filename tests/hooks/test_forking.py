@@ -59,7 +59,7 @@ def test_a_pool_of_processes_may_use_a_hook(hook: ComplianceHook, service: Servi
     with multiprocessing.get_context("fork").Pool(3) as pool:
         jobs = pool.map_async(hook.get_status, [f"pool-{number}" for number in range(COUNT)], chunksize=2)
         assert ask_each(hook.get_status, "parent") == []
-        assert [job.error for job in jobs.get(30)] == [f"of pool-{number}" for number in range(COUNT)]
+        assert [job.error for job in jobs.get(240)] == [f"of pool-{number}" for number in range(COUNT)]
 
 
 WAYS: dict[str, Callable[[Any], Any]] = {

@@ -229,11 +229,13 @@ def test_who_waits_for_the_lock_blocks_no_event_loop_and_can_be_cancelled(
         async with AsyncComplianceClient(settings, shared=state) as client:
             waiting = asyncio.create_task(client.list_frameworks())
             follower = asyncio.create_task(client.list_frameworks())
-            ticks = 0
-            until = time.monotonic() + 0.2
-            while time.monotonic() < until:
-                await asyncio.sleep(0.005)
-                ticks += 1
+            for _ in range(10):  # of which a busy machine may stall in some
+                ticks, until = 0, time.monotonic() + 0.2
+                while time.monotonic() < until:
+                    await asyncio.sleep(0.005)
+                    ticks += 1
+                if ticks > 2:
+                    break
             assert ticks > 2
             assert not service.received
             waiting.cancel()
@@ -266,7 +268,7 @@ def test_a_call_from_the_thread_of_a_waiting_loop_does_not_wait_for_it(
     may_answer = threading.Event()
 
     def slowly(request: Received) -> Reply:
-        may_answer.wait(30)
+        may_answer.wait(240)
         return service._issue_token(request)
 
     service.on("POST /token", slowly, service._issue_token)
@@ -279,7 +281,7 @@ def test_a_call_from_the_thread_of_a_waiting_loop_does_not_wait_for_it(
             started = time.monotonic()
             with ComplianceClient(settings, shared=state) as blocking:
                 assert blocking.list_frameworks() == []
-            assert time.monotonic() - started < 10
+            assert time.monotonic() - started < 120
             may_answer.set()
             assert await leader == []
 

@@ -144,7 +144,7 @@ def test_a_read_that_an_abandoned_request_left_behind_disturbs_neither_bytes_nor
     next(abandoned)
     reading = threading.Thread(target=next, args=(abandoned,))
     reading.start()
-    assert stuck.wait(30)
+    assert stuck.wait(240)
     threading.Timer(0.2, released.set).start()
     assert sent(upload) == data  # while the other read is still running
     reading.join(240)

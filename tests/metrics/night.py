@@ -19,14 +19,14 @@ def main(sources: str, destination: str) -> None:
         task_id="ingest",
         sources=sources,
         destination=destination,
-        poll_interval=0.2,
+        poll_interval=1.0,
         max_failed=1.0,
         retry_failed=0,
         deferrable=True,
     )
     ingested = Attempts().run(ingest)
     assess = ComplianceAssessOperator(
-        task_id="assess", documents=ingested, destination=destination, poll_interval=0.2
+        task_id="assess", documents=ingested, destination=destination, poll_interval=1.0
     )
     sys.stdout.write(f"{json.dumps([ingested, Attempts().run(assess)])}\n")
 

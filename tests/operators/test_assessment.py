@@ -36,7 +36,7 @@ def submit(deferrable: bool = False, **kwargs: Any) -> ComplianceSubmitAssessmen
     values: dict[str, Any] = {
         "wait_for_completion": True,
         "poll_interval": 0.05,
-        "timeout": 60,
+        "timeout": 240,
         "payload": PAYLOAD,
     }
     return ComplianceSubmitAssessmentOperator(task_id="t", deferrable=deferrable, **{**values, **kwargs})

@@ -67,14 +67,14 @@ def test_id_and_states_in_other_words(service: Service, attempts: Attempts, defe
         wait_for_completion=True,
         poll_interval=0.05,
         deferrable=deferrable,
-        timeout=20,
+        timeout=240,
     )
     assert attempts.run(task) == "42"
 
 
 def test_a_reason_in_other_words(service: Service, attempts: Attempts, deferrable: bool) -> None:
     service.on("GET /api/v1/assessments/42/status", said("bad", why="no such framework"))
-    task = OurSensor(task_id="t", assessment_id=42, poll_interval=0.05, deferrable=deferrable, timeout=20)
+    task = OurSensor(task_id="t", assessment_id=42, poll_interval=0.05, deferrable=deferrable, timeout=240)
     with pytest.raises(exc.ComplianceJobError, match="Assessment 42 failed: no such framework"):
         attempts.run(task)
 

@@ -30,7 +30,7 @@ def submit(
     kind: type[ComplianceSubmitUrlOperator] = ComplianceSubmitUrlOperator,
     **kwargs: Any,
 ) -> ComplianceSubmitUrlOperator:
-    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "timeout": 60, "url": PAGE}
+    values: dict[str, Any] = {"wait_for_completion": True, "poll_interval": 0.05, "timeout": 240, "url": PAGE}
     return kind(task_id="t", deferrable=deferrable, **{**values, **kwargs})
 
 

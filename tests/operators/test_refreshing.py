@@ -21,7 +21,7 @@ T0, T1 = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 
 
 def refresh(uuid: str, deferrable: bool, **kwargs: Any) -> ComplianceRefreshContentOperator:
-    values: dict[str, Any] = {"poll_interval": 0.1, "timeout": 30, **kwargs}
+    values: dict[str, Any] = {"poll_interval": 0.1, "timeout": 240, **kwargs}
     return ComplianceRefreshContentOperator(
         task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, **values
     )
@@ -131,7 +131,7 @@ def test_one_who_waits_for_the_job_as_it_is_does_not_wait_for_the_refresh(servic
 
     async def scenario() -> list[dict[str, Any]]:
         before = {uuid: record(uuid, "COMPLETED", completed_at=T0)}
-        deadline = time.time() + 30
+        deadline = time.time() + 240
         refresh_count = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline, before=before)
         as_it_is = ComplianceContentTrigger("compliance_default", [uuid], 0.1, deadline)
         return list(await asyncio.gather(fire(refresh_count), fire(as_it_is)))

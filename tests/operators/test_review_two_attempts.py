@@ -113,7 +113,7 @@ class Turns:
         for thread in started:
             thread.start()
         for thread in started:
-            thread.join(30)
+            thread.join(240)
 
     def wait_for_turn(self, name: str) -> None:
         """Wait for a turn."""
@@ -121,7 +121,7 @@ class Turns:
             self._busy.discard(name)
             self._waiting.add(name)
             self._next()
-            assert self._condition.wait_for(lambda: name in self._busy, timeout=30)
+            assert self._condition.wait_for(lambda: name in self._busy, timeout=240)
 
     def _next(self) -> None:
         if not self._busy and self._waiting:

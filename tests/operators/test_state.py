@@ -39,7 +39,7 @@ def in_objects(service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def submit(**kwargs: Any) -> Any:
-    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 60, "url": PAGE}
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 240, "url": PAGE}
     return ComplianceSubmitUrlOperator(task_id="t", **{**values, **kwargs})
 
 
@@ -345,7 +345,7 @@ def test_a_kill_leaves_the_job_of_a_cleared_task_to_the_next_attempt(
     task = submit()
     task._id = in_objects.run(task)  # as while it waits
     task.on_kill()
-    task._killing.join(10)
+    task._killing.join(240)
     assert service.count("cancel", 200) == is_cancelled
 
 
@@ -358,10 +358,10 @@ def test_a_kill_cancels_nothing_that_is_not_its_own_or_not_known_to_be(
     assert first._id == second._id
     monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
     first.on_kill()
-    first._killing.join(10)
+    first._killing.join(240)
     monkeypatch.setattr(base_job, "read_task_state", lambda _: 1 / 0)
     second.on_kill()
-    second._killing.join(10)
+    second._killing.join(240)
     assert service.count("cancel") == 0
 
 
@@ -450,7 +450,7 @@ def test_a_job_is_not_lost_where_it_can_t_be_stored(
     monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
     task._id = uuid
     task.on_kill()
-    task._killing.join(10)
+    task._killing.join(240)
     assert service.count("cancel", 200) == 1
 
 

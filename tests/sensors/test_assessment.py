@@ -38,11 +38,11 @@ def service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def sensor(assessment_id: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceAssessmentSensor:
-    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 30, **mode, **kwargs}
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 240, **mode, **kwargs}
     return ComplianceAssessmentSensor(task_id="t", assessment_id=assessment_id, **values)
 
 
-def trigger(*ids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceAssessmentTrigger:
+def trigger(*ids: str, seconds: float = 240.0, **kwargs: Any) -> ComplianceAssessmentTrigger:
     values: dict[str, Any] = {"poll_interval": 0.1, **kwargs}
     return ComplianceAssessmentTrigger(CONN, list(ids), deadline=time.time() + seconds, **values)
 

@@ -23,7 +23,7 @@ from tests.support.jobs import completed, running
 
 
 def sensor(uuid: Any, mode: dict[str, Any], **kwargs: Any) -> ComplianceContentSensor:
-    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 30, **mode, **kwargs}
+    values: dict[str, Any] = {"poll_interval": 0.05, "timeout": 240, **mode, **kwargs}
     return ComplianceContentSensor(task_id="t", uuid=uuid, **values)
 
 

@@ -50,7 +50,7 @@ class Listing:
 
 def find(monkeypatch: pytest.MonkeyPatch, store: Listing, *keys: str) -> dict[str, Any]:
     monkeypatch.setattr(Location, "fs", store)
-    found = asyncio.run(find_infos([f"s3://c@b/{key}" for key in keys], 5.0))
+    found = asyncio.run(find_infos([f"s3://c@b/{key}" for key in keys], 240.0))
     return {uri.removeprefix("s3://c@b/"): info for uri, info in found.items()}
 
 
@@ -112,7 +112,7 @@ def test_files_are_found_as_they_are_one_by_one(tmp_path: Path) -> None:
     for file in files[1:]:
         file.write_text(file.name)
     (tmp_path / "folder").mkdir()
-    found = asyncio.run(find_infos([*map(str, files), str(tmp_path / "folder"), "", "ftp://"], 5.0))
+    found = asyncio.run(find_infos([*map(str, files), str(tmp_path / "folder"), "", "ftp://"], 240.0))
     assert set(found) == {*map(str, files[1:]), str(tmp_path / "folder")}
     for file in files[1:]:
         assert found[str(file)]["size"] == Location(str(file)).size()
@@ -144,15 +144,15 @@ def test_stores_that_neither_list_pages_nor_are_quick_are_asked_one_by_one(
         async_impl = True
 
     monkeypatch.setattr(Location, "fs", Remote())
-    assert asyncio.run(find_infos(["gs://b/a"], 5.0)) == {}
+    assert asyncio.run(find_infos(["gs://b/a"], 240.0)) == {}
 
 
 def test_a_file_that_changes_is_seen_at_once(tmp_path: Path) -> None:
     file = tmp_path / "a"
     file.write_text("1")
-    before = asyncio.run(find_infos([str(file)], 5.0))[str(file)]
+    before = asyncio.run(find_infos([str(file)], 240.0))[str(file)]
     file.write_text("12")
     os.utime(file, (1, 1))
-    after = asyncio.run(find_infos([str(file)], 5.0))[str(file)]
+    after = asyncio.run(find_infos([str(file)], 240.0))[str(file)]
     assert (before["size"], after["size"]) == (1, 2)
     assert version_in(before) != version_in(after)

@@ -33,7 +33,7 @@ class SlowFile:
 
     def write(self, data: Any) -> None:
         self.begun.set()
-        self.may_end.wait(5)
+        self.may_end.wait(240)
         self.events.append("written")
         raise OSError("The store is full.")
 
@@ -155,16 +155,20 @@ def test_a_batch_is_hashed_while_it_is_written(monkeypatch: pytest.MonkeyPatch, 
 def test_what_is_written_goes_to_the_disk_while_more_is_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    file, goes_on, met = RecordingFile(), threading.Event(), list[bool]()
+    file, met = RecordingFile(), list[bool]()
+    has_begun, goes_on = threading.Event(), threading.Event()
 
     def write(data: Any) -> None:
+        if len(file.content) >= 3 * texts.BATCH_BYTES:  # it was told to sync before
+            has_begun.wait(60)
         file.content += data
-        if file.syncs:
+        if has_begun.is_set():
             goes_on.set()
 
     def sync() -> None:
         file.syncs.append(len(file.content))
-        met.append(goes_on.wait(30))
+        has_begun.set()
+        met.append(goes_on.wait(60))
 
     monkeypatch.setattr(file, "write", write)
     monkeypatch.setattr(file, "sync", sync)

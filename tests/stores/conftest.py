@@ -6,7 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -76,6 +76,8 @@ def store(
         made = MAKERS[type(server)](server)
     for conn_id, connection in made.connections.items():
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
+    with suppress(ImportError):  # by itself it repeats a request after 15 s, also one that creates an object
+        monkeypatch.setattr("s3fs.S3FileSystem.read_timeout", 240)
     _forget_file_systems()
     yield made
     _forget_file_systems()

@@ -33,7 +33,7 @@ class S3Server(Server):
             aws_access_key_id=self.writer[0],
             aws_secret_access_key=self.writer[1],
             # What looks into a store from outside must not fail because the machine is slow.
-            config=Config(retries={"total_max_attempts": 4}, read_timeout=20),
+            config=Config(retries={"total_max_attempts": 4}, read_timeout=60),
         )
 
 

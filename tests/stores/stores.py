@@ -162,6 +162,11 @@ class S3Store(Store):
         for key in self.keys():
             self.client.delete_object(Bucket=self.bucket, Key=key)
 
+    def abort_uploads(self) -> None:
+        """Remove what tasks that were killed have left."""
+        for each in self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", []):
+            self.client.abort_multipart_upload(Bucket=self.bucket, Key=each["Key"], UploadId=each["UploadId"])
+
     def clear(self) -> None:
         self.empty()
         self.client.close()
@@ -232,7 +237,7 @@ class GcsStore(Store):
     @classmethod
     def make(cls, server: FakeGcs) -> GcsStore:
         bucket = f"bucket-{uuid.uuid4().hex[:8]}"
-        answer = requests.post(f"{server.url}/storage/v1/b?project=lab", json={"name": bucket}, timeout=10)
+        answer = requests.post(f"{server.url}/storage/v1/b?project=lab", json={"name": bucket}, timeout=60)
         answer.raise_for_status()
         extra = {"is_anonymous": True, "project": "lab", "gcs.endpoint": server.url}
         connections = {"store_gcs": {"conn_type": "google_cloud_platform", "extra": extra}}

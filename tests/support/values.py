@@ -35,7 +35,7 @@ def settings_for(url: str, **changes: Any) -> Settings:
         "password": SecretStr(PASSWORD),
         "client_id": "partner",
         "client_secret": SecretStr(CLIENT_SECRET),
-        "timeout": 10.0,
+        "timeout": 60.0,
         "backoff": 0.001,
         "name": "the Airflow connection 'compliance_default'",
     }

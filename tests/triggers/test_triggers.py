@@ -23,7 +23,7 @@ from tests.support.jobs import completed, running
 CONN = "compliance_default"
 
 
-def trigger(*uuids: str, seconds: float = 30.0, **kwargs: Any) -> ComplianceContentTrigger:
+def trigger(*uuids: str, seconds: float = 240.0, **kwargs: Any) -> ComplianceContentTrigger:
     values: dict[str, Any] = {"poll_interval": 0.1, **kwargs}
     return ComplianceContentTrigger(CONN, list(uuids), deadline=time.time() + seconds, **values)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -62,14 +63,23 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
 
     poll = JOBS.poll
 
+    begin, is_polled = (time.time(), time.monotonic()), threading.Event()
+
     async def poll_then_finish(*args: Any) -> None:
         await poll(*args)
         finish()
+        is_polled.set()
 
     if deferrable:
         attempts.while_deferred = finish
     else:
         monkeypatch.setattr(JOBS, "poll", poll_then_finish)
+        clock = SimpleNamespace(  # which stands still until the first poll: else that may be the last
+            time=lambda: time.time() if is_polled.is_set() else begin[0],
+            monotonic=lambda: time.monotonic() if is_polled.is_set() else begin[1],
+        )
+        for module in (deadlines, waits):
+            monkeypatch.setattr(module, "time", clock)
     attempts.run(task)
     assert service.count("cancel") == 0
 
@@ -158,7 +168,7 @@ def test_a_clock_that_jumps_ends_no_wait(
 def test_a_deadline_is_measured_by_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
     deadline = Countdown(time.time() + 100)
     monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert deadline.remaining() == pytest.approx(100, abs=5)
+    assert deadline.remaining() == pytest.approx(100, abs=60)
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, timedelta(0)])
@@ -173,7 +183,7 @@ def test_an_interval_of_zero_is_no_division_by_zero(
         uuid = service.add_job(text="x")
     elif "mode" in mode:
         service.set_job(uuid, status="COMPLETED")
-    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid, timeout=60, **how))
+    assert attempts.run(ComplianceContentSensor(task_id="t", uuid=uuid, timeout=240, **how))
 
 
 def test_durations_may_be_timedeltas(service: Emulator, attempts: Attempts, deferrable: bool) -> None:

@@ -14,7 +14,7 @@ TEXTS = Asset("s3://compliance-texts/pages")
 UUID = "{{ dag_run.conf['uuid'] }}"
 DESTINATION = "{{ dag_run.conf['destination'] }}"
 NOT_AGAIN: dict[str, Any] = {"retries": 0, "destination": DESTINATION}
-SHORT = timedelta(seconds=6)  # longer than a worker needs to begin, shorter than a stalled text
+SHORT = timedelta(seconds=45)  # a busy worker begins in it, a stalled text does not end
 
 
 @task

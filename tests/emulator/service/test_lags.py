@@ -28,11 +28,11 @@ def test_a_job_is_unknown_for_the_first_polls(raw: Raw) -> None:
     assert raw.content(uuid).status_code == 200
 
 
-@pytest.mark.compliance_service(visible="seconds:30")
+@pytest.mark.compliance_service(visible="seconds:200")
 def test_a_job_is_unknown_for_the_first_seconds(raw: Raw, service: Emulator) -> None:
     uuid = raw.submit()
     assert raw.status(uuid).status_code == 404
-    service.advance(31)
+    service.advance(201)
     assert raw.status(uuid).status_code == 303
 
 
