@@ -51,7 +51,7 @@ BLOCKS = re.compile(
     "|nav|[ou]l|p|pre|section|table|tr"
 )
 
-EXTRACTION_WAIT_SECONDS = 60.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
+EXTRACTION_WAIT_SECONDS = 30.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
 
 _pdfium = threading.Lock()
 
