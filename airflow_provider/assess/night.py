@@ -24,7 +24,7 @@ from airflow_provider.assess.steps import AssessSteps
 from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkOptions
-from airflow_provider.bulk.items import COMPLETED, PENDING, SKIPPED, SUBMITTED, resume
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.bulk.nights import Night, estimate_seconds
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
@@ -176,9 +176,9 @@ class AssessmentNight:
                 again = await self._resubmit(client, run_engine, once, is_new_attempt=is_new_attempt)
                 outdated += await self._replace_cells(again, changed_only=changed_only)
             for cell in self.cells:
-                # Else the outcome of an earlier attempt would count again after a deferral.
-                if cell.state is SKIPPED and (before := known.get(cell.key)) and before.state is not SKIPPED:
-                    self.checkpoint.append(cell)
+                before = known.get(cell.key)
+                if before and cell.state in (SKIPPED, FAILED) and before.state is not cell.state:
+                    self.checkpoint.append(cell)  # else what was before would count again after a deferral
             steps = self._steps(client)
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
             # Last: while assessments are in flight, nobody needs the findings of the others.
@@ -289,6 +289,7 @@ class AssessmentNight:
         items = resume(missing, usable, self._sources.__getitem__, is_new_attempt=is_new_attempt)
         for item in items:
             item.replaces = missing[item.source]
+            item.set_address(self._sources[item.source].address)
         in_flight = [each for each in self.cells if each.state is SUBMITTED]
         if options.limit and in_flight:  # they count as well, so they have to end before
             await run_engine(client, in_flight, self._steps(client), self.checkpoint, options)
@@ -300,9 +301,18 @@ class AssessmentNight:
         steps = ResubmitSteps(client, target, known, self._resubmitted.confirm_owner)
         await run_engine(client, items, steps, self._resubmitted, options)
         done = {each.key: each for each in items}
+        # One that could not be submitted once more keeps the job and the text that its verdicts are about.
+        kept = {
+            source: each
+            for source, each in earlier.items()
+            if each.state is COMPLETED
+            and each.replaces == missing.get(source)
+            and done[source].state is not COMPLETED
+        }
         await self._resubmitted.publish(
             each.row(self._resubmitted.provenance) | {"replaces": each.replaces}
-            for each in {**earlier, **done}.values()
+            for each in {**earlier, **done, **kept}.values()
+            if each.state.is_final
         )
         count_documents(self._hook.conn_id, items, self._resubmitted)
         self._replace_documents(done)
@@ -316,9 +326,7 @@ class AssessmentNight:
         if not again:
             return []
         documents = [
-            each
-            for each in self._documents
-            if (item := again.get(each.source)) and item.state is COMPLETED and item.job_id == each.uuid
+            each for each in self._documents if (item := again.get(each.source)) and item.state is COMPLETED
         ]
         fresh = {
             each.key: each for each in make_cells(documents, list(self._frameworks.values()), self._template)

@@ -20,6 +20,7 @@ from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
+    ComplianceNotFoundError,
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
 )
@@ -219,5 +220,6 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Sequence[str]) -> 
                 raise next(iter(errors.values()))
             break
         statuses |= {uuid: each["status"] for uuid, each in found.items() if not isinstance(each, Exception)}
-        left = list(errors)  # one poll asks for few jobs alone
+        # One poll asks for few of those alone that are not found together.
+        left = [uuid for uuid, each in errors.items() if isinstance(each, ComplianceNotFoundError)]
     return [uuid for uuid in uuids if statuses.get(uuid) == UNKNOWN]

@@ -39,8 +39,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         `{framework[codeName]}`, or a callable that gets the fields of both; by default what the connection's
         `assessment_payload` says, else the document's uuid and the framework's code name
     :param changed_only: assess only cells that no earlier night has decided; on by default
-    :param resubmit_missing: submit the source of a document again, once, if the service has forgotten its
-        job; on by default
+    :param resubmit_missing: submit the source of a document again, once per attempt, if the service has
+        forgotten its job; on by default
     :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
         of a document are stored and checked, and none has failed; `"fetch"` leaves that to
         `ComplianceIngestOperator`; by default never

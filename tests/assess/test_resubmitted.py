@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,10 +20,11 @@ from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.ingest import ComplianceIngestOperator
-from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.assess.conftest import NightOutcome, Nights, attempts_of, read
 from tests.assess.test_operator import assess
-from tests.support.attempts import allow_tasks_in_thread, heard
+from tests.support.attempts import Attempts, allow_tasks_in_thread, heard
 from tests.support.jobs import completed
+from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
 PAGE = "https://example.com/terms"
@@ -33,6 +35,7 @@ class Site:
     """A web page, as the service sees it."""
 
     text: str = "An exit plan exists."
+    status: str = "COMPLETED"
     submits: int = 0
 
 
@@ -40,7 +43,7 @@ class Site:
 def site(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Site:
     async def submit_url(self: Any, url: str) -> ContentJob:
         found.submits += 1
-        return ContentJob(uuid=service.add_job(text=found.text, status="COMPLETED"), status="QUEUED")
+        return ContentJob(uuid=service.add_job(text=found.text, status=found.status), status="QUEUED")
 
     found = Site()
     monkeypatch.setattr(AsyncComplianceClient, "submit_url", submit_url)
@@ -105,9 +108,9 @@ class Named:
         self._row = {"source": PAGE, "uuid": uuid, "status": "COMPLETED", "sha256": sha256}
         return uuid
 
-    def task(self) -> Any:
-        """Return the task of an assessment."""
-        return assess(self._nights, [self._row], frameworks=["DORA", "GDPR"])
+    def task(self, *others: dict[str, Any], **options: Any) -> Any:
+        """Return the task of an assessment of this page and others."""
+        return assess(self._nights, [self._row, *others], frameworks=["DORA", "GDPR"], **options)
 
     def assess(self, night: int) -> list[dict[str, Any]]:
         """Assess, and return the rows."""
@@ -116,6 +119,8 @@ class Named:
 
 def check_texts(night: NightOutcome) -> None:
     for each in night.findings:
+        if each["source"] != PAGE:
+            continue
         text = Path(each["text_path"].removeprefix("file://")).read_bytes()
         assert hashlib.sha256(text).hexdigest() == each["text_sha256"]
 
@@ -265,19 +270,117 @@ def test_a_verdict_that_is_carried_forward_counts_after_a_deferral(
     attempts_of(1).run(other)  # decides the same text
     forget_jobs(service)
     site.text = new
-    service.configure(jobs="manual")
+    night = run_deferred(
+        service, attempts, assess(nights, documents, frameworks=["DORA", "GDPR"], deferrable=True)
+    )
 
-    def finish(_: int) -> None:
-        service.configure(jobs="instant")
-
-    attempts.while_deferred = finish
-    task = assess(nights, documents, frameworks=["DORA", "GDPR"], deferrable=True)
-    night = NightOutcome(attempts.run(task))
-
-    assert attempts.deferrals
     assert {row["text_sha256"] for row in night.rows} == {hashlib.sha256(new.encode()).hexdigest()}
     assert {row["framework"]: bool(row["carried_from"]) for row in night.rows} == {
         "DORA": True,
         "GDPR": False,
     }
     check_texts(night)
+
+
+@pytest.fixture
+def refuse(monkeypatch: pytest.MonkeyPatch, site: Site) -> Callable[[], None]:
+    """Return what lets the service refuse the page from now on."""
+
+    async def submit_url(self: Any, url: str) -> ContentJob:
+        raise exc.ComplianceRefusedError("Not this one.", status=400)
+
+    return lambda: monkeypatch.setattr(AsyncComplianceClient, "submit_url", submit_url)
+
+
+def test_a_resubmission_that_fails_counts_after_a_deferral(
+    service: Emulator, nights: Nights, refuse: Callable[[], None]
+) -> None:
+    """Not the verdict of an earlier attempt against another version of the framework."""
+    page, attempts = Named(nights, service), attempts_of(1)
+    page.name("An exit plan exists.")
+    attempts.run(page.task())
+    forget_jobs(service)
+    change_framework(service, "DORA")
+    refuse()
+    other = {"source": "b.pdf", "uuid": completed(service, text="Another one.")}
+    night = run_deferred(service, attempts, page.task(other, deferrable=True, max_failed=2))
+    statuses = {(row["source"], row["framework"]): row["status"] for row in night.rows}
+    assert (statuses[PAGE, "DORA"], statuses[PAGE, "GDPR"]) == ("FAILED", "COMPLETED")
+
+
+@pytest.mark.parametrize("deferrable", [False, True])
+def test_a_second_resubmission_that_fails_leaves_what_the_first_one_has_brought(
+    service: Emulator, nights: Nights, site: Site, refuse: Callable[[], None], deferrable: bool
+) -> None:
+    page, attempts = Named(nights, service), attempts_of(1)
+    page.name("An exit plan exists.")
+    forget_jobs(service)
+    site.text = "Nothing of the kind."
+    first = NightOutcome(attempts.run(page.task()))
+    forget_jobs(service)
+    change_framework(service, "GDPR")
+    refuse()
+    for number in range(2):
+        other = {"source": "b.pdf", "uuid": completed(service, text=f"Another one: {number}.")}
+        task = page.task(other, deferrable=deferrable, max_failed=2)
+        night = run_deferred(service, attempts, task) if deferrable else NightOutcome(attempts.run(task))
+        rows = {row["framework"]: row for row in night.rows if row["source"] == PAGE}
+        assert (rows["DORA"]["status"], rows["GDPR"]["status"]) == ("COMPLETED", "FAILED")
+        assert rows["DORA"]["text_sha256"] == first.rows[0]["text_sha256"]
+        check_texts(night)
+
+
+def test_a_retry_of_a_resubmission_uses_the_whole_address(
+    service: Emulator, nights: Nights, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = "https://ada:secret@example.com/terms?X-Amz-Signature=abc"
+    submit_url, submitted = AsyncComplianceClient.submit_url, list[str]()
+
+    async def fail_first(self: Any, url: str) -> ContentJob:
+        submitted.append(url)
+        if len(submitted) == 1:
+            raise exc.ComplianceRefusedError("Not now.", status=400)
+        return await submit_url(self, url)
+
+    monkeypatch.setattr(AsyncComplianceClient, "submit_url", fail_first)
+    attempts, row = attempts_of(1), {"source": address, "uuid": "forgotten"}
+    for _ in range(2):
+        night = NightOutcome(attempts.run(assess(nights, [row], frameworks=["DORA"], max_failed=1)))
+    assert [each["status"] for each in night.rows] == ["COMPLETED"]
+    assert submitted == [address] * 2
+
+
+def test_a_resubmission_in_flight_that_nobody_needs_any_more_has_no_row(
+    service: Emulator, nights: Nights, site: Site
+) -> None:
+    page, attempts = Named(nights, service), attempts_of(1)
+    page.name("An exit plan exists.")
+    forget_jobs(service)
+    site.status = "RUNNING"
+    task = page.task(cancel_on_kill=False)
+    journal = "out/**/*-resubmitted/journal-*"
+    with (
+        signalled_when(lambda: any(nights.folder.glob(journal)), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    page.name("Personal data are kept confidential.")  # the ingestion was cleared
+    site.status = "COMPLETED"
+    result = attempts.run(page.task({"source": f"{PAGE}/2", "uuid": "forgotten"}))
+    assert [(row["source"], row["status"]) for row in read(result["resubmitted"])] == [
+        (f"{PAGE}/2", "COMPLETED")
+    ]
+
+
+def run_deferred(service: Emulator, attempts: Attempts, task: Any) -> NightOutcome:
+    """Run a task whose assessments end while it is deferred."""
+
+    def finish(_: int) -> None:
+        service.configure(jobs="instant")
+
+    service.configure(jobs="manual")
+    attempts.deferrals.clear()
+    attempts.while_deferred = finish
+    night = NightOutcome(attempts.run(task))
+    assert attempts.deferrals
+    return night

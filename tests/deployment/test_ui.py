@@ -41,8 +41,10 @@ def test_the_user_interface_runs_last_night_s_job_on_loopback_and_ends(tmp_path:
             wait_for_success(f"http://127.0.0.1:{port}")
             ui.send_signal(signal.SIGINT)
             said, _ = ui.communicate(timeout=TIMEOUT_SECONDS)
-        finally:
+        except BaseException:
             ui.terminate()
+            sys.stdout.write(ui.communicate()[0])  # which component of Airflow has exited, and why
+            raise
 
     assert ui.returncode == 0
     assert said.strip() == "Stopped."
