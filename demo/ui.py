@@ -66,23 +66,24 @@ def _serve(stage: Stage, places: dict[str, str], port: int) -> int:
                 airflow.trigger(REVIEW)
         starting.end()
         _print_welcome(stage, airflow)
-        is_first_night = True
+        has_changed = is_second_night = False
         while all(part.is_alive for part in airflow.parts.values()):
             time.sleep(1.0)
-            if is_first_night and _has_assessed(airflow):
-                is_first_night = False
-                stage.change()
-                airflow.trigger(NIGHTLY)
+            with suppress(OSError, AssertionError):  # Airflow is busy: again in a second
+                if not has_changed and _has_assessed(airflow):
+                    stage.change()
+                    has_changed = True
+                if has_changed and not is_second_night:
+                    airflow.trigger(NIGHTLY)
+                    is_second_night = True
         print(f"A component of Airflow has exited.{airflow.tails()}", file=sys.stderr)
     return 1
 
 
 def _has_assessed(airflow: Deployment) -> bool:
     """Tell whether the first night is over, so that the second one can be triggered."""
-    with suppress(OSError, AssertionError):  # Airflow is busy: ask again
-        runs = airflow.call("GET", f"dags/{NIGHTLY}/dagRuns")["dag_runs"]
-        return any(run["state"] == "success" for run in runs)
-    return False
+    runs = airflow.call("GET", f"dags/{NIGHTLY}/dagRuns")["dag_runs"]
+    return any(run["state"] == "success" for run in runs)
 
 
 def _print_welcome(stage: Stage, airflow: Deployment) -> None:

@@ -30,6 +30,8 @@ def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, st
         "AIRFLOW__CORE__PARALLELISM": "4",  # more of them lock each other out of SQLite
         "AIRFLOW__CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
         "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "True",
+        # With the default of 5 s, components end on a busy machine because the database is locked.
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=60",
         "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         # A triggerer that was killed is given up soon.
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",

@@ -107,8 +107,7 @@ class Deployment:
     @property
     def database_url(self) -> str:
         """The metadata database, for SQLAlchemy."""
-        sqlite = f"sqlite:///{self.home}/airflow.db"
-        return self.environment.get("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN", sqlite)
+        return self.environment["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"]
 
     # -- the REST API
 
