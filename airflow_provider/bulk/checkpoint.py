@@ -231,7 +231,7 @@ class Checkpoint:
             else:
                 _keep_latest(records, [(item.key, (at, item))])
                 lines.append((item.key, at, line))
-        # A damaged segment stays as it is, for whoever looks for the cause.
+        # A damaged segment stays as it is, for a person who looks for the cause.
         is_small = len(content) < SMALL_BYTES and not invalid_lines and content.endswith(b"\n")
         return _Segment(records, invalid_lines, lines if is_small else [])
 

@@ -110,7 +110,7 @@ class ClaimsFile:
             claims = {key: each for key, each in self._read().items() if now <= each.until}
             yield claims
             data = json.dumps({key: asdict(each) for key, each in claims.items()}).encode()
-            new = self._path.with_suffix(".new")  # of whoever has the lock
+            new = self._path.with_suffix(".new")  # written by the owner of the lock
             file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
             with os.fdopen(file, "wb") as target:
                 target.write(data)

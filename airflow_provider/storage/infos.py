@@ -39,7 +39,7 @@ async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
                 async with asyncio.timeout(seconds):
                     # Not `in_thread`: a store that hangs is abandoned.
                     found.update(await asyncio.to_thread(_look_at, fs, locations))
-        except Exception:  # noqa: S110 - whoever asks for each object by itself learns what is wrong
+        except Exception:  # noqa: S110 - a request for each object says what is wrong
             pass
 
     await for_each(look, range(len(runs)), LISTS_IN_FLIGHT)

@@ -241,7 +241,7 @@ class Run:
     def is_parked(self, task: dict[str, Any]) -> bool:
         """Say whether the scheduler knows that the worker of a task that waits has ended.
 
-        If such a task goes on before that, LocalExecutor takes the end of the worker for a fault.
+        If such a task resumes before that, LocalExecutor takes the end of the worker for a fault.
         """
         if self.deployment.workers or task["state"] not in ("deferred", "awaiting_input"):
             return True
