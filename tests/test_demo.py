@@ -59,8 +59,15 @@ def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
     assert verdicts["carried forward"] == ["0", "15"]
     assert verdicts["findings"] == ["192", "204"]
     assert "returned HTTP 404" in said
-    assert "Success: all 33 texts match their documents, all 396 verdicts the rule, all evidence" in said
-    assert said.rstrip().endswith("make ui")
+    assert "Nothing has changed." in said
+    happened, proven, where, what_next = said.splitlines()[-4:]
+    assert re.fullmatch(
+        r"What happened  Two nights in \d+ s\. Success: all 33 texts match their documents,", happened
+    )
+    assert proven.strip() == "all 396 verdicts the rule, all evidence its hashes."
+    report = where.removeprefix("Where to look  ").split()[0]
+    assert "</html>" in (ROOT / report).read_text()
+    assert "make ui" in what_next
 
 
 def table_in(said: str, width: int) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ MAX_REASON_CHARS = 500
 POLL_CONCURRENCY = 8
 MAX_ISOLATING_REQUESTS = 18  # of one poll, to find out which job of a batch of 500 is refused
 MAX_UNBATCHED = 100  # jobs that one poll asks for alone, where a service knows none of a batch
-POLLS_PER_SECOND = 20  # of new assessments; a short `poll_interval` may cause more
+POLLS_PER_SECOND = 200  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
 
