@@ -2,17 +2,17 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: environments help demo ui test test-core test-fast test-units test-bulk test-others test-deployment test-stores e2e lint docs screenshots bench mutants compat dist dist-test sbom lock clean
+.PHONY: bench clean compat coverage demo dist dist-test docs e2e environments help lint lock mutants sbom screenshots test test-all \
+  test-commands test-deployment test-servers ui
 
 PYTHON ?= python3
 PY := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 UV := .venv/bin/uv
 READY := .venv/.ready
 
-# The versions that the provider is tested on, each pinned by the constraints file of that name; `lowest` is the
-# oldest Airflow with the lowest versions of all that we depend on.
-CELLS := airflow-2.11-py3.11 airflow-3.0-py3.11 airflow-3.1-py3.12 airflow-3.2-py3.13 \
-  airflow-3.3-py3.11 airflow-3.3-py3.12 airflow-3.3-py3.13 lowest-py3.11
+# The versions that the provider is tested on besides Airflow 3.3 on the Python that runs this, each pinned by the constraints file of
+# that name; `lowest` is the oldest Airflow with the lowest versions of all that we depend on.
+CELLS := airflow-2.11-py3.11 airflow-3.1-py3.12 airflow-3.3-py3.13 airflow-3.4-py3.13 lowest-py3.11
 
 # Airflow keeps its files where the tests say, never in the user's home.
 export AIRFLOW_HOME := $(CURDIR)/.venv/airflow-home
@@ -20,54 +20,37 @@ export AIRFLOW__CORE__LOAD_EXAMPLES := False
 # Tests start Airflow again and again: not from its source each time.
 unexport PYTHONDONTWRITEBYTECODE
 
-help: ## what there is
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
 
-demo: $(READY) ## two nights of ingestion and assessment, on a real Airflow: about two minutes
+demo: $(READY) ## two nights of ingestion and assessment on a real Airflow: one minute
 	.venv/bin/python -m demo $(ARGS)
 
 ui: $(READY) ## every example DAG in the Airflow UI, against the emulator, until Ctrl-C
 	.venv/bin/python -m demo.ui $(ARGS)
 
-TEST_ENVIRONMENTS := $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
+# Everything that decides behavior, on all cores. Many tests wait for sockets and processes, hence more workers than cores.
+WORKERS ?= $(shell echo $$(( 2 * $$(getconf _NPROCESSORS_ONLN) )))
+PYTEST := .venv/bin/python -m pytest
+PARALLEL := -q --numprocesses=$(WORKERS) --dist=worksteal
+without = not $(subst $() , and not ,$(strip $(1)))
+ELSEWHERE := browser command deployment distributed identity_provider release stores
 
-ifdef ARGS
-test: $(READY) .venv-idp/.ready
-	.venv/bin/python -m pytest -m 'not stores and not release and not distributed' $(ARGS)
-else
-test: test-deployment test-units test-stores test-core ## all tests on Airflow 3.3, with the coverage of the core; --jobs=2 is faster
-	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
-endif
+test: $(READY) ## the tests, in parallel: ten minutes at most, with the environment; ARGS='-k token -x' is passed to pytest
+	$(PYTEST) $(PARALLEL) -m '$(call without,$(ELSEWHERE))' $(ARGS)
+	@echo "Left out: Airflow's commands, the demo, servers, browsers and deployments (make test-all), Celery (make e2e), other versions (make compat)"
 
-test-fast: $(READY) ## what gives an answer within two minutes: all but what runs a task, a server or a whole Airflow
-	.venv/bin/python -m pytest -q -m 'not stores and not release and not deployment and not distributed and not browser' $(addprefix tests/,$(FAST_TESTS))
+test-all: test test-commands test-servers test-deployment coverage ## also commands, storage and identity servers, a whole Airflow, a browser
 
-FAST_TESTS := assess bulk contract hooks policies reports review storage triggers frameworks/test_operators.py \
-  $(patsubst %,client/test_%.py,batches exchange findings models pages settings throttling token_sharing tokens) \
-  $(patsubst %,operators/test_%.py,airflow_layer base) \
-  $(patsubst %,test_%.py,event_loop exceptions imports params private_apis)
+test-commands: $(READY)
+	$(PYTEST) $(PARALLEL) -m command
 
-test-core: $(READY)
-	.venv/bin/coverage run --include='$(CORE)' -m pytest tests/client tests/contract tests/frameworks/test_catalog.py
-
-# In two parts: --jobs=2 is faster.
-test-units: test-bulk test-others
-
-BULK_TESTS := $(addprefix tests/,assess bulk emulator evidence ingest)
-UNITS := .venv/bin/python -m pytest -m 'not stores and not release and not deployment and not distributed'
-
-test-bulk: $(READY)
-	$(UNITS) $(BULK_TESTS)
-
-test-others: $(READY) .venv-idp/.ready
-	$(UNITS) --ignore tests/client --ignore tests/contract --ignore tests/frameworks/test_catalog.py \
-	  --ignore tests/stores/test_servers.py $(addprefix --ignore ,$(BULK_TESTS))
+test-servers: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready
+	$(PYTEST) $(PARALLEL) -m '(identity_provider or browser) and $(call without,deployment distributed)'
+	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest $(PARALLEL) -m stores tests/stores
 
 test-deployment: $(READY)
-	.venv/bin/python -m pytest -m deployment
-
-test-stores: .venv-stores/.ready .venv-stores/azurite/.ready
-	AIRFLOW_HOME=$(CURDIR)/.venv-stores/airflow-home .venv-stores/bin/python -m pytest -m stores tests/stores
+	$(PYTEST) -m deployment
 
 e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, PostgreSQL and Redis
 	.venv/bin/python -m pytest -m distributed tests/e2e $(ARGS)
@@ -75,6 +58,11 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 # What does no I/O is tested to its last branch.
 comma := ,
 CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,auth/token_sharing auth/tokens batches endpoints exchange http/bodies http/masking http/wire models responses settings) frameworks/catalog))
+
+coverage: $(READY) ## every branch of the modules without I/O
+	.venv/bin/coverage run --include='$(CORE)' -m pytest -q -m '$(call without,$(ELSEWHERE))' tests/client tests/contract \
+	  tests/frameworks/test_catalog.py
+	.venv/bin/coverage report --include='$(CORE)' --fail-under=100 --show-missing
 
 lint: $(READY) ## ruff, mypy strict, the layers
 	.venv/bin/ruff check .
@@ -106,35 +94,26 @@ ABSENT := $(filter-out $(HERE),$(CELLS))
 ifneq ($(and $(CI),$(ABSENT)),)
 $(error There is no Python for $(ABSENT), and CI leaves nothing out)
 endif
-# `make test compat`, and CI, do not test again what `make test` has tested.
-OTHERS := $(filter-out $(if $(or $(CI),$(filter test environments,$(MAKECMDGOALS))),airflow-3.3-py$(PY)),$(HERE))
 endif
 
-compat: $(addprefix cell-,$(OTHERS)) ## what knows Airflow on all its supported versions, on every Python; --jobs=2 is faster
-	@cat $(OTHERS:%=build/cells/%.txt)
+compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of Airflow and Python; CELLS=airflow-3.1-py3.12 for one
+	@cat $(HERE:%=build/cells/%.txt)
 	@for cell in $(ABSENT); do echo "$$cell: SKIPPED, there is no python$${cell##*-py}"; done
 
-# Every version of Airflow, and with them every Python, runs what depends on Airflow; the oldest also runs what it brings along,
-# such as fsspec; other Pythons with the newest Airflow run what is fast; the lowest versions run what our
-# dependencies are used for. `make test` runs everything.
+# Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
+# versions what our dependencies are used for.
 ON_AIRFLOW := assess frameworks hooks operators policies review sensors transfers triggers ingest/test_operator.py \
-  $(patsubst %,evidence/test_%.py,dag operator) \
-  $(patsubst %,test_%.py,imports params private_apis provider_info)
-ON_OLDEST := $(ON_AIRFLOW) storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
-ON_LOWEST := $(FAST_TESTS) stores transfers ingest/test_operator.py operators/test_content.py \
-  $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
+  evidence/test_operator.py $(patsubst %,test_%.py,imports params private_apis provider_info)
+ON_OLDEST := storage stores ingest test_demo.py
+ON_LOWEST := storage stores contract reports $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
-list_for = $(if $(filter lowest-%,$(1)),ON_LOWEST,$(if $(filter airflow-3.3-%,$(1)),FAST_TESTS,$(if \
-  $(filter airflow-2.11-%,$(1)),ON_OLDEST,ON_AIRFLOW)))
-tests_in = $(addprefix tests/,$($(strip $(call list_for,$(1)))))
+tests_in = $(addprefix tests/,$(ON_AIRFLOW) $(if $(filter airflow-2.%,$(1)),$(ON_OLDEST)) $(if $(filter lowest-%,$(1)),$(ON_LOWEST)))
 
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells
-	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(call tests_in,$*) \
-	  --ignore tests/stores/test_servers.py --ignore tests/frameworks/test_catalog.py \
-	  -m 'not $(subst $() , and not ,$(ELSEWHERE))' -k 'not rclone and not seaweedfs' $(ARGS) | tee build/cells/$*.log
+	AIRFLOW_HOME=$(CURDIR)/.venv-cells/$*/airflow-home .venv-cells/$*/bin/python -m pytest $(PARALLEL) $(call tests_in,$*) \
+	  -m '$(call without,$(filter-out command,$(ELSEWHERE)) once)' $(ARGS) | tee build/cells/$*.log
 	@echo "$*: $$(tail -n 1 build/cells/$*.log | tr -d '=')" >build/cells/$*.txt
-ELSEWHERE := browser deployment distributed identity_provider once release stores
 .PRECIOUS: .venv-cells/%/.ready
 
 # The same sources give the same files, to the byte: their date is that of the commit, or one for all without git.
@@ -158,13 +137,14 @@ lock: $(READY) ## make the constraints files again
 clean: ## remove everything that make made
 	rm -rf .venv .venv-cells .venv-idp .venv-release .venv-stores build dist .coverage .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 
-environments: $(TEST_ENVIRONMENTS) .venv-release/.ready $(OTHERS:%=.venv-cells/%/.ready) # what CI needs
+environments: $(READY) .venv-idp/.ready .venv-stores/.ready .venv-stores/azurite/.ready .venv-release/.ready \
+  $(HERE:%=.venv-cells/%/.ready) # what CI needs
 
 UV_VERSION := 0.13.7
 
 $(UV):
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
-	  || { echo "Python 3.11, 3.12 or 3.13 is needed, $(PYTHON) is $(PY): make PYTHON=python3.12 ..."; exit 1; }
+	@test -e constraints/airflow-3.3-py$(PY).txt \
+	  || { echo "Python 3.11, 3.12, 3.13 or 3.14 is needed, $(PYTHON) is $(PY): make PYTHON=python3.12 ..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	.venv/bin/python -m pip install --quiet uv==$(UV_VERSION)
 

@@ -191,7 +191,7 @@ def get_provider_info() -> dict[str, Any]:
             CONFIG_SECTION: {
                 "description": "Defaults of the document-compliance provider.",
                 "options": {
-                    name: {"version_added": "1.0.0", "example": None, **option}
+                    name: {"version_added": "0.2.0", "example": None, **option}
                     for name, option in CONFIG_OPTIONS.items()
                 },
             }

@@ -40,6 +40,7 @@ def run_demo(folder: Path, amounts: dict[str, int]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+@pytest.mark.command
 def test_every_document_comes_to_the_end_that_it_should(tmp_path: Path) -> None:
     code, said = run_demo(tmp_path, FEW)
 
@@ -75,6 +76,7 @@ def table_in(said: str, width: int) -> dict[str, list[str]]:
     return {line[:width].strip(): line[width:].split() for line in said.splitlines()}
 
 
+@pytest.mark.command
 @pytest.mark.once
 def test_a_run_that_fails_is_not_well(tmp_path: Path) -> None:
     code, said = run_demo(tmp_path, BROKEN)
