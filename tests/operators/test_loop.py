@@ -166,8 +166,9 @@ def loop_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
         "PYTHONPATH": str(ROOT),
     }
     command = [sys.executable, "-m", run_loop.__name__, str(folder)]
+    # It makes a database and runs eight tasks: half a minute of CPU, of which a busy machine gives little.
     done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=240
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     return folder, json.loads((folder / "found.json").read_text())
@@ -182,10 +183,9 @@ def test_each_iteration_of_a_real_loop_has_its_own_jobs_and_manifest(loop_run: A
     folder, found = loop_run
     assert found["state"] == "success"
     jobs = Counter(job["name"].rpartition("/")[2] for job in found["jobs"])
-    assert jobs == {"": 4, "?0": 2, "?1": 2}  # one of each per iteration; the first of `submit` and `ingest`
+    assert jobs == {"": 4, "?0": 2}  # `submit` and `ingest` of each iteration; `mapped` of each
     states = sorted(path.parent.name.rpartition("-")[0] for path in folder.glob("state/*/*/*/*.json"))
     assert states == [
-        "body.mapped-0.loop0", "body.mapped-0.loop1", "body.mapped-1.loop0", "body.mapped-1.loop1",
-        "body.submit-loop0", "body.submit-loop1",
+        "body.mapped-0.loop0", "body.mapped-0.loop1", "body.submit-loop0", "body.submit-loop1"
     ]  # fmt: skip
     assert len(list(folder.glob("out/dt=1/_ingest/*/*/body.ingest-loop[01]-*/manifest.jsonl"))) == 2
