@@ -12,6 +12,22 @@ ATTEMPT_COLUMNS = ("try_number", "bundle_version", "provider_version")
 PROVENANCE_COLUMNS = (*TASK_COLUMNS, *ATTEMPT_COLUMNS)
 
 
+def instance_of(ti: Any) -> int | str:
+    """Return what distinguishes a task instance from the others of its task in the same run.
+
+    That is the map index; in a loop also the iteration, such as `loop2` or, if mapped, `5.loop2`. Every key
+    of something kept per task instance contains it. Airflow has loops since 3.4.
+    """
+    region = getattr(ti, "region_id", None)
+    if region is None or not region.int:
+        return int(ti.map_index)  # neither mapped nor in a loop, or Airflow before 3.4
+    # The region itself is not the key: every mapped task has one, and clearing a loop starts a new one.
+    loop = ti.get_template_context().get("loop")
+    if loop is None:
+        return int(ti.map_index)
+    return f"{ti.map_index}.loop{loop.index}" if ti.map_index >= 0 else f"loop{loop.index}"
+
+
 def read_provenance(context: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns that say which attempt of which task instance has written a row.
 

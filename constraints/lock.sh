@@ -9,12 +9,11 @@ export UV_PYTHON_DOWNLOADS=never
 cells=("$@")
 [ ${#cells[@]} -gt 0 ] || cells=(
   airflow-2.11-py3.11:2.11.2:3.11:2026-03-25
-  airflow-3.0-py3.11:3.0.6:3.11:2025-09-15
   airflow-3.1-py3.12:3.1.8:3.12:2026-03-25
-  airflow-3.2-py3.13:3.2.2:3.13:2026-06-10
   airflow-3.3-py3.11:3.3.2:3.11:2026-10-01
   airflow-3.3-py3.12:3.3.2:3.12:2026-10-01
   airflow-3.3-py3.13:3.3.2:3.13:2026-10-01
+  airflow-3.4-py3.13:3.4.0b2:3.13:2026-11-17
   lowest-py3.11:2.11.0:3.11:2026-03-25
   release:-:3.11:2026-11-01
 )
@@ -43,14 +42,6 @@ for cell in "${cells[@]}"; do
   options=(--extra amazon --extra emulator --group test)
   holds=("apache-airflow==$airflow")
   case $name in
-    airflow-3.0-*)
-      # What is newer installs, but Airflow can't run a task with it.
-      holds+=('universal-pathlib<0.3' 'fastapi<0.132' 'pyjwt<2.11')
-      # Our floors are younger than this Airflow.
-      options+=(--exclude-newer-package apache-airflow-providers-common-compat=2026-03-25
-        --exclude-newer-package urllib3=2026-03-25)
-      ;;
-    airflow-3.2-*) holds+=('fastapi<0.137' 'svcs<26') ;;
     airflow-3.3-*) options=(--all-extras --group dev --group stores) ;;
   esac
   if [[ $name = lowest-* ]]; then

@@ -35,6 +35,7 @@ from airflow_provider.ingest.documents import Document, ResubmitSteps
 from airflow_provider.ingest.output import count_documents, task_folder, text_name
 from airflow_provider.ingest.resuming import resume_documents
 from airflow_provider.ingest.unchanged import UnchangedIndex
+from airflow_provider.provenance import instance_of
 from airflow_provider.review.decisions import read_decisions
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
@@ -107,7 +108,8 @@ class AssessmentNight:
             destination / f"{work_name}-{RESUBMITTED}", output, f"{RESUBMITTED}.jsonl", ti, expires_at
         )
         self.checkpoint.account = self._resubmitted.account = hook.account_digest
-        shard = f"{names.safe(ti.task_id)}-{names.digest(json.dumps([ti.dag_id, ti.task_id, ti.map_index]))}"
+        key = json.dumps([ti.dag_id, ti.task_id, instance_of(ti)])
+        shard = f"{names.safe(ti.task_id)}-{names.digest(key)}"
         self._index = VerdictIndex(root / VERDICTS, f"{names.safe(ti.dag_id)}/{shard}")
         self._found = Spool()  # the findings of each cell
         self._earlier = EarlierVerdicts()

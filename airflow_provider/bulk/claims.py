@@ -54,9 +54,9 @@ class Claim:
     @classmethod
     def parse(cls, value: Any) -> Claim:
         """Read one; an invalid one raises one of INVALID."""
-        dag, run, task, map_index = map(str, value["task"])
+        dag, run, task, instance = map(str, value["task"])
         return cls(
-            task=[dag, run, task, map_index],
+            task=[dag, run, task, instance],
             kind=str(value["kind"]),
             jobs=[*map(str, value["jobs"])],
             slots=max(0, int(value["slots"])),

@@ -23,6 +23,7 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceSupersededError,
 )
+from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location, storage_errors
@@ -34,6 +35,7 @@ MAX_DELETE_SECONDS = 600.0  # what is left then is deleted in the next night
 MIN_ERRORS_IN_A_ROW = 4  # or `concurrency`, after which the rest is left to the next night
 READ_AHEAD_BYTES = 1 << 20
 SEPARATOR = "~"
+FIRST = frozenset({"-1", "0", "loop0", "0.loop0"})  # of the instances of a task
 
 
 @dataclass(frozen=True)
@@ -86,9 +88,11 @@ class PendingDeletes:
         self._folder = folder / names.safe(ti.dag_id) / f"{names.safe(ti.task_id)}-{task}"
         self._night = night
         self._at = names.safe(night.at)  # sorts like the night itself
-        self._map_index = int(ti.map_index)
-        run = names.digest(json.dumps([ti.run_id, ti.map_index]))
-        self._own = SEPARATOR.join((self._at, str(ti.map_index), f"{run}.json"))
+        instance = instance_of(ti)
+        self._instance = str(instance)
+        self._is_first = self._instance in FIRST
+        run = names.digest(json.dumps([ti.run_id, instance]))
+        self._own = SEPARATOR.join((self._at, self._instance, f"{run}.json"))
         self._taken: list[str] = []  # objects that the next `write` replaces
 
     def read(self) -> list[FinishedJob]:
@@ -108,11 +112,11 @@ class PendingDeletes:
         if name == self._own:
             return True
         at, _, rest = name.partition(SEPARATOR)
-        map_index = rest.partition(SEPARATOR)[0]
+        instance = rest.partition(SEPARATOR)[0]
         if not at < self._at:  # a later night, or another run of this one
             return False
         is_old = at[:10] < (date.fromisoformat(self._night.date) - timedelta(days=1)).isoformat()
-        return map_index == str(self._map_index) or (self._map_index <= 0 and is_old)
+        return instance == self._instance or (self._is_first and is_old)
 
     def _read(self, location: Location) -> list[FinishedJob]:
         content = location.read() or b""

@@ -15,6 +15,7 @@ from airflow_provider.bulk.claims import Claim, ClaimsFile, allot
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.runtime_directory import runtime_directory
+from airflow_provider.provenance import instance_of
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.results import FINAL, UNKNOWN
 
@@ -97,7 +98,7 @@ class SharedInFlightLimit(InFlightLimit):
     after it has died, because its jobs are at the service: a task that waits polls such jobs, so that those
     that have ended count no longer.
 
-    :param task: dag, run, task and map index
+    :param task: dag, run, task and what distinguishes the instances of the task
     :param until: the deadline of the task, in seconds since the epoch
     :param log: of the task
     """
@@ -279,5 +280,5 @@ def make_limit(settings: Settings, ti: Any, until: float, log: Any) -> InFlightL
     if directory is None:
         return InFlightLimit(settings.max_in_flight)
     file = ClaimsFile(directory / f"in-flight-{settings.account_digest}.json")
-    task = [ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index)]
+    task = [ti.dag_id, ti.run_id, ti.task_id, str(instance_of(ti))]
     return SharedInFlightLimit(settings.max_in_flight, file, task, until, log)

@@ -32,7 +32,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
     ComplianceSupersededError,
 )
-from airflow_provider.provenance import read_provenance
+from airflow_provider.provenance import instance_of, read_provenance
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import read_valid_rows
 from airflow_provider.storage.locations import Location, storage_errors
@@ -89,8 +89,8 @@ class NightCloser:
         self._outputs = outputs
         self._own_missing, self._own_failed = find_unsuccessful(self._ti, outputs, states)
         self._missing, self._failed = self._own_missing, self._own_failed
-        index = f"[{self._ti.map_index}]" if self._ti.map_index >= 0 else ""
-        self._closer = f"{self._ti.task_id}{index}"
+        instance = instance_of(self._ti)
+        self._closer = self._ti.task_id if instance == -1 else f"{self._ti.task_id}[{instance}]"
         self._destination = destination
         self._root = root
         self._log = log

@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.provenance import instance_of
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_lines
 from airflow_provider.storage.layout import DECISIONS
@@ -42,7 +43,7 @@ def write_decisions(
     :param ti: the task instance
     :param reviewed: the name of what was reviewed
     """
-    task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index]))
+    task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance_of(ti)]))
     targets: list[tuple[Location, Sequence[Decision]]] = []
     if destination:
         location = Location.to_write(destination)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.provenance import instance_of
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
@@ -63,8 +64,9 @@ def task_path(ti: Any) -> str:
 
     The digest distinguishes what the readable parts may not, such as the runs `load:1` and `load_1`.
     """
-    shard = f"-{ti.map_index}" if ti.map_index >= 0 else ""
-    key = json.dumps([ti.dag_id, ti.run_id, ti.task_id, ti.map_index])
+    instance = instance_of(ti)
+    shard = "" if instance == -1 else f"-{instance}"
+    key = json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance])
     return "/".join((safe(ti.dag_id), safe(ti.run_id), f"{safe(ti.task_id)}{shard}-{digest(key)}"))
 
 

@@ -15,6 +15,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, as_str_list
+from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 # What a template of names may contain besides what a job gives; the values come from Airflow.
 RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
 JOB_FIELDS = ("uuid", "source_name", "source_stem")
-SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these tells mapped tasks apart
+SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these distinguishes task instances
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
@@ -47,7 +48,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
         `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
-        mapped tasks
+        mapped tasks and loops; in a loop, `{map_index}` includes the iteration
     :param overwrite: what to do where there is an object of the name already: "replace" (the default), "skip"
         (and return its URI, with no hash), or "fail" before anything is written
     :param compression: None, or "gzip", which adds `.gz` to names below a prefix
@@ -187,7 +188,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
                 f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
             )
         made = {uuid: names.fill_in(template, {**run, **names.job_fields(jobs[uuid])}) for uuid in uuids}
-        if int(run["map_index"]) >= 0 and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
+        if run["map_index"] != "-1" and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
             made = {uuid: names.add_hash(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
@@ -207,5 +208,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
 
 def _run_fields(context: Context) -> dict[str, str]:
     values: Any = context
-    run = {name: str(getattr(values["ti"], name)) for name in ("dag_id", "task_id", "run_id", "map_index")}
+    ti = values["ti"]
+    run = {name: str(getattr(ti, name)) for name in ("dag_id", "task_id", "run_id")}
+    run["map_index"] = str(instance_of(ti))
     return run | {name: str(values[name]) for name in RUN_FIELDS if name not in run and values.get(name)}

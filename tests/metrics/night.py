@@ -10,6 +10,8 @@ from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.support.attempts import Attempts
 
+TIMEOUT_SECONDS = 60.0  # jobs finish when their gauge arrives: never, if Airflow sends no metrics
+
 
 def main(sources: str, destination: str) -> None:
     """Run the night; write what its tasks return."""
@@ -20,13 +22,18 @@ def main(sources: str, destination: str) -> None:
         sources=sources,
         destination=destination,
         poll_interval=1.0,
+        timeout=TIMEOUT_SECONDS,
         max_failed=1.0,
         retry_failed=0,
         deferrable=True,
     )
     ingested = Attempts().run(ingest)
     assess = ComplianceAssessOperator(
-        task_id="assess", documents=ingested, destination=destination, poll_interval=1.0
+        task_id="assess",
+        documents=ingested,
+        destination=destination,
+        poll_interval=1.0,
+        timeout=TIMEOUT_SECONDS,
     )
     sys.stdout.write(f"{json.dumps([ingested, Attempts().run(assess)])}\n")
 

@@ -42,7 +42,7 @@ def test_statsd_lines_of_a_night_agree_with_its_manifest_and_with_the_service(
     with server.running():
         done = subprocess.run(
             [sys.executable, "-W", "ignore", "-m", "tests.metrics.night", *locations],
-            env=environment, capture_output=True, text=True, check=False,
+            env=environment, capture_output=True, text=True, check=False, timeout=240,
         )  # fmt: skip
     assert done.returncode == 0, done.stderr
     ingested, assessed = json.loads(done.stdout.splitlines()[-1])

@@ -97,3 +97,18 @@ def test_without_policies_in_airflow_it_says_what_to_use_instead(monkeypatch: py
     monkeypatch.setattr(retry, "RetryDecision", None)
     with pytest.raises(exc.ComplianceConfigError, match=r"needs Airflow 3\.3.*retry_delay"):
         ComplianceRetryPolicy()
+
+
+def test_chain_asks_our_policy_and_leaves_other_errors_to_the_next_one() -> None:
+    module: Any = pytest.importorskip("airflow.sdk.definitions.retry_policy", reason="needs Airflow 3.3")
+    if not hasattr(module, "ChainRetryPolicy"):
+        pytest.skip("ChainRetryPolicy comes with Airflow 3.4")
+    other = module.ExceptionRetryPolicy(
+        rules=[module.RetryRule(exception=TimeoutError, retry_delay=timedelta(seconds=7))]
+    )
+    chain = module.ChainRetryPolicy([ComplianceRetryPolicy(), other])
+    ours = chain.evaluate(exc.ComplianceThrottledError("Too many.", status=429, retry_after=120.0), 1, 5)
+    assert (ours.action.value, ours.retry_delay.total_seconds()) == ("retry", about(120))
+    assert ours.reason == "ComplianceRetryPolicy: The service asks to wait 120 s"
+    assert chain.evaluate(exc.ComplianceAuthError("Wrong password."), 1, 5).action.value == "fail"
+    assert chain.evaluate(TimeoutError(), 1, 5).retry_delay == timedelta(seconds=7)

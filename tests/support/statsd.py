@@ -27,6 +27,7 @@ class StatsdServer:
         self._on_gauge = on_gauge
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._socket.bind(("127.0.0.1", 0))
+        self._socket.settimeout(240)
         self.port: int = self._socket.getsockname()[1]
         self.lines: list[str] = []
         self.counters: Counter[str] = Counter()
@@ -51,8 +52,9 @@ class StatsdServer:
         finally:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as own:
                 own.sendto(END, ("127.0.0.1", self.port))
-            thread.join()
+            thread.join(240)
             self._socket.close()
+            assert not thread.is_alive(), "The StatsD server does not end."
 
     def _receive(self) -> None:
         while (packet := self._socket.recv(65536)) != END:

@@ -34,3 +34,7 @@ class StatsClient:
 
     def _send(self, stat: str, value: float, kind: str) -> None:
         self._socket.sendto(f"{self._prefix}.{stat}:{value}|{kind}".encode(), self._address)
+
+
+class UnixSocketStatsClient(StatsClient):
+    """Airflow 3.4 imports it, and uses it only if configured."""
