@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import ssl
@@ -22,10 +23,14 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
+from airflow_provider.waiting import rules
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
 from tests.support.values import settings_for
+from tests.support.virtual_time import VirtualTimeLoop
+
+FIRST_INTERVAL_SECONDS = 0.02  # between polls in real time; longer as a wait gets older
 
 
 def pytest_collection_finish() -> None:
@@ -69,9 +74,31 @@ def _certificates_loaded_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Believe sooner than in earnest that a job is gone, or that a refresh has begun."""
-    monkeypatch.setattr("airflow_provider.waiting.rules.UNKNOWN_SECONDS", 0.3)
-    monkeypatch.setattr("airflow_provider.waiting.rules.REFRESH_GRACE_SECONDS", 0.3)
+    """Shorten the grace periods: a job is gone if two polls in a row do not find it."""
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(rules, "REFRESH_GRACE_SECONDS", 0.3)
+
+
+def _is_real_time() -> bool:
+    try:
+        return not isinstance(asyncio.get_running_loop(), VirtualTimeLoop)
+    except RuntimeError:  # a rule is tested alone, with times that the test says
+        return False
+
+
+@pytest.fixture(autouse=True)
+def _polls_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Shorten the first poll intervals where a wait takes real time, not in virtual time."""
+    original = rules.next_poll_time
+
+    def next_poll_time(
+        now: float, since: float, poll_interval: float, min_interval: float = 1.0, **kwargs: float
+    ) -> float:
+        if min_interval <= 1.0 and _is_real_time():  # longer ones are what a test is about
+            min_interval = min(min_interval, FIRST_INTERVAL_SECONDS)
+        return original(now, since, poll_interval, min_interval, **kwargs)
+
+    monkeypatch.setattr(rules, "next_poll_time", next_poll_time)
 
 
 @pytest.fixture(autouse=True)

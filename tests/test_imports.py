@@ -9,6 +9,9 @@ import subprocess
 import sys
 from importlib.metadata import packages_distributions, requires
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 import airflow_provider
 from airflow_provider.provider_info import get_provider_info
@@ -17,27 +20,54 @@ INFO = get_provider_info()
 KINDS = ("hooks", "operators", "sensors", "triggers")
 MODULES = [name for kind in KINDS for group in INFO.get(kind, []) for name in group["python-modules"]]
 MODULES += [transfer["python-module"] for transfer in INFO["transfers"]]
+# One process imports Airflow, which takes seconds; each part runs in a fork of it.
 PROBE = """
-import importlib, json, sys
+import importlib, json, os, sys
 from airflow.providers.common.compat.sdk import BaseHook, BaseOperator, BaseSensorOperator
 import airflow.triggers.base
+if not (child := os.fork()):
+    import airflow.cli.cli_config
+    before = set(sys.modules)
+    from airflow_provider.cli.commands import get_commands
+    get_commands()
+    print(json.dumps({"commands": sorted(set(sys.modules) - before)}), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
 loaded = {}
 for module in sys.argv[1:]:
     before = set(sys.modules)
     importlib.import_module(module)
     loaded[module] = sorted(set(sys.modules) - before)
-print(json.dumps(loaded))
+print(json.dumps({"modules": loaded}))
 """
 HEAVY = {"aiohttp", "boto3", "fsspec", "jinja2", "pydantic", "requests", "s3fs", "urllib3", "wtforms"}
 
 
-def test_importing_modules_for_dags_loads_no_http_or_storage_library() -> None:
+@pytest.fixture(scope="module")
+def loaded() -> dict[str, Any]:
+    """What is loaded by the modules that DAG files import, and by Airflow's list of our commands."""
     probe = [sys.executable, "-W", "ignore", "-c", PROBE, *MODULES]
     done = subprocess.run(probe, capture_output=True, text=True, check=True)
-    loaded = json.loads(done.stdout.splitlines()[-1])
-    heavy = {module: HEAVY & {name.partition(".")[0] for name in names} for module, names in loaded.items()}
+    of_commands, of_modules = done.stdout.splitlines()[-2:]
+    return {**json.loads(of_commands), **json.loads(of_modules)}
+
+
+def test_importing_modules_for_dags_loads_no_http_or_storage_library(loaded: dict[str, Any]) -> None:
+    modules = loaded["modules"]
+    heavy = {module: HEAVY & {name.partition(".")[0] for name in names} for module, names in modules.items()}
     assert not {module: names for module, names in heavy.items() if names}
-    assert set(MODULES) <= {name for names in loaded.values() for name in names}
+    assert set(MODULES) <= {name for names in modules.values() for name in names}
+
+
+def test_dag_that_only_sends_feedback_does_not_load_human_in_the_loop(loaded: dict[str, Any]) -> None:
+    assert "airflow_provider.operators.feedback" in loaded["modules"]
+    assert not [name for names in loaded["modules"].values() for name in names if "hitl" in name]
+
+
+def test_other_commands_of_airflow_load_almost_nothing_of_ours(loaded: dict[str, Any]) -> None:
+    names = set(loaded["commands"])
+    assert "airflow_provider.cli.commands" in names
+    assert {name for name in names if not name.startswith("airflow_provider.cli")} <= {"airflow_provider"}
 
 
 # What is there where it is needed, for a reason of its own.

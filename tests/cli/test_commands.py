@@ -110,20 +110,6 @@ def test_airflow_and_we_have_the_same_commands() -> None:
         assert [each.flags for each in ours.options] == [each.flags for each in theirs.args]
 
 
-LOADED = """
-import airflow.cli.cli_config, sys
-before = set(sys.modules)
-from airflow_provider.cli.commands import get_commands
-get_commands()
-print(sorted(name for name in set(sys.modules) - before if not name.startswith("airflow_provider.cli")))
-"""
-
-
-def test_other_commands_of_airflow_load_next_to_nothing_of_ours() -> None:
-    done = python("-c", LOADED)
-    assert done.stdout.splitlines()[-1] in ("[]", "['airflow_provider']"), done
-
-
 def test_every_command_has_a_help(capsys: pytest.CaptureFixture[str]) -> None:
     for command in load_commands():
         with pytest.raises(SystemExit) as caught:

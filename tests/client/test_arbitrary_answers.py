@@ -60,7 +60,7 @@ HEADERS = st.dictionaries(
 
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: f"{call.method} {call.path[-30:]}")
 @given(status=STATUSES, headers=HEADERS, body=BODIES)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_any_answer_is_a_result_or_a_documented_error(
     call: Any, status: int, headers: dict[str, str], body: bytes
 ) -> None:
@@ -73,7 +73,7 @@ def test_any_answer_is_a_result_or_a_documented_error(
 
 
 @given(body=JSON, alone=JSON)
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_any_batch_answer_gives_only_jobs_that_were_asked_for(body: Any, alone: Any) -> None:
     def response(value: Any) -> HttpResponse:
         content = json.dumps(value).encode("utf-8", "surrogatepass")

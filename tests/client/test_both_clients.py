@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from tests.support.server_time import logged_in
 from tests.support.service import Hang, Raw, Received, Reply, Service
-from tests.support.stalls import logged_in
 from tests.support.values import CONTENT, PDF, UUID, docx, settings_for
 
 STATUS = f"GET {CONTENT}/{UUID}/status"

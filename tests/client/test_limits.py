@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import io
+import itertools
 import json
-import time
 import tracemalloc
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
+from airflow_provider.client.http.uploads import CHUNK_BYTES
 from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Call
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
+from tests.support.server_time import ServerTime
 from tests.support.service import Drip, Reply, Service
-from tests.support.stalls import despite_stalls, logged_in
 from tests.support.values import CONTENT, UUID, settings_for
 
 MB = 1024 * 1024
@@ -26,7 +27,7 @@ BATCH = f"POST {CONTENT}/status/batch"
 TEXT = f"GET {CONTENT}/{UUID}/content"
 SUBMIT = f"POST {CONTENT}/url"
 JSON = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
-ENDLESS = Drip(f"{JSON}Content-Length: {10**12}\r\n\r\n".encode(), b" " * MB, every=0.0, times=10**6)
+ENDLESS = Drip(f"{JSON}Content-Length: {10**12}\r\n\r\n".encode(), b" " * MB, times=10**6)
 
 
 def packed(body: bytes) -> Reply:
@@ -133,89 +134,105 @@ def test_each_call_has_its_limit() -> None:
     assert [call.limit for call, _ in limits] == [limit for _, limit in limits]
 
 
-# Time
+# Time: a client gives three timeouts to a response, or to each piece of a stream
 
-SLOW_HEAD = Drip(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x", end=b"\r\nContent-Length: 2\r\n\r\n[]")
-SLOW_BODY = Drip(f"{JSON}Content-Length: 42\r\n\r\n".encode(), end=b"[]")
+TIMEOUT = 60.0
+ALMOST = 0.9 * TIMEOUT
+SLOW_HEAD = Drip(b"HTTP/1.1 200 OK\r\nX-Long: ", b"x", ALMOST, end=b"\r\nContent-Length: 2\r\n\r\n[]")
+SLOW_BODY = Drip(f"{JSON}Content-Length: 42\r\n\r\n".encode(), every=ALMOST, end=b"[]")
 SLOW_CHUNK_SIZE = Drip(
-    f"{JSON}Transfer-Encoding: chunked\r\n\r\n".encode(), b"0", end=b"2\r\n[]\r\n0\r\n\r\n"
+    f"{JSON}Transfer-Encoding: chunked\r\n\r\n".encode(), b"0", ALMOST, end=b"2\r\n[]\r\n0\r\n\r\n"
 )
 
 
-def hasty(service: Service, **changes: Any) -> Any:
-    return settings_for(service.url, **{"timeout": 0.5, "max_retries": 0, **changes})
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> ServerTime:
+    return ServerTime(monkeypatch)
+
+
+@pytest.fixture
+def timed(connect: Any, service: Service, clock: ServerTime) -> Any:
+    """One client, of either kind, for which time passes as the server says."""
+    caller = connect(settings_for(service.url, timeout=TIMEOUT, max_retries=0))
+    clock.rule(caller, service)
+    return caller
 
 
 @pytest.mark.parametrize("slow", [SLOW_HEAD, SLOW_BODY, SLOW_CHUNK_SIZE], ids=["head", "body", "chunk"])
-def test_a_dripped_answer_ends(connect: Any, service: Service, slow: Drip) -> None:
+def test_dripped_response_times_out(timed: Any, service: Service, slow: Drip) -> None:
     service.on("GET /api/v1/frameworks", slow)
     with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
-        connect(hasty(service))("list_frameworks")
+        timed("list_frameworks")
 
 
-def test_a_dripped_answer_to_a_submit_is_uncertain(connect: Any, service: Service) -> None:
+def test_dripped_response_to_a_submit_is_uncertain(timed: Any, service: Service) -> None:
     service.on(SUBMIT, SLOW_BODY)
     with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
-        logged_in(connect, hasty(service))("submit_url", "https://example.com")
+        timed("submit_url", "https://example.com")
 
 
-def test_a_dripped_error_page_counts_by_its_status(connect: Any, service: Service) -> None:
-    service.on(SUBMIT, Drip(b"HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n"))
-    run = logged_in(connect, hasty(service))
+def test_dripped_error_page_counts_by_its_status(timed: Any, service: Service) -> None:
+    service.on(SUBMIT, Drip(b"HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n", every=ALMOST))
     with pytest.raises(exc.ComplianceRefusedError):
-        despite_stalls(lambda: run("submit_url", "https://example.com"))
+        timed("submit_url", "https://example.com")
 
 
-def test_a_dripped_login_ends(connect: Any, service: Service) -> None:
+def test_dripped_login_times_out(timed: Any, service: Service) -> None:
     service.on("POST /token", SLOW_BODY)
     with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
-        connect(hasty(service))("list_frameworks")
+        timed("list_frameworks")
 
 
-def test_a_stream_has_a_limit_for_each_piece(connect: Any, service: Service) -> None:
-    service.on(TEXT, Drip(b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 40\r\n\r\n"))
+def test_dripped_raw_response_times_out(timed: Any, service: Service) -> None:
+    service.on("GET /x", SLOW_BODY)
+    with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
+        timed("request", "GET", "/x")
+
+
+def test_stream_has_a_limit_for_each_piece(timed: Any, service: Service) -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 40\r\n\r\n"
+    service.on(TEXT, Drip(head, every=ALMOST))
     with pytest.raises(exc.ComplianceConnectionError, match=r"timed out.*is incomplete"):
-        logged_in(connect, hasty(service))("download_content", UUID, io.BytesIO())
+        timed("download_content", UUID, io.BytesIO())
 
 
-def test_a_long_stream_whose_pieces_come_in_time_is_fine(connect: Any, service: Service) -> None:
-    piece = b"x" * 300_000
-    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(piece) * 20}\r\n\r\n"
-    service.on(TEXT, Drip(head.encode(), piece, times=20))
-    run = logged_in(connect, hasty(service, timeout=0.6))
+class Target(io.BytesIO):
+    """Somewhere to write to, which takes some time, and tells how much it has."""
 
-    def download() -> tuple[float, bytes]:
-        target, started = io.BytesIO(), time.monotonic()
-        run("download_content", UUID, target)
-        return time.monotonic() - started, target.getvalue()
-
-    seconds, text = despite_stalls(download)
-    assert seconds > 3 * 0.6
-    assert text == piece * 20
-
-
-class Slow(io.BytesIO):
-    """Somewhere to write to that takes longer than an answer may."""
+    def __init__(self, clock: ServerTime | None = None) -> None:
+        super().__init__()
+        self.size = 0
+        self._clock = clock
 
     def write(self, data: Any) -> int:
-        time.sleep(0.45)
-        return super().write(data)
+        if self._clock:
+            self._clock.advance(0.3 * TIMEOUT)
+        written = super().write(data)
+        self.size += written
+        return written
 
 
-def test_a_slow_target_is_not_the_service_s_fault(connect: Any, service: Service) -> None:
-    text = b"x" * 2_000_000
+def test_long_stream_whose_pieces_come_in_time_is_complete(
+    timed: Any, service: Service, clock: ServerTime
+) -> None:
+    piece, target, sent = b"x" * CHUNK_BYTES, Target(), itertools.count()
+
+    def wait(seconds: float) -> bool:
+        expected = next(sent) * CHUNK_BYTES
+        while target.size < expected and not service.over.wait(0.001):
+            pass
+        clock.advance(seconds)
+        return service.over.is_set()
+
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {len(piece) * 10}\r\n\r\n"
+    service.on(TEXT, Drip(head.encode(), piece, ALMOST, times=10))
+    service.wait = wait
+    timed("download_content", UUID, target)
+    assert target.getvalue() == piece * 10
+
+
+def test_time_that_the_target_takes_does_not_count(timed: Any, service: Service, clock: ServerTime) -> None:
+    text, target = b"x" * 16 * CHUNK_BYTES, Target(clock)
     service.on(TEXT, Reply(body=text, headers={"Content-Type": "text/plain"}))
-    run = logged_in(connect, hasty(service, timeout=1.0))
-
-    def download() -> bytes:
-        target = Slow()
-        run("download_content", UUID, target)
-        return target.getvalue()
-
-    assert despite_stalls(download) == text
-
-
-def test_raw_answers_end_too(connect: Any, service: Service) -> None:
-    service.on("GET /x", SLOW_BODY)
-    with pytest.raises(exc.ComplianceConnectionError):
-        connect(hasty(service))("request", "GET", "/x")
+    timed("download_content", UUID, target)
+    assert target.getvalue() == text

@@ -273,7 +273,7 @@ def test_equal_names_are_numbered_in_linear_time() -> None:
     def number_names(count: int) -> None:
         catalog(*[{"name": "x", "description": str(number)} for number in range(count)])
 
-    assert growth(number_names, 1_000, 4_000) < 8  # 16 where it is quadratic
+    assert growth(number_names, 50, 200) < 5  # 16 where it is quadratic
 
 
 def test_names_that_look_numbered_stay_distinct() -> None:
@@ -334,7 +334,7 @@ FRAMEWORKS = st.fixed_dictionaries(
 CATALOGS = st.lists(FRAMEWORKS, max_size=4)
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CATALOGS, CATALOGS, st.randoms())
 def test_there_is_a_difference_exactly_where_something_is_different(
     first: list[Any], second: list[Any], jitter: random.Random
@@ -351,7 +351,7 @@ def test_there_is_a_difference_exactly_where_something_is_different(
     assert catalog(*first).digest == before.digest
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CATALOGS, CATALOGS)
 def test_a_stored_catalog_is_compared_as_if_it_were_complete(first: list[Any], second: list[Any]) -> None:
     before, after = catalog(*first), catalog(*second)
@@ -360,7 +360,7 @@ def test_a_stored_catalog_is_compared_as_if_it_were_complete(first: list[Any], s
     ]
 
 
-@settings(deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(CATALOGS, CATALOGS)
 def test_an_outline_is_different_exactly_where_something_is_different(
     first: list[Any], second: list[Any]

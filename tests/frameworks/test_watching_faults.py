@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytest
@@ -79,16 +80,17 @@ def test_an_empty_first_answer_is_not_taken_for_the_catalog(
 
 @pytest.mark.skipif(not SHARES, reason="triggers share streams from Airflow 3.3 on")
 def test_watchers_of_a_connection_share_their_requests(service: Emulator) -> None:
-    async def scenario() -> int:
-        triggerer = Triggerer(shares=True)
-        for _ in range(20):
-            triggerer.start(rebuilt(watcher(poll_interval=0.2), AssetStore()))
-        await polled(service, 3)
-        await asyncio.sleep(0.5)
-        await triggerer.die()
-        return service.count("list_frameworks")
+    stores = [AssetStore() for _ in range(20)]
 
-    assert asyncio.run(scenario()) <= 8
+    async def scenario() -> None:
+        triggerer = Triggerer(shares=True)
+        for store in stores:
+            triggerer.start(rebuilt(watcher(poll_interval=3600), store))
+        await until(lambda: all(store.state for store in stores))
+        await triggerer.die()
+
+    asyncio.run(scenario())
+    assert service.count("list_frameworks") <= 2  # the first poll, and the one that confirms it
     assert service.counters()["logins"] == 1
 
 
@@ -106,37 +108,39 @@ FAULTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_no_error_of_the_service_ends_the_watcher(
-    service: Emulator,
-    store: AssetStore,
-    shares: bool,
-    fault: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def test_error_of_the_service_does_not_end_the_poller(
+    service: Emulator, fault: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(watcher_module, "MIN_POLL_SECONDS", 0.1)
+    service.fail("list_frameworks", times=None, **FAULTS[fault])
+    caplog.set_level(logging.INFO, watcher_module.__name__)
+    clock = Clock(end=700, events={500: service.clear_faults})
+    snapshots = poll(clock, poll_interval=100)
 
+    assert [each.times for each in snapshots] == [1, 2, 3]
+    # Five polls fail; the catalog that comes then is soon confirmed.
+    assert clock.pauses == [100.0] * 5 + [watcher_module.CONFIRM_SECONDS] + [100.0] * 2
+    failed, recovered = (each.message for each in caplog.records if each.message.startswith("Polling"))
+    assert "Polling the frameworks of 'compliance_default' failed, retrying" in failed
+    assert recovered.endswith("works again after 500 s.")
+
+
+@pytest.mark.parametrize("fault", ["server", "page"])
+def test_change_during_errors_is_sent_once_afterwards(
+    service: Emulator, store: AssetStore, shares: bool, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
     async def scenario() -> list[dict[str, Any]]:
         async with running(shares, watcher(), store) as triggerer:
-            await polled(service, 2)
+            await until(lambda: store.state)
             service.fail("list_frameworks", times=None, **FAULTS[fault])
             await until(lambda: "failed, retrying" in caplog.text)
             add(service)
-            before = service.count("list_frameworks")
-            await asyncio.sleep(1)
-            # The client retries each poll once, and some faults are not counted as a call.
-            assert service.count("list_frameworks") - before <= 24
-            assert not triggerer.fired
             service.clear_faults()
             await until(lambda: triggerer.events)
+            await polled(service, 3)
             return triggerer.fired
 
     caplog.set_level(logging.INFO, watcher_module.__name__)
     assert len(asyncio.run(scenario())) == 1
-    said = [each.message for each in caplog.records if each.message.startswith("Polling")]
-    assert len(said) == 2
-    assert "Polling the frameworks of 'compliance_default' failed, retrying" in said[0]
-    assert "works again" in said[1]
 
 
 def test_a_change_during_an_outage_is_noticed_afterwards(
@@ -155,77 +159,77 @@ def test_a_change_during_an_outage_is_noticed_afterwards(
     assert len(asyncio.run(scenario())) == 1
 
 
-def test_a_refused_password_is_not_tried_again_until_the_connection_is_edited(
-    service: Emulator,
-    store: AssetStore,
-    shares: bool,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    good = service.connection()
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({**good, "password": "wrong"}))
-
-    async def scenario() -> None:
-        async with running(shares, watcher(), store):
-            await until(lambda: service.count("login") >= 1)
-            await asyncio.sleep(0.5)
-            assert service.count("login") == 1
-            monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(good))
-            await polled(service)
-        assert store.state["frameworks"] == 2
-
-    asyncio.run(scenario())
-    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
-    assert len(said) == 1
-    assert "check login and password" in said[0]
-    assert "wrong" not in said[0]
-
-
 class Clock:
     """A clock that only advances while somebody sleeps on it; stops the stream at `end`."""
 
-    def __init__(self, end: float) -> None:
+    def __init__(self, end: float, events: Mapping[float, Callable[[], object]] | None = None) -> None:
         self.now = 0.0
         self.end = end
+        self.pauses: list[float] = []
+        self._events = events or {}
 
     def __call__(self) -> float:
         return self.now
 
     async def sleep(self, seconds: float) -> None:
         self.now += seconds
+        self.pauses.append(seconds)
+        if event := self._events.get(self.now):
+            event()
         if self.now >= self.end:
             raise InterruptedError
 
 
-def poll_until(end: float, poll_interval: float) -> Clock:
-    clock = Clock(end)
+def poll(clock: Clock, poll_interval: float) -> list[watcher_module.CatalogSnapshot]:
+    """Poll until the end of the clock, and return what came."""
+    snapshots = []
 
     async def scenario() -> None:
-        async for _ in watcher_module.FrameworkPoller(CONN, poll_interval, clock, clock.sleep).stream():
-            pass
+        async for each in watcher_module.FrameworkPoller(CONN, poll_interval, clock, clock.sleep).stream():
+            snapshots.append(each)
 
     with pytest.raises(InterruptedError):
         asyncio.run(scenario())
-    return clock
+    return snapshots
+
+
+def test_refused_password_is_not_tried_again_until_the_connection_is_edited(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    good = service.connection()
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps({**good, "password": "wrong"}))
+
+    def edit() -> None:
+        assert service.count("login") == 1
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(good))
+
+    [snapshot] = poll(Clock(end=200.01, events={200: edit}), poll_interval=50)
+    assert len(snapshot.catalog.frameworks) == 2
+    said = [each.message for each in caplog.records if each.levelname == "WARNING"]
+    assert len(said) == 1
+    assert "check login and password" in said[0]
+    assert "wrong" not in said[0]
 
 
 @pytest.mark.parametrize(("end", "refused"), [(200, 1), (700, 2), (1_000, 3), (2_000, 3), (2_200, 4)])
 def test_refused_credentials_back_off(service: Emulator, end: float, refused: int) -> None:
     service.fail("list_frameworks", status=401, times=None)  # even with a new token
-    poll_until(end, 100)
+    poll(Clock(end), 100)
     assert service.count("list_frameworks", 401) == 2 * refused  # the client renews the token once
 
 
 def test_refused_credentials_are_used_again_after_six_hours(service: Emulator) -> None:
     service.fail("list_frameworks", status=401, times=None)
-    poll_until(8 * 86_400, 3_600)
-    before = service.count("list_frameworks", 401)
-    assert before >= 2 * 8 * 4
+    poll(Clock(3 * 86_400), 3 * 3_600)
+    # After 5, 10, ... minutes it is every six hours.
+    assert 2 * 3 * 4 <= service.count("list_frameworks", 401) < 2 * 3 * 8
 
 
 def test_the_next_poll_is_when_the_service_says(service: Emulator) -> None:
     service.fail("list_frameworks", status=503, retry_after=3600)
-    assert poll_until(1, 0.02).now == 3600.0
+    clock = Clock(end=1)
+    poll(clock, poll_interval=0.02)
+    assert clock.now == 3600.0
 
 
 def test_a_missing_connection_is_waited_for(

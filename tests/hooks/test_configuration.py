@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -13,64 +14,55 @@ import pytest
 from airflow_provider.exceptions import ComplianceConfigError
 from airflow_provider.provider_info import CONFIG_OPTIONS
 from tests.hooks.test_connection import connection, settings
+from tests.support.forking import Child, may_fork
 
-PROBE = """
-import importlib, json, os
-
-def failure(attempt, **options):
-    variables = {f"AIRFLOW__COMPLIANCE__{name.upper()}": value for name, value in options.items()}
-    before = {name: os.environ[name] for name in variables}
-    os.environ.update(variables)
-    try:
-        attempt()
-    except Exception as error:
-        return str(error)
-    finally:
-        os.environ.update(before)
-
-def load():
-    return importlib.import_module("airflow_provider.operators.ingest").ComplianceIngestOperator
-
-def settings(**_):
-    from airflow_provider.hooks.compliance import ComplianceHook
-    return ComplianceHook("mine")._settings
-
-errors = {
-    "concurrency": failure(load, concurrency="many"),
-    "give_up_after": failure(load, give_up_after="never"),
-    "share_tokens": failure(settings, share_tokens="perhaps"),
-    "state_path": failure(settings, state_path="state"),
-}
-task = load()(task_id="t", sources="x", destination="/x/")
-own = load()(task_id="own", sources="x", destination="/x/", concurrency=5, give_up_after=None)
-print(json.dumps({
-    "errors": errors,
-    "task": [task.concurrency, task.give_up_after],
-    "own": [own.concurrency, own.give_up_after],
-    "settings": [settings().share_tokens, settings().state_path],
-}))
-"""
+OPTIONS = {"concurrency": "3", "give_up_after": "2", "share_tokens": "True", "state_path": "s3://b/state/"}
 
 
-def probe(extra: dict[str, Any]) -> dict[str, Any]:
-    options = {
-        "CONCURRENCY": "3",
-        "GIVE_UP_AFTER": "2",
-        "SHARE_TOKENS": "True",
-        "STATE_PATH": "s3://b/state/",
+def set_options(**options: str) -> None:
+    os.environ.update({f"AIRFLOW__COMPLIANCE__{name.upper()}": value for name, value in options.items()})
+
+
+def read_options() -> dict[str, Any]:
+    """Read all options as a new process does: some are read when a module is imported."""
+    for name in [name for name in sys.modules if name.startswith("airflow_provider")]:
+        del sys.modules[name]
+    os.environ["AIRFLOW_CONN_MINE"] = json.dumps(connection(extra={}))
+
+    def load() -> Any:
+        return import_module("airflow_provider.operators.ingest").ComplianceIngestOperator
+
+    def get_settings() -> Any:
+        return import_module("airflow_provider.hooks.compliance").ComplianceHook("mine")._settings
+
+    def fail(read: Callable[[], Any], **invalid: str) -> str:
+        set_options(**OPTIONS | invalid)
+        try:
+            read()
+        except Exception as error:
+            return str(error)
+        return ""
+
+    errors = {
+        "concurrency": fail(load, concurrency="many"),
+        "give_up_after": fail(load, give_up_after="never"),
+        "share_tokens": fail(get_settings, share_tokens="perhaps"),
+        "state_path": fail(get_settings, state_path="state"),
     }
-    environment = {
-        **os.environ,
-        **{f"AIRFLOW__COMPLIANCE__{name}": value for name, value in options.items()},
-        "AIRFLOW_CONN_MINE": json.dumps(connection(extra=extra)),
+    set_options(**OPTIONS)
+    task = load()(task_id="t", sources="x", destination="/x/")
+    own = load()(task_id="own", sources="x", destination="/x/", concurrency=5, give_up_after=None)
+    return {
+        "errors": errors,
+        "task": [task.concurrency, task.give_up_after],
+        "own": [own.concurrency, own.give_up_after],
+        "settings": [get_settings().share_tokens, get_settings().state_path],
     }
-    command = [sys.executable, "-W", "ignore", "-c", PROBE]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
+@may_fork
 def test_every_option_is_read_from_the_environment_and_an_invalid_one_is_named() -> None:
-    found = probe({})
+    found = Child(read_options).result()
     assert found["task"] == [3, 2]
     assert found["own"] == [5, None]
     assert found["settings"] == [True, "s3://b/state/"]

@@ -109,7 +109,7 @@ def test_no_payload_at_all_is_refused(service: Emulator, attempts: Attempts, pay
 
 
 def test_a_completed_assessment_is_a_success(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="polls:1")
     assessment_id = attempts.run(submit(deferrable))
     assert only(service)["status"] == "COMPLETED"
     assert len(attempts.deferrals) == deferrable
@@ -179,7 +179,7 @@ def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts
 def test_passing_faults_do_not_end_a_wait(
     service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
 ) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="polls:1")
     service.fail("get_assessment", times=3, **fault)
     attempts.run(submit(deferrable))
     assert only(service)["status"] == "COMPLETED"

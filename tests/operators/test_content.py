@@ -51,7 +51,7 @@ def test_a_file_is_submitted_under_its_name(service: Emulator, attempts: Attempt
 
 
 def test_a_completed_job_is_a_success(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="polls:1")
     uuid = attempts.run(submit(deferrable, url=f"{service.url}/"))
     assert service.job(uuid)["status"] == "COMPLETED"
     assert len(attempts.deferrals) == deferrable
@@ -123,7 +123,7 @@ def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts
 def test_passing_faults_do_not_end_a_wait(
     service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
 ) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="polls:1")
     service.fail("get_status*", times=3, **fault)
     uuid = attempts.run(submit(deferrable, url=f"{service.url}/"))
     assert service.job(uuid)["status"] == "COMPLETED"
@@ -251,7 +251,7 @@ def test_without_a_state_store_each_attempt_submits(service: Emulator) -> None:
 
 
 def test_a_refresh_processes_the_job_again(service: Emulator, attempts: Attempts, deferrable: bool) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="polls:1")
     uuid = service.add_job(text="old", url=f"{service.url}/", status="FAILED")
     task = ComplianceRefreshContentOperator(
         task_id="t", uuid=uuid, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05

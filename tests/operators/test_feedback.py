@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,12 +17,6 @@ from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
 from tests.support.attempts import Attempts, StateStore
 from tests.support.state_stores import STATE_STORES, make_attempts
-
-PROBE = """
-import json, sys
-import airflow_provider.operators.feedback as module
-print(json.dumps(sorted(name for name in sys.modules if "hitl" in name)))
-"""
 
 
 def submit(**kwargs: Any) -> ComplianceSubmitFeedbackOperator:
@@ -119,13 +110,6 @@ def test_it_maps_and_each_bears_the_name_of_its_response(service: Emulator) -> N
     assert type(mapped).__name__ == "MappedOperator"
     assert submit(assessment_response_id=1).title == "#1"
     assert submit(assessment_response_id=None).title == submit().expert_id
-
-
-def test_a_dag_that_only_sends_feedback_does_not_load_human_in_the_loop() -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", PROBE], capture_output=True, text=True, check=True
-    )
-    assert "airflow.providers.standard.operators.hitl" not in json.loads(done.stdout.splitlines()[-1])
 
 
 def test_the_module_has_nothing_else() -> None:

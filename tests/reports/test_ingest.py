@@ -101,7 +101,7 @@ def many(number: int) -> Iterator[dict[str, Any]]:
             yield row(place, bytes=place * 7)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(rows=ROWS, value=ODD)
 def test_the_report_of_any_rows_is_well_formed_and_contains_no_foreign_markup(
     rows: list[dict[str, Any]], value: Any
@@ -310,12 +310,12 @@ def test_a_large_run_takes_little_memory() -> None:
 
 
 def test_a_large_run_gives_a_small_report() -> None:
-    text = render_report(many(100_000), RUN)
+    text = render_report(many(20_000), RUN)
 
     assert len(text.encode()) < 2_000_000  # nearly all of it is the hostile text of the rows
     page = LexborHTMLParser(text)
     assert len(page.css("table.failures tbody tr")) == MAX_FAILURES
-    assert "The first 500; 9,500 more are in the manifest" in page.css("section.long")[0].text()
+    assert "The first 500; 1,500 more are in the manifest" in page.css("section.long")[0].text()
 
 
 def test_a_report_of_ordinary_rows_is_small() -> None:

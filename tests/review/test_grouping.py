@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.review.grouping import group_findings, select_findings
 from airflow_provider.review.selection import Selection
+from tests.support.effort import growth
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 
@@ -252,17 +252,14 @@ def test_more_forms_than_airflow_maps_are_refused_with_what_to_do(tmp_path: Path
     assert len(group_findings(uri, only="all", by="criterion")) == 21
 
 
-def test_time_grows_with_the_number_of_findings_not_faster(tmp_path: Path) -> None:
-    def seconds(count: int) -> float:
-        rows = (row(number, source=f"in/{number % 500}.pdf") for number in range(count))
-        uri = table(tmp_path, rows, f"{count}.jsonl")
-        started = time.process_time()
-        forms = group_findings(uri, only="all")
+def test_work_grows_with_the_number_of_findings(tmp_path: Path) -> None:
+    def group(count: int) -> None:
+        forms = group_findings(tables[count], only="all")
         for form in forms:
             selected(form)
         assert sum(map(len, ids(forms))) == count
-        return time.process_time() - started
 
-    seconds(100)
-    small, large = seconds(2_000), seconds(20_000)
-    assert large < 25 * small
+    sizes = (100, 400)
+    rows = {size: (row(number, source=f"in/{number % 20}.pdf") for number in range(size)) for size in sizes}
+    tables = {size: table(tmp_path, rows[size], f"{size}.jsonl") for size in sizes}
+    assert growth(group, *sizes) < 6  # 16 where it is quadratic

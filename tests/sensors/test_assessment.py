@@ -25,8 +25,10 @@ from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
 from airflow_provider.waiting.rules import next_poll_time
+from tests.support import virtual_time
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
+from tests.support.polled import PolledService
 
 CONN = "compliance_default"
 
@@ -181,16 +183,15 @@ def test_many_young_assessments_are_looked_at_less_often(count: int, steps: floa
     assert next_poll_time(look, look, 30, ASSESSMENTS.min_interval(count)) - look == pytest.approx(steps)
 
 
-def test_the_poller_keeps_that_pace(service: Emulator) -> None:
-    ids = [running() for _ in range(100)]
+def test_poller_keeps_that_pace() -> None:
+    service = PolledService()
+    kind: Any = service.kind()
+    kind.min_interval = ASSESSMENTS.min_interval
 
-    async def scenario() -> set[float]:
-        waiting = asyncio.create_task(fire(trigger(*ids, poll_interval=600)))
-        await until(lambda: service.count("get_assessment") >= len(ids))
-        (poller,) = poller_module._pollers[asyncio.get_running_loop()].values()
-        # Until all are scheduled again, after the round of first polls.
-        await until(lambda: all(each.next_poll_at > poller._round_at for each in poller._watched.values()))
-        waiting.cancel()
-        return {each.next_poll_at % 5 for each in poller._watched.values()}
+    async def scenario() -> list[float]:
+        ids = [service.job(str(number)) for number in range(100)]
+        async with poller_module.subscribe(service.hook(), kind, ids, 600):
+            await asyncio.sleep(16)
+        return service.poll_times
 
-    assert asyncio.run(scenario()) == {0.0}  # one, were they few
+    assert virtual_time.run(scenario()) == [5.0, 10.0, 15.0]  # every second, were they few

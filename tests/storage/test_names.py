@@ -6,7 +6,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client.models import ContentJob
@@ -157,9 +157,10 @@ def test_a_name_that_looks_like_a_told_apart_one_is_told_apart_too() -> None:
     assert len(set(told.values())) == 3
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.dictionaries(
-        st.text(min_size=1), st.text(alphabet=string.ascii_letters[:3] + "./", min_size=1), max_size=20
+        st.text(min_size=1), st.text(alphabet=string.ascii_letters[:3] + "./", min_size=1), max_size=8
     )
 )
 def test_names_are_distinct_and_short_enough(names: dict[str, str]) -> None:

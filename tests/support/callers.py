@@ -43,6 +43,7 @@ class AsyncCaller:
 
     def __init__(self, settings: Settings, shared: SharedState | None = None) -> None:
         self._runner = asyncio.Runner()
+        self.loop = self._runner.get_loop()
         self._client = AsyncComplianceClient(settings, shared=shared)
         try:
             self._runner.run(self._client.__aenter__())

@@ -29,7 +29,8 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 
 
 def in_our_hands(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
-    """Let jobs end when a test says so, and let no call be repeated at once when it fails."""
+    """Let jobs end when a test says so, and let a call that fails be repeated soon or not at all."""
+    monkeypatch.setattr("airflow_provider.client.exchange.MAX_BACKOFF_SECONDS", 0.01)
     service.configure(jobs="manual")
     connection = service.connection()
     connection["extra"]["max_retries"] = 0

@@ -57,11 +57,14 @@ class Raw:
 
 @dataclass(frozen=True)
 class Drip:
-    """This beginning, then one piece after the other, and at last the end: an answer that takes its time."""
+    """This beginning, then one piece after the other, and at last the end: a response that takes its time.
+
+    :param every: seconds before each piece, as `Service.wait` waits
+    """
 
     head: bytes
     piece: bytes = b" "
-    every: float = 0.1
+    every: float = 0.0
     times: int = 40
     end: bytes = b""
 
@@ -80,6 +83,7 @@ class Service:
         self.received: list[Received] = []
         self.first_request = threading.Event()
         self.over = threading.Event()
+        self.wait: Callable[[float], bool] = self.over.wait
         self.tokens_issued = 0
         self.token_life: float | None = 300
         self._script: dict[str, list[Action]] = defaultdict(list)
@@ -160,7 +164,7 @@ class Service:
                 handler.close_connection = True
                 handler.wfile.write(head)
                 for _ in range(times):
-                    if self.over.wait(every):
+                    if self.wait(every):
                         return
                     handler.wfile.write(piece)
                 handler.wfile.write(end)

@@ -179,7 +179,7 @@ def test_assessments_outlast_a_blip(service: Emulator, status: int) -> None:
 def test_after_an_outage_the_task_is_retried(
     service: Emulator, attempts: Attempts, deferrable: bool, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.5, raising=False)
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.05)
     for operation in ("get_statuses", "get_status", "list_frameworks"):
         service.fail(operation, status=status, times=None)
     task = ComplianceSubmitUrlOperator(
@@ -315,7 +315,7 @@ def test_a_password_that_stays_wrong_ends_the_wait_with_a_retry(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, is_new: bool
 ) -> None:
     uuid = running(service)
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 1.0, raising=False)
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.2)
 
     async def scenario() -> dict[str, Any]:
         waiting = asyncio.create_task(fire(ComplianceContentTrigger(CONN, [uuid], 0.1, SOON)))
@@ -499,12 +499,8 @@ def test_jobs_are_unknown_where_the_service_knows_none_of_them(count: int) -> No
     assert client.alone <= MAX_UNBATCHED + MAX_ISOLATING_REQUESTS  # the others with the next polls
 
 
-def test_a_job_that_alone_is_left_and_that_batches_answer_404_for_is_unknown_after_a_while(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 0.5)
+def test_only_job_left_is_unknown_if_batches_keep_answering_404(service: Emulator) -> None:
     service.fail("get_statuses", status=404, times=None)
-
     event = asyncio.run(fire(ComplianceContentTrigger(CONN, ["gone"], 0.1, SOON)))
     assert event["jobs"]["gone"]["status"] == "UNKNOWN"
 
