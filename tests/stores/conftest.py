@@ -28,7 +28,7 @@ MAKERS: dict[type[Server], Callable[[Any], Store]] = {
     FakeGcs: GcsStore.make,
 }
 SERVERS = {server.kind: server for server in MAKERS}
-OF_ITS_OWN = [
+CLOUD_MARKS = [
     pytest.mark.stores,
     # adlfs and gcsfs do that with every block.
     pytest.mark.filterwarnings("ignore:Sending a large body directly with raw bytes:ResourceWarning"),
@@ -36,10 +36,10 @@ OF_ITS_OWN = [
 KINDS = [
     "local",
     "moto",
-    "rclone",
-    "seaweedfs",
-    pytest.param("azurite", marks=OF_ITS_OWN),
-    pytest.param("gcs", marks=OF_ITS_OWN),
+    pytest.param("rclone", marks=pytest.mark.stores),
+    pytest.param("seaweedfs", marks=pytest.mark.stores),
+    pytest.param("azurite", marks=CLOUD_MARKS),
+    pytest.param("gcs", marks=CLOUD_MARKS),
 ]
 
 
