@@ -16,8 +16,8 @@ from airflow_provider.assess import resuming
 from airflow_provider.bulk import backoff, engine
 from airflow_provider.emulator import Emulator
 from tests.support.attempts import Attempts
-from tests.support.fast_time import TIMEOUT_SECONDS, speed_up
 from tests.support.jobs import completed
+from tests.support.speed import TIMEOUT_SECONDS, speed_up
 
 
 @pytest.fixture

@@ -375,9 +375,7 @@ def test_a_place_without_nights_ends_with_2(root: Path, verify: Verify, uri: str
     assert "Traceback" not in output
 
 
-def test_a_month_of_nights_is_verified_and_every_change_is_named(
-    tmp_path: Path, verify: Verify
-) -> None:
+def test_a_month_of_nights_is_verified_and_every_change_is_named(tmp_path: Path, verify: Verify) -> None:
     root = tmp_path / "month"
     writer = NightWriter(Location(f"file://{root}"), documents=100)
     for day in range(1, 31):

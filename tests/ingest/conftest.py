@@ -21,7 +21,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
-from tests.support.fast_time import TIMEOUT_SECONDS, speed_up
+from tests.support.speed import TIMEOUT_SECONDS, speed_up
 
 
 @pytest.fixture

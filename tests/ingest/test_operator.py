@@ -338,7 +338,7 @@ def test_one_429_slows_all_down_and_nothing_is_lost(
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json
     )  # with the client's patience
     service.configure(latency=0.02)
-    service.fail("submit_*", status=429, retry_after=1, times=3, skip=3)
+    service.fail("submit_*", status=429, retry_after=0.1, times=3, skip=3)
     assert run_ingest(corpus.sources, concurrency=4) == (15, 0, 0)
     assert service.counters()["max_in_flight"] <= 4
 

@@ -16,6 +16,7 @@ import pytest
 from tests.stores.s3_servers import Moto, Rclone, SeaweedFS
 from tests.stores.servers import Azurite, FakeGcs, Server
 from tests.stores.stores import AzureStore, GcsStore, LocalStore, S3Store, Store
+from tests.support.speed import skip_fsync
 
 # Before anything imports gcsfs: else it asks the server for what only Google's knows.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -78,6 +79,7 @@ def store(
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
     with suppress(ImportError):  # by itself it repeats a request after 15 s, also one that creates an object
         monkeypatch.setattr("s3fs.S3FileSystem.read_timeout", 240)
+    skip_fsync(monkeypatch)
     _forget_file_systems()
     yield made
     _forget_file_systems()
