@@ -36,8 +36,8 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     speed_up(monkeypatch)
-    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
-    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
     monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 1.0)

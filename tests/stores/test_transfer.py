@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import gzip
 import hashlib
+import signal
+import subprocess
+import sys
 import threading
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -19,13 +22,20 @@ from airflow_provider.storage import atomic, texts
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.stores.stores import Store
 from tests.support.attempts import Attempts
-from tests.support.forking import Child, may_fork
 from tests.support.jobs import completed, in_our_hands
 from tests.support.signals import signalled_when, until
 
 MIB = 1 << 20
 LINE = "All work and no play makes a dull text. "
 LARGE = (LINE * (12 * MIB // len(LINE) + 1))[: 12 * MIB]
+WORKER = """
+import sys
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
+from tests.support.attempts import Attempts
+Attempts().run(
+    ComplianceContentToObjectStorageOperator(task_id="t", uuid=sys.argv[1], destination=sys.argv[2])
+)
+"""
 
 
 @pytest.fixture
@@ -121,15 +131,17 @@ def _is_under_way(service: Emulator, store: Store) -> bool:
 
 
 @pytest.mark.once
-@may_fork
 def test_the_write_after_a_kill_removes_what_the_killed_process_has_left(
     service: Emulator, attempts: Attempts, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=120)
-    child = Child(lambda: Attempts().run(transfer(uuid, f"{store.base}x.txt")))
-    until(lambda: _is_under_way(service, store))
-    child.kill()
+    command = [sys.executable, "-W", "ignore", "-c", WORKER, uuid, f"{store.base}x.txt"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as worker:
+        until(lambda: worker.poll() is not None or _is_under_way(service, store))
+        worker.kill()
+        said, _ = worker.communicate()
+    assert worker.returncode == -signal.SIGKILL, said.decode()[-3000:]
     assert store.keys() == set()
     monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
     attempts.run(transfer(uuid, f"{store.base}x.txt"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from functools import cache, partial
 from io import BytesIO
 from typing import IO, Any
@@ -12,6 +13,7 @@ import jwt
 import pytest
 
 from airflow_provider.emulator import extraction
+from airflow_provider.operators.base_bulk import ComplianceBulkOperator
 
 SPEED = 10.0  # virtual seconds per second
 TIMEOUT_SECONDS = 60.0 * SPEED  # of the client: a request has as many real seconds as ever
@@ -20,6 +22,7 @@ TIMEOUT_SECONDS = 60.0 * SPEED  # of the client: a request has as many real seco
 def speed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks, triggers and the emulator take less time; the clock of the emulator stays as it is."""
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=FastLoop))
+    monkeypatch.setattr(ComplianceBulkOperator, "clock", staticmethod(fast_clock))
     monkeypatch.setattr(jwt, "decode", _decode_once)
     monkeypatch.setattr(jwt, "get_unverified_header", cache(jwt.get_unverified_header))
     monkeypatch.setattr(extraction, "_extract_file", _extract_once)
@@ -29,6 +32,11 @@ def speed_up(monkeypatch: pytest.MonkeyPatch) -> None:
 def skip_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
     """Do not wait for the disk: what a killed process has written is there all the same."""
     monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def fast_clock() -> float:
+    """Return the time on a monotonic clock that runs faster."""
+    return time.monotonic() * SPEED
 
 
 class FastLoop(asyncio.SelectorEventLoop):
@@ -45,7 +53,7 @@ class FastLoop(asyncio.SelectorEventLoop):
         selector.select = select_sooner
 
     def time(self) -> float:
-        return super().time() * SPEED
+        return fast_clock()
 
 
 _decode, _extract_file = jwt.decode, extraction._extract_file
