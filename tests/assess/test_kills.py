@@ -1,15 +1,11 @@
-"""`kill -9` of the process that assesses, at random moments: no cell is lost, few are submitted twice."""
+"""`kill -9` of the process that assesses, at random requests: no cell is lost, few are submitted twice."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
-import time
 from collections import Counter
 from typing import Any
 
@@ -20,22 +16,14 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts, allow_tasks_in_thread
+from tests.support.forking import Child, may_fork
 from tests.support.signals import signalled_when, until
 
-DOCUMENTS, CONCURRENCY, KILLS = 60, 6, 5
+DOCUMENTS, CONCURRENCY, KILLS = 30, 6, 5
 SEEDS = [int(seed) for seed in os.environ.get("COMPLIANCE_TEST_SEEDS", "7").split(",")]  # of the kills
 FRAMEWORKS = ["DORA", "GDPR"]
 CELLS = DOCUMENTS * len(FRAMEWORKS)
 WORDS = ("exit", "transition period", "audit", "incident", "personal data", "controller", "confidentiality")
-WORKER = """
-import json, sys
-from airflow_provider.operators.assess import ComplianceAssessOperator
-from tests.assess.conftest import attempts_of
-print(json.dumps(attempts_of(int(sys.argv[1])).run(ComplianceAssessOperator(
-    task_id="t", poll_interval=0.1, documents=sys.argv[2], destination=sys.argv[3],
-    concurrency=int(sys.argv[4]), frameworks=["DORA", "GDPR"],
-))))
-"""
 SAME = ("source", "framework", "criterion", "title", "category", "rationale", "first_seen", "changed_from")
 
 
@@ -46,12 +34,6 @@ def texts() -> dict[str, str]:
         f"in/{number:03}.pdf": f"Text {number}. " + ". ".join(chosen.sample(WORDS, chosen.randrange(6)))
         for number in range(DOCUMENTS)
     }
-
-
-def start(nights: Nights, documents: str) -> subprocess.Popen[str]:
-    arguments = [str(nights.number), documents, nights.destination, str(CONCURRENCY)]
-    command = [sys.executable, "-W", "ignore", "-c", WORKER, *arguments]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
 
 
 def assess(nights: Nights, documents: Any, **kwargs: Any) -> ComplianceAssessOperator:
@@ -79,28 +61,26 @@ def check_ledger(service: Emulator, night: NightOutcome) -> Counter[tuple[str, s
 
 @pytest.mark.once
 @pytest.mark.parametrize("seed", SEEDS)
-def test_five_kills_and_every_cell_has_one_row_and_its_own_verdict(
+@may_fork
+def test_five_kills_leave_one_row_per_cell_with_its_own_verdict(
     service: Emulator, nights: Nights, seed: int
 ) -> None:
+    def attempt() -> Any:
+        return attempts_of(nights.number).run(assess(nights, documents))
+
     jitter = random.Random(seed)
     documents = nights.manifest(texts())
-    service.configure(jobs="seconds:0.3", latency=0.02)
+    service.configure(jobs="polls:2")
     for _ in range(KILLS):
         steps = jitter.randrange(1, 2 * CELLS // KILLS)
         goal = service.count() + steps
         hang = service.fail("*", delay=3600, skip=steps, times=None)  # it is killed before it ends
-        with start(nights, documents) as worker:
-            deadline = time.monotonic() + 240
-            while service.count() < goal and worker.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.001)
-            worker.kill()
-        assert worker.returncode == -signal.SIGKILL
+        child = Child(attempt)
+        until(lambda: service.count() >= goal)  # noqa: B023 - run now
+        child.kill()
         assert not list(nights.folder.glob("out/*/_assess/*/*/*/assessments.jsonl"))
         service.clear_faults(hang)
-    with start(nights, documents) as worker:
-        result, _ = worker.communicate(timeout=300)
-    killed = NightOutcome(json.loads(result.splitlines()[-1]))
+    killed = NightOutcome(Child(attempt).result())
     assert (killed.result["assessed"], killed.result["failed"]) == (CELLS, 0)
     submits = check_ledger(service, killed)
     assert len(submits) == CELLS
@@ -118,7 +98,7 @@ def test_five_kills_and_every_cell_has_one_row_and_its_own_verdict(
 def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator, nights: Nights) -> None:
     """Airflow may take a running attempt for dead and start the next one beside it."""
     documents = nights.manifest(texts())
-    service.configure(jobs="manual", latency=0.02)
+    service.configure(jobs="manual")
     ended: list[BaseException | dict[str, Any]] = []
 
     def run(attempts: Attempts) -> None:
@@ -138,7 +118,7 @@ def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator,
         leases = [json.loads(each.read_text()) for each in nights.folder.rglob("lease.json")]
         return any(each["try_number"] == 2 for each in leases)
 
-    with signalled_when(is_taken_over, lambda: service.configure(jobs="seconds:0.2", latency=0.02)):
+    with signalled_when(is_taken_over, lambda: service.configure(jobs="instant")):
         night = NightOutcome(retry.run(assess(nights, documents)))
     zombie.join(240)
     (error,) = ended

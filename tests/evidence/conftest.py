@@ -7,6 +7,12 @@ from pathlib import Path
 import pytest
 
 from tests.evidence.nights import Nights, PlainReport
+from tests.support.speed import skip_fsync
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    skip_fsync(monkeypatch)
 
 
 @pytest.fixture

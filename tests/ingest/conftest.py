@@ -21,21 +21,23 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
+from tests.support.speed import TIMEOUT_SECONDS, speed_up
 
 
 @pytest.fixture
 def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """The emulator; jobs are done at once, and calls that fail are not repeated by the client."""
     connection = compliance_service.connection()
-    connection["extra"]["max_retries"] = 0
+    connection["extra"] |= {"max_retries": 0, "timeout": TIMEOUT_SECONDS}
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
     return compliance_service
 
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.3)
-    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.05)
+    speed_up(monkeypatch)
+    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
+    monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
     monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 1.0)

@@ -16,13 +16,14 @@ from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, heard
+from tests.support.speed import SPEED
 
 
 @pytest.fixture
 def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody is tried again before all were tried once."""
-    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 1.0)
-    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 1.0)
+    """No document is tried again before all were tried once."""
+    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 1.0 * SPEED)
+    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 1.0 * SPEED)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
 
 

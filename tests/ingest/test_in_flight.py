@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -50,7 +48,7 @@ def test_the_service_never_has_more_jobs_than_allowed(
     service.configure(jobs="manual")
     jobs, most = set_limit(limit), min(limit, 6)
     sources = corpus.sources[:3] + corpus.sources[-3:]
-    with signalled_when(lambda: jobs.peak >= most, lambda: service.configure(jobs="seconds:0.3")):
+    with signalled_when(lambda: jobs.peak >= most, lambda: service.configure(jobs="instant")):
         assert run_ingest(sources) == (6, 0, 0)
     assert jobs.peak == most
     assert service.count("submit_file") + service.count("submit_url") == 6
@@ -64,7 +62,7 @@ def test_failed_jobs_that_are_processed_again_count(
     for sample in corpus.samples[:3]:
         service.fail_jobs(match=sample.path.name)
     jobs = set_limit(2)
-    with signalled_when(lambda: jobs.peak >= 2, lambda: service.configure(jobs="seconds:0.2")):
+    with signalled_when(lambda: jobs.peak >= 2, lambda: service.configure(jobs="instant")):
         assert run_ingest(corpus.sources[:6]) == (6, 0, 0)
     assert service.count("refresh") == 3
     assert jobs.peak == 2
@@ -89,13 +87,12 @@ def test_after_a_kill_the_jobs_from_before_count(
     jobs, sources = set_limit(3), corpus.sources[:7]
     child = Child(lambda: Attempts().run(ingest(sources, outcome)))
     until(lambda: in_journal(outcome) == 3)
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)
+    child.kill()
     assert jobs.count() == 3
     before = [each["uuid"] for each in service.jobs()]
 
     def finish() -> None:
-        service.configure(jobs="seconds:0.2")
+        service.configure(jobs="instant")
 
     with signalled_when(lambda: service.count("get_statuses") >= 5, finish):
         assert run_ingest(sources) == (7, 0, 0)
@@ -160,9 +157,13 @@ def claimed(folder: Path) -> list[str]:
 def test_processes_share_the_limit(
     service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
 ) -> None:
-    service.configure(jobs="seconds:1")
+    service.configure(jobs="manual")
     jobs = set_limit(3, share_tokens=True)
     children = [Child(attempt(corpus, tmp_path, task)) for task in ("a", "b")]
+    until(lambda: jobs.peak >= 3)
+    polls = service.count("get_statuses")
+    until(lambda: service.count("get_statuses") >= polls + 10)
+    service.configure(jobs="instant")
     assert [child.result() for child in children] == [(5, 0, 0)] * 2
     assert jobs.peak == 3
     assert claimed(tmp_path) == []
@@ -178,11 +179,10 @@ def test_the_jobs_of_a_process_that_was_killed_count_until_they_end(
     jobs = set_limit(3, share_tokens=True)
     child = Child(attempt(corpus, tmp_path, "a"))
     until(lambda: len(claimed(tmp_path)) == 3)
-    os.kill(child.pid, signal.SIGKILL)
-    os.waitpid(child.pid, 0)
+    child.kill()
 
     def finish() -> None:
-        service.configure(jobs="seconds:0.2")
+        service.configure(jobs="instant")
 
     with signalled_when(lambda: service.count("get_statuses") >= 8, finish):
         assert attempt(corpus, tmp_path, "b")() == (5, 0, 0)

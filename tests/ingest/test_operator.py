@@ -27,7 +27,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
-from tests.support.attempts import Attempts, fire, heard
+from tests.support.attempts import Attempts, fire, heard, until
 from tests.support.clock import Clock
 from tests.support.jobs import completed, running
 from tests.support.outlets import outlet_events
@@ -338,7 +338,7 @@ def test_one_429_slows_all_down_and_nothing_is_lost(
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json
     )  # with the client's patience
     service.configure(latency=0.02)
-    service.fail("submit_*", status=429, retry_after=1, times=3, skip=3)
+    service.fail("submit_*", status=429, retry_after=0.1, times=3, skip=3)
     assert run_ingest(corpus.sources, concurrency=4) == (15, 0, 0)
     assert service.counters()["max_in_flight"] <= 4
 
@@ -603,7 +603,8 @@ def test_no_more_submits_are_made_than_may_be_lost(
     real = atomic.put
 
     async def slow(location: Any, data: bytes) -> None:
-        await asyncio.sleep(0.3)
+        await until(lambda: len(appended) >= 15 or len(service.jobs()) >= written[0] + 4)
+        await asyncio.sleep(1)  # if one more was submitted, it would be now
         unwritten.append(len(service.jobs()) - written[0])
         await real(location, data)
         written[0] += data.count(b"submitted_at") - data.count(b"status")
@@ -626,7 +627,7 @@ def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_sto
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def slow(location: Any, data: bytes) -> None:
-        await asyncio.sleep(1)
+        await asyncio.sleep(3)
         await atomic.put(location, data)
 
     monkeypatch.setattr(checkpoint, "put", slow)

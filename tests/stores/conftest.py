@@ -16,6 +16,7 @@ import pytest
 from tests.stores.s3_servers import Moto, Rclone, SeaweedFS
 from tests.stores.servers import Azurite, FakeGcs, Server
 from tests.stores.stores import AzureStore, GcsStore, LocalStore, S3Store, Store
+from tests.support.speed import skip_fsync
 
 # Before anything imports gcsfs: else it asks the server for what only Google's knows.
 os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
@@ -28,7 +29,7 @@ MAKERS: dict[type[Server], Callable[[Any], Store]] = {
     FakeGcs: GcsStore.make,
 }
 SERVERS = {server.kind: server for server in MAKERS}
-OF_ITS_OWN = [
+CLOUD_MARKS = [
     pytest.mark.stores,
     # adlfs and gcsfs do that with every block.
     pytest.mark.filterwarnings("ignore:Sending a large body directly with raw bytes:ResourceWarning"),
@@ -36,10 +37,10 @@ OF_ITS_OWN = [
 KINDS = [
     "local",
     "moto",
-    "rclone",
-    "seaweedfs",
-    pytest.param("azurite", marks=OF_ITS_OWN),
-    pytest.param("gcs", marks=OF_ITS_OWN),
+    pytest.param("rclone", marks=pytest.mark.stores),
+    pytest.param("seaweedfs", marks=pytest.mark.stores),
+    pytest.param("azurite", marks=CLOUD_MARKS),
+    pytest.param("gcs", marks=CLOUD_MARKS),
 ]
 
 
@@ -78,6 +79,7 @@ def store(
         monkeypatch.setenv(f"AIRFLOW_CONN_{conn_id.upper()}", json.dumps(connection))
     with suppress(ImportError):  # by itself it repeats a request after 15 s, also one that creates an object
         monkeypatch.setattr("s3fs.S3FileSystem.read_timeout", 240)
+    skip_fsync(monkeypatch)
     _forget_file_systems()
     yield made
     _forget_file_systems()

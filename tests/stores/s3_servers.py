@@ -32,8 +32,8 @@ class S3Server(Server):
             region_name="us-east-1",
             aws_access_key_id=self.writer[0],
             aws_secret_access_key=self.writer[1],
-            # What looks into a store from outside must not fail because the machine is slow.
-            config=Config(retries={"total_max_attempts": 4}, read_timeout=60),
+            # What looks into a store from outside is neither repeated nor in a hurry.
+            config=Config(retries={"total_max_attempts": 1}, read_timeout=240),
         )
 
 

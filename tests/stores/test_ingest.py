@@ -33,6 +33,7 @@ def ingest(store: Store, run: str, **kwargs: Any) -> ComplianceIngestOperator:
     return ComplianceIngestOperator(
         **{
             "task_id": "t",
+            "poll_interval": 0.1,
             "sources": [f"{store.base}in/*.pdf", f"{store.base}in/list.txt"],
             "destination": f"{store.base}texts/dt={run}/",
             **kwargs,
@@ -115,7 +116,7 @@ def test_rows_have_size_version_and_hash_of_what_the_store_gave(
         assert bool(row["source_etag"]) == (store.kind != "local")
 
 
-def test_nights_give_up_what_fails_delete_what_is_done_and_never_point_into_their_future(
+def test_nights_give_up_what_fails_delete_what_is_done_and_ignore_later_nights(
     service: Emulator, store: Store, tmp_path: Path
 ) -> None:
     for sample in write_samples(tmp_path / "samples", pdfs=3, docx=0, pages=0):

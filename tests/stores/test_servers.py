@@ -16,6 +16,8 @@ from tests.stores.conftest import KINDS, SERVERS
 from tests.stores.servers import Program
 from tests.stores.stores import Store
 
+pytestmark = pytest.mark.stores  # the code is tested on them elsewhere
+
 MIB = 2**20
 BLOCK = 5 * MIB
 # Around a block, and multiples of what Google takes at least.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
+
+from tests.support.speed import fast_clock
 
 DAY = 24 * 3600.0
 
@@ -18,4 +19,4 @@ class Clock:
 
     def __call__(self) -> float:
         self._has_been_over = self._has_been_over or bool(self.is_over())
-        return time.monotonic() + (DAY if self._has_been_over else 0.0)
+        return fast_clock() + (DAY if self._has_been_over else 0.0)

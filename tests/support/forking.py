@@ -34,6 +34,14 @@ class Child:
             os._exit(0)
         os.close(writing)
 
+    def kill(self) -> None:
+        """Kill the child, which must not have ended before (kill -9)."""
+        os.kill(self.pid, signal.SIGKILL)
+        _, status = os.waitpid(self.pid, 0)
+        with os.fdopen(self._reading, "rb") as pipe:
+            told = pipe.read()
+        assert os.waitstatus_to_exitcode(status) == -signal.SIGKILL, pickle.loads(told)
+
     def result(self) -> Any:
         try:
             is_there, _, _ = select.select([self._reading], [], [], TIMEOUT_SECONDS)

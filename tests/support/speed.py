@@ -1,0 +1,77 @@
+"""What lets tests of whole tasks wait and compute less, without changing what tasks do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from functools import cache, partial
+from io import BytesIO
+from typing import IO, Any
+
+import jwt
+import pytest
+
+from airflow_provider.emulator import extraction
+from airflow_provider.operators.base_bulk import ComplianceBulkOperator
+
+SPEED = 10.0  # virtual seconds per second
+TIMEOUT_SECONDS = 60.0 * SPEED  # of the client: a request has as many real seconds as ever
+
+
+def speed_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tasks, triggers and the emulator take less time; the clock of the emulator stays as it is."""
+    monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=FastLoop))
+    monkeypatch.setattr(ComplianceBulkOperator, "clock", staticmethod(fast_clock))
+    monkeypatch.setattr(jwt, "decode", _decode_once)
+    monkeypatch.setattr(jwt, "get_unverified_header", cache(jwt.get_unverified_header))
+    monkeypatch.setattr(extraction, "_extract_file", _extract_once)
+    skip_fsync(monkeypatch)
+
+
+def skip_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do not wait for the disk: what a killed process has written is there all the same."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+
+
+def fast_clock() -> float:
+    """Return the time on a monotonic clock that runs faster."""
+    return time.monotonic() * SPEED
+
+
+class FastLoop(asyncio.SelectorEventLoop):
+    """Its clock runs faster: timers, `sleep` and timeouts are as much shorter, in the same order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        selector: Any = self._selector  # type: ignore[attr-defined] # asyncio's own name, which is not public
+        select = selector.select
+
+        def select_sooner(timeout: float | None = None) -> Any:
+            return select(timeout / SPEED if timeout else timeout)
+
+        selector.select = select_sooner
+
+    def time(self) -> float:
+        return fast_clock()
+
+
+_decode, _extract_file = jwt.decode, extraction._extract_file
+_claims: dict[str, dict[str, Any]] = {}  # by token
+
+
+def _decode_once(token: str, *key: Any, **options: Any) -> dict[str, Any]:
+    """Verify the signature of a token once, not with every request."""
+    if token not in _claims:
+        _claims[token] = _decode(token, *key, **options)
+    return dict(_claims[token])
+
+
+def _extract_once(source: IO[bytes], name: str) -> str:
+    """Read the same document once, not in every test."""
+    return _text(source.read(), name)
+
+
+@cache
+def _text(content: bytes, name: str) -> str:
+    return _extract_file(BytesIO(content), name)
