@@ -26,8 +26,7 @@ DAGS = {
     "clear-deferred": "submit_one",
     "fail-deferred": "submit_one",
     "mark-running": "submit_in_worker",
-    "kill-running": "submit_in_worker",
-    "clear-running": "submit_with_state",
+    "kill-running": "submit_with_state",
 }
 
 
@@ -108,14 +107,27 @@ def test_marking_a_submit_in_a_worker_failed_cancels_its_job(cases: dict[str, Ca
     assert case.run.wait_for_end()["state"] == "failed"
 
 
-def test_retry_after_a_killed_worker_reattaches_to_its_job(cases: dict[str, Case]) -> None:
+def test_retry_after_a_killed_worker_reattaches_and_a_clear_submits_again(
+    cases: dict[str, Case], moto: S3Store
+) -> None:
+    """The state of this task is in object storage."""
     case = cases["kill-running"]
     uuid, pid = case.wait_for_worker()
+    (key,) = moto.keys()
+    assert key.startswith("state/submit_with_state/")
 
     os.kill(pid, signal.SIGKILL)
 
     case.run.wait_for("running", tries=2)
     case.succeed_with(uuid)
+
+    case.run.clear()
+
+    case.deployment.wait_for(lambda: len(case.jobs) == 2, "another submit")
+    case.service.finish_jobs(*[job["uuid"] for job in case.jobs])
+    assert case.run.wait_for_end()["state"] == "success"
+    assert case.run.returned() != uuid
+    assert len(case.jobs) == 2
 
 
 def test_clearing_a_deferred_submit_reattaches_to_its_job(cases: dict[str, Case]) -> None:
@@ -128,32 +140,6 @@ def test_clearing_a_deferred_submit_reattaches_to_its_job(cases: dict[str, Case]
     case.wait_for_polls(4)  # meanwhile the triggerer learns of the deleted trigger, within a second
     assert f"Re-attached: job {uuid}" in case.run.log(attempt=2)
     case.succeed_with(uuid)
-
-
-def test_clearing_a_running_submit_reattaches_and_clearing_a_completed_one_submits_again(
-    cases: dict[str, Case], moto: S3Store
-) -> None:
-    """Its state is in object storage. Airflow kills the first process, which must not cancel."""
-    case = cases["clear-running"]
-    uuid, _ = case.wait_for_worker()
-    (key,) = moto.keys()
-    assert key.startswith("state/submit_with_state/")
-
-    case.run.clear()
-
-    case.run.wait_for("running", tries=2)
-    case.deployment.wait_for(
-        lambda: f"Re-attached: job {uuid}" in case.run.log(attempt=2), "the second attempt"
-    )
-    case.succeed_with(uuid)
-
-    case.run.clear()
-
-    case.deployment.wait_for(lambda: len(case.jobs) == 2, "another submit")
-    case.service.finish_jobs(*[job["uuid"] for job in case.jobs])
-    assert case.run.wait_for_end()["state"] == "success"
-    assert case.run.returned() != uuid
-    assert len(case.jobs) == 2
 
 
 def test_reason_of_a_failed_job_is_in_the_log(cases: dict[str, Case]) -> None:
