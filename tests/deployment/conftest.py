@@ -11,6 +11,7 @@ import pytest
 
 from airflow_provider.emulator import Emulator
 from tests.deployment.servers import missing
+from tests.deployment.settings import PARSED_ONCE
 from tests.deployment.system import TIMEOUT_SECONDS, Deployment, deployed, let_tasks_end
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
@@ -88,5 +89,6 @@ def _settings(stand_in: Service) -> dict[str, str]:
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
         "AIRFLOW__CORE__PARALLELISM": "8",
+        **PARSED_ONCE,
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(connection),
     }

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SLOTS = 8  # tasks at a time of a Celery worker
+# For files that do not change: parsing all of them every 30 s takes a large part of two cores.
+PARSED_ONCE = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
 
 
 def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, str]) -> dict[str, str]:
