@@ -63,7 +63,7 @@ def _celery(workers: int) -> dict[str, str]:
         "AIRFLOW__DATABASE__SQL_ALCHEMY_MAX_OVERFLOW": "40",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "20",
         # A worker that was killed is given up soon, with what it ran; a task sends a heartbeat every second.
-        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+        "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
         # Not too soon, because the first tasks on a busy machine need most of a minute to start.
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
