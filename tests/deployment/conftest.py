@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,9 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.deployment.system import TIMEOUT_SECONDS, Deployment, deployed
+from tests.deployment.servers import missing
+from tests.deployment.settings import PARSED_ONCE
+from tests.deployment.system import TIMEOUT_SECONDS, Deployment, deployed, let_tasks_end
 from tests.stores.s3_servers import Moto
 from tests.stores.stores import S3Store
 
@@ -35,17 +36,6 @@ class Service(Emulator):
 
         identity._issue = keep
 
-    def wait_for_silence(self, operation: str, seconds: float) -> None:
-        """Wait until nobody has called an operation for so long."""
-        count, since, until = -1, 0.0, time.monotonic() + TIMEOUT_SECONDS
-        while (now := time.monotonic()) < until:
-            if (seen := self.count(operation)) != count:
-                count, since = seen, now
-            elif now - since >= seconds:
-                return
-            time.sleep(0.1)
-        pytest.fail(f"Somebody still calls {operation}.")
-
 
 @pytest.fixture(scope="package")
 def stand_in() -> Iterator[Service]:
@@ -65,11 +55,16 @@ def moto() -> Iterator[S3Store]:
 def deployment(
     stand_in: Service, moto: S3Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Deployment]:
+    """A deployment on PostgreSQL: with SQLite, marking a task may lock the API server out of its database."""
+    if reason := missing():
+        pytest.skip(reason)
     stores = {f"AIRFLOW_CONN_{name.upper()}": json.dumps(it) for name, it in moto.connections.items()}
     connection = stand_in.connection()
     connection["extra"]["state_path"] = f"{moto.base}state/"
     stores["AIRFLOW_CONN_COMPLIANCE_STATE"] = json.dumps(connection)
-    with deployed(tmp_path_factory.mktemp("airflow"), {**_settings(stand_in), **stores}) as running:
+    home = tmp_path_factory.mktemp("airflow")
+    let_tasks_end(home)
+    with deployed(home, {**_settings(stand_in), **stores}, on_postgresql=True) as running:
         yield running
 
 
@@ -77,8 +72,6 @@ def deployment(
 def service(stand_in: Service, deployment: Deployment) -> Service:
     """The stand-in as if it were new; what an earlier test has left waiting there ends by itself."""
     stand_in.reset()
-    if "triggerer" not in deployment.parts:  # an earlier test has killed it, and then failed
-        deployment.start("triggerer")
     return stand_in
 
 
@@ -92,8 +85,10 @@ def bucket(moto: S3Store, deployment: Deployment) -> S3Store:
 
 def _settings(stand_in: Service) -> dict[str, str]:
     connection = stand_in.connection()
-    connection["extra"]["timeout"] = TIMEOUT_SECONDS  # longer than a stalled text
+    connection["extra"]["timeout"] = TIMEOUT_SECONDS  # a stalled text does not time out
     return {
         "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
+        "AIRFLOW__CORE__PARALLELISM": "8",
+        **PARSED_ONCE,
         "AIRFLOW_CONN_COMPLIANCE_DEFAULT": json.dumps(connection),
     }

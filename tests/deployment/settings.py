@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 SLOTS = 8  # tasks at a time of a Celery worker
+# For files that do not change: parsing all of them every 30 s takes a large part of two cores.
+PARSED_ONCE = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "3600"}
 
 
 def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, str]) -> dict[str, str]:
@@ -37,6 +39,8 @@ def environment_of(home: Path, url: str, workers: int, settings: Mapping[str, st
         "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
         "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "5",
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        # With the default of 5 s, the first tasks fail on a busy machine: the API server is slow at first.
+        "AIRFLOW__WORKERS__EXECUTION_API_TIMEOUT": "240",
         # With the default of 5, LocalExecutor loses tasks that defer quickly.
         "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
         "NO_PROXY": "*",
@@ -58,10 +62,10 @@ def _celery(workers: int) -> dict[str, str]:
         "AIRFLOW__CORE__PARALLELISM": str(SLOTS * workers),
         "AIRFLOW__DATABASE__SQL_ALCHEMY_MAX_OVERFLOW": "40",
         "AIRFLOW__DATABASE__SQL_ALCHEMY_POOL_SIZE": "20",
-        # A worker that was killed is given up soon, with what it ran and what it was about to run; not too
-        # soon, because the first tasks on a busy machine need most of a minute to start.
+        # A worker that was killed is given up soon, with what it ran; a task sends a heartbeat every second.
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "2",
+        # Not too soon, because the first tasks on a busy machine need most of a minute to start.
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT": "120",
         "AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT_CHECK_INTERVAL": "2",
     }

@@ -1,6 +1,6 @@
 """A whole Airflow deployment on loopback, driven and observed by its REST API.
 
-Either with LocalExecutor on SQLite, or distributed: Celery workers, PostgreSQL and Redis.
+With LocalExecutor on PostgreSQL or SQLite, or distributed: Celery workers, PostgreSQL and Redis.
 """
 
 from __future__ import annotations
@@ -16,17 +16,22 @@ from typing import Any, TypeVar
 
 import requests
 
-from tests.deployment.processes import Part, guarded, is_alive
+from tests.deployment.processes import Part, guarded
 from tests.deployment.servers import free_port, serving
 from tests.deployment.settings import environment_of
 
 T = TypeVar("T")
 
-TIMEOUT_SECONDS = 600.0  # seconds for anything to happen on a busy machine
-LOCKED = 5  # times that a database may be locked
+TIMEOUT_SECONDS = 240.0  # without progress, also on a busy machine
+LOCKED = 5  # calls while an SQLite database is locked
 TAIL = 12  # lines of each log to show when something fails
 PARTS = ("api-server", "scheduler", "dag-processor", "triggerer")
 OPTIONS = {"scheduler": ["--skip-serve-logs"], "triggerer": ["--skip-serve-logs"]}
+PATIENCE = f"""
+from functools import partialmethod
+from airflow.sdk.execution_time.supervisor import ActivitySubprocess
+ActivitySubprocess.kill = partialmethod(ActivitySubprocess.kill, escalation_delay={TIMEOUT_SECONDS})
+"""
 WORKER = ["celery", "worker", "--skip-serve-logs", "--without-gossip", "--without-mingle"]
 
 
@@ -82,12 +87,6 @@ class Deployment:
         """Kill -9 a part, as a machine that goes down does."""
         self.parts.pop(name).kill()
 
-    def ends_in_time(self, pid: int) -> bool:
-        """Wait for the end of a task that Airflow asks to end, and kills five seconds later."""
-        self.wait_for(lambda: not is_alive(pid), "the end of the worker")
-        lines = self.parts["scheduler"].said.splitlines()
-        return not any("did not terminate in time" in line and f"pid={pid} " in line for line in lines)
-
     def wait_until_healthy(self) -> None:
         """Wait until all parts send heartbeats, and all workers take tasks."""
 
@@ -114,7 +113,7 @@ class Deployment:
     def call(self, method: str, path: str, body: Any = None, **query: Any) -> Any:
         """Make a call of the REST API.
 
-        SQLite may be locked for longer than the API server waits, which is five seconds: once more, then.
+        On SQLite, which only `make ui` uses, a request may wait for a lock of its own and fail: call again.
         """
         for _ in range(LOCKED):
             answer = self._rest.request(
@@ -286,17 +285,33 @@ class Run:
         return lines
 
 
+def let_tasks_end(home: Path) -> None:
+    """Let Airflow wait for the end of a task that it has asked to end.
+
+    It kills a task five seconds later, which on a busy machine is before the task has reacted.
+    """
+    settings = home / "config" / "airflow_local_settings.py"
+    settings.parent.mkdir()
+    settings.write_text(PATIENCE)
+
+
 @contextmanager
 def deployed(
-    home: Path, settings: Mapping[str, str], workers: int = 0, port: int = 0
+    home: Path,
+    settings: Mapping[str, str],
+    workers: int = 0,
+    port: int = 0,
+    *,
+    on_postgresql: bool = False,
 ) -> Iterator[Deployment]:
     """Run a deployment; nothing of it is left afterwards.
 
-    :param workers: run it distributed, with so many Celery workers
+    :param workers: the number of Celery workers; none is LocalExecutor
     :param port: of the user interface; 0 chooses a free one
+    :param on_postgresql: use PostgreSQL also without Celery workers, not SQLite
     """
     with ExitStack() as stack:
-        servers = stack.enter_context(serving(home)) if workers else {}
+        servers = stack.enter_context(serving(home)) if workers or on_postgresql else {}
         parts = stack.enter_context(guarded())
         deployment = Deployment(home, parts, {**servers, **settings}, workers, port)
         deployment.run("db", "migrate")

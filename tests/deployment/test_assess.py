@@ -53,21 +53,3 @@ def test_documents_are_assessed_while_the_task_is_deferred(
     query = {"source_dag_id": run.dag_id, "source_run_id": run.run_id}
     (event,) = deployment.call("GET", "assets/events", **query)["asset_events"]
     assert event["extra"] == {**result, "destination": f"file://{tmp_path}/dt=2026-03-01/"}
-
-
-def test_a_second_night_carries_every_verdict_and_sends_nothing(
-    deployment: Deployment, service: Service, tmp_path: Path
-) -> None:
-    service.configure(jobs="instant")
-    uuid = service.add_job(text="An exit plan.", status="COMPLETED")
-    for night, (assessed, carried) in enumerate([(1, 0), (0, 1)], 1):
-        run = deployment.trigger(
-            "assess_documents",
-            documents=[uuid],
-            frameworks=["DORA"],
-            destination=f"file://{tmp_path}/dt=2026-03-0{night}/",
-        )
-        assert run.wait_for_end()["state"] == "success"
-        result = run.returned("assess")
-        assert (result["assessed"], result["carried"]) == (assessed, carried)
-    assert service.count("submit_assessment") == 1

@@ -1,248 +1,154 @@
-"""Users and machines that end things at the wrong time."""
+"""Users and machines that end tasks: one row for each way, in a complete Airflow.
+
+What the next attempt does with a job, and who may cancel it, is tested row by row in `tests/operators`
+(`test_state.py`, `test_ownership.py`) and `tests/triggers`.
+"""
 
 from __future__ import annotations
 
 import os
 import signal
-from contextlib import suppress
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from tests.deployment.conftest import Service
-from tests.deployment.processes import is_alive
 from tests.deployment.system import Deployment, Run
+from tests.stores.stores import S3Store
 
 pytestmark = pytest.mark.deployment
 
-MANY = 24
-TRIES = 3  # where Airflow kills a task on a busy machine before it has reacted to the end
-STARTED = ") starting"  # in the log of a task, by Airflow, when its trigger runs
-KILLED = "invoking on_kill"  # in the log of a task, by Airflow
+REASON = "Page 7 of the document is upside down."
+STARTED = ") starting"  # Airflow writes this into the log of a task when its trigger starts
+DAGS = {
+    "mark-deferred": "submit_one",
+    "clear-deferred": "submit_one",
+    "fail-deferred": "submit_one",
+    "mark-running": "submit_in_worker",
+    "kill-running": "submit_with_state",
+}
 
 
-def submitted(deployment: Deployment, service: Service) -> Run:
-    """Start a run whose task is deferred, and whose trigger runs."""
-    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
-    run.wait_for("deferred")
-    # Not by the service's counters alone: a worker of the test before may still be looking.
-    deployment.wait_for(lambda: STARTED in run.log(), "the start of the trigger")
-    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
-    return run
+class Case:
+    """A run with one task, which waits for its job."""
 
+    def __init__(self, service: Service, run: Run, url: str) -> None:
+        self.service = service
+        self.deployment = run.deployment
+        self.run = run
+        self.url = url
 
-def waiting_in_worker(deployment: Deployment, service: Service) -> tuple[Run, dict[str, Any]]:
-    """Start a run whose task waits for its job in a worker."""
-    run = deployment.trigger("submit_in_worker", url=f"{service.url}/?page")
-    task = run.wait_for("running")
-    deployment.wait_for(lambda: service.jobs() and service.count("get_statuses") >= 1, "a first poll")
-    return run, task
+    @property
+    def jobs(self) -> list[dict[str, Any]]:
+        """The jobs of this run; the service deletes cancelled ones."""
+        return [job for job in self.service.jobs() if job["name"] == self.url]
 
-
-def parent_of(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def test_a_killed_triggerer_costs_nothing(deployment: Deployment, service: Service) -> None:
-    urls = [f"{service.url}/?page={number}" for number in range(MANY)]
-    run = deployment.trigger("submit_many", urls=urls)
-    run.wait_for("deferred", count=MANY)
-
-    deployment.kill("triggerer")
-    service.finish_jobs(*[job["uuid"] for job in service.jobs()[: MANY // 2]])
-    deployment.start("triggerer")
-    looks = service.count("get_statuses")
-    deployment.wait_for(lambda: service.count("get_statuses") > looks, "the new triggerer")
-    service.finish_jobs()
-
-    run.wait_for("success", count=MANY)
-    assert service.count("submit_url") == MANY
-    assert service.count("cancel") == 0
-
-
-def test_a_triggerer_that_lost_its_triggers_to_another_cancels_nothing(
-    deployment: Deployment, service: Service
-) -> None:
-    """One that hangs for a while is taken for dead, and finds when it is back that others do its work."""
-    run = submitted(deployment, service)
-    hung = deployment.parts.pop("triggerer")
-    try:
-        hung.signal(signal.SIGSTOP)
-        deployment.start("triggerer")
-        looks = service.count("get_statuses")
-        deployment.wait_for(lambda: service.count("get_statuses") > looks, "the other triggerer")
-
-        hung.signal(signal.SIGCONT)
-
-        deployment.wait_for(lambda: KILLED in run.log(), "the end of the trigger in the first triggerer")
-        looks = service.count("get_statuses")
-        deployment.wait_for(lambda: service.count("get_statuses") >= looks + 2, "two more looks")
-        assert service.count("cancel") == 0
-    finally:
-        hung.kill()
-    service.finish_jobs()
-    run.wait_for("success")
-
-
-def test_marking_a_deferred_submit_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
-    run = submitted(deployment, service)
-
-    run.mark("failed")
-
-    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
-    assert service.count("submit_url") == 1
-    assert run.tasks()[0]["state"] == "failed"
-
-
-def test_marking_a_waiting_worker_failed_cancels_its_job(deployment: Deployment, service: Service) -> None:
-    for _ in range(TRIES):
-        service.reset()
-        run, task = waiting_in_worker(deployment, service)
-        run.mark("failed")
-        if deployment.ends_in_time(task["pid"]) or not service.jobs():
-            break
-    assert not service.jobs()
-    assert service.count("submit_url") == 1
-
-
-def test_a_slow_cancellation_comes_to_its_end(deployment: Deployment, service: Service) -> None:
-    """Airflow gives a trigger's on_kill no more than a second or two, whatever its setting says."""
-    run = submitted(deployment, service)
-    service.fail("cancel", status=503, retry_after=3)
-
-    run.mark("failed")
-
-    deployment.wait_for(lambda: not service.jobs(), "the end of the job")
-    assert service.count("cancel", 503) == 1
-
-
-def test_marking_a_sensor_failed_cancels_nothing(deployment: Deployment, service: Service) -> None:
-    uuid = service.add_job(text="of somebody else")
-    run = deployment.trigger("sense_one", uuid=uuid)
-    run.wait_for("deferred", "sense")
-    deployment.wait_for(lambda: service.count("get_statuses") >= 1, "a first look")
-
-    run.mark("failed", "sense")
-
-    # The poller ends with its last waiter, so the trigger is over when nobody looks any more.
-    service.wait_for_silence("get_statuses", 6)
-    assert service.count("cancel") == 0
-    assert len(service.jobs()) == 1
-
-
-def test_clearing_a_deferred_submit_continues_with_its_job(deployment: Deployment, service: Service) -> None:
-    """Airflow may notice nothing of it: SQLite gives the next trigger the number of the deleted one."""
-    run = submitted(deployment, service)
-    (job,) = service.jobs()
-
-    run.clear()
-
-    run.wait_for("deferred", tries=2)
-    # A triggerer hears of a deleted trigger every second; after some polls it has.
-    polls = service.count("get_statuses")
-    deployment.wait_for(lambda: service.count("get_statuses") >= polls + 4, "polls in the triggerer")
-    assert f"Re-attached: job {job['uuid']}" in run.log(attempt=2)
-    service.finish_jobs()
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    assert service.count("submit_url") == 1
-    assert service.count("cancel") == 0
-
-
-def test_clearing_a_submit_that_is_done_submits_again(deployment: Deployment, service: Service) -> None:
-    run = submitted(deployment, service)
-    service.finish_jobs()
-    run.wait_for("success")
-    run.wait_for_end()  # or the scheduler ends the run after the clear
-
-    run.clear()
-
-    run.wait_for("deferred", tries=2)
-    service.finish_jobs()
-    run.wait_for("success", tries=2)
-    assert service.count("submit_url") == 2
-    assert service.count("cancel") == 0
-
-
-def test_clearing_a_submit_that_no_triggerer_has_yet_continues_with_its_job(
-    deployment: Deployment, service: Service
-) -> None:
-    """Airflow tells nobody of a clear that comes so early, so nobody cancels."""
-    deployment.kill("triggerer")
-    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
-    run.wait_for("deferred")
-
-    run.clear()
-
-    run.wait_for("deferred", tries=2)
-    deployment.start("triggerer")
-    (job,) = service.jobs()
-    service.finish_jobs()
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    assert service.count("submit_url") == 1
-
-
-@pytest.mark.parametrize("is_done", [False, True], ids=["while it waits", "when it has succeeded"])
-def test_a_late_kill_spares_the_job_of_the_next_attempt(
-    deployment: Deployment, service: Service, is_done: bool
-) -> None:
-    """A worker that hung while its task was ended and begun again learns of that when it is back."""
-    run, task = waiting_in_worker(deployment, service)
-    supervisor = parent_of(task["pid"])
-    os.kill(supervisor, signal.SIGSTOP)
-    try:
-        run.mark("failed")
-        run.wait_for_end()  # or the scheduler ends the run after the clear
-        run.clear()
-        run.wait_for("running", tries=2)
-        (job,) = service.jobs()
-        deployment.wait_for(
-            lambda: f"Re-attached: job {job['uuid']}" in run.log(attempt=2), "the second attempt"
+    def wait_for_polls(self, count: int = 1) -> str:
+        """Wait for more polls of the only job; return its uuid."""
+        before = self.jobs[0]["polls"] if self.jobs else 0
+        self.deployment.wait_for(
+            lambda: bool(self.jobs) and self.jobs[0]["polls"] >= before + count, f"{count} polls"
         )
-        if is_done:
-            os.kill(task["pid"], signal.SIGSTOP)  # or it would see that, too
-            service.finish_jobs()
-            run.wait_for("success")
-    finally:
-        os.kill(supervisor, signal.SIGCONT)
-        with suppress(ProcessLookupError):  # the supervisor may have ended it
-            os.kill(task["pid"], signal.SIGCONT)
+        (job,) = self.jobs
+        return str(job["uuid"])
 
-    deployment.wait_for(lambda: not is_alive(task["pid"]), "the end of the first attempt")
-    assert service.count("cancel") == 0
-    service.finish_jobs()
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    assert [each["uuid"] for each in service.jobs()] == [job["uuid"]]
-    assert service.count("submit_url") == 1
+    def wait_for_trigger(self) -> str:
+        """Wait until the task is deferred and its trigger polls; return the job's uuid."""
+        self.run.wait_for("deferred")
+        self.deployment.wait_for(lambda: STARTED in self.run.log(), "the start of the trigger")
+        return self.wait_for_polls()
+
+    def wait_for_worker(self) -> tuple[str, int]:
+        """Wait until the task polls in a worker; return the job's uuid and the worker's process id."""
+        pid: int = self.run.wait_for("running")["pid"]
+        return self.wait_for_polls(), pid
+
+    def succeed_with(self, uuid: str) -> None:
+        """Complete the job; the run must succeed with it, and without another one."""
+        self.service.finish_jobs(uuid)
+        assert self.run.wait_for_end()["state"] == "success"
+        assert self.run.returned() == uuid
+        assert [job["uuid"] for job in self.jobs] == [uuid]
 
 
-def test_an_attempt_that_died_before_it_deferred_is_gone_on_with(
-    deployment: Deployment, service: Service
+@pytest.fixture(scope="module")
+def cases(deployment: Deployment, stand_in: Service, moto: S3Store) -> Iterator[dict[str, Case]]:
+    """One run for each way to end a task; all of them start now, and wait for their tests."""
+    stand_in.reset()
+    moto.empty()
+    started = {}
+    for name, dag_id in DAGS.items():
+        url = f"{stand_in.url}/?page={name}"
+        started[name] = Case(stand_in, deployment.trigger(dag_id, url=url), url)
+    yield started
+    stand_in.finish_jobs()
+    for case in started.values():
+        case.run.wait_for_end()
+
+
+def test_marking_a_deferred_submit_failed_cancels_its_job(cases: dict[str, Case]) -> None:
+    case = cases["mark-deferred"]
+    case.wait_for_trigger()
+
+    case.run.mark("failed")
+
+    case.deployment.wait_for(lambda: not case.jobs, "the cancellation of the job")
+    assert case.run.wait_for_end()["state"] == "failed"
+
+
+def test_marking_a_submit_in_a_worker_failed_cancels_its_job(cases: dict[str, Case]) -> None:
+    case = cases["mark-running"]
+    case.wait_for_worker()
+
+    case.run.mark("failed")
+
+    case.deployment.wait_for(lambda: not case.jobs, "the cancellation of the job")
+    assert case.run.wait_for_end()["state"] == "failed"
+
+
+def test_retry_after_a_killed_worker_reattaches_and_a_clear_submits_again(
+    cases: dict[str, Case], moto: S3Store
 ) -> None:
-    run = deployment.trigger("submit_and_die", url=f"{service.url}/?page")
-    run.wait_for("deferred", tries=2)
-    (job,) = service.jobs()
+    """The state of this task is in object storage."""
+    case = cases["kill-running"]
+    uuid, pid = case.wait_for_worker()
+    (key,) = moto.keys()
+    assert key.startswith("state/submit_with_state/")
 
-    service.finish_jobs()
+    os.kill(pid, signal.SIGKILL)
 
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    assert service.count("submit_url") == 1
-    assert service.count("cancel") == 0
+    case.run.wait_for("running", tries=2)
+    case.succeed_with(uuid)
+
+    case.run.clear()
+
+    case.deployment.wait_for(lambda: len(case.jobs) == 2, "another submit")
+    case.service.finish_jobs(*[job["uuid"] for job in case.jobs])
+    assert case.run.wait_for_end()["state"] == "success"
+    assert case.run.returned() != uuid
+    assert len(case.jobs) == 2
 
 
-def test_a_worker_killed_while_it_waits_is_gone_on_with(deployment: Deployment, service: Service) -> None:
-    run, task = waiting_in_worker(deployment, service)
+def test_clearing_a_deferred_submit_reattaches_to_its_job(cases: dict[str, Case]) -> None:
+    case = cases["clear-deferred"]
+    uuid = case.wait_for_trigger()
 
-    os.kill(task["pid"], signal.SIGKILL)
+    case.run.clear()
 
-    run.wait_for("running", tries=2)
-    (job,) = service.jobs()
-    service.finish_jobs()
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    assert service.count("submit_url") == 1
-    assert service.count("cancel") == 0
+    case.run.wait_for("deferred", tries=2)
+    case.wait_for_polls(4)  # meanwhile the triggerer learns of the deleted trigger, within a second
+    assert f"Re-attached: job {uuid}" in case.run.log(attempt=2)
+    case.succeed_with(uuid)
+
+
+def test_reason_of_a_failed_job_is_in_the_log(cases: dict[str, Case]) -> None:
+    case = cases["fail-deferred"]
+    uuid = case.wait_for_trigger()
+
+    case.service.set_job(uuid, status="FAILED", error=REASON)
+
+    assert case.run.wait_for_end()["state"] == "failed"
+    log = case.run.log()
+    assert REASON in log
+    assert "TaskDeferralError" not in log

@@ -11,34 +11,13 @@ import pytest
 
 from tests.deployment.conftest import Service
 from tests.deployment.system import Deployment, Run
-from tests.stores.stores import LocalStore, S3Store, Store
+from tests.stores.stores import S3Store
 
 pytestmark = pytest.mark.deployment
 
 MANY = 3
-STALL = 600.0  # seconds, longer than any of these tests
-TRIES = 3  # where Airflow kills a task on a busy machine before it has reacted to the end
+STALL = 600.0  # seconds, longer than the test
 LARGE = "All work and no play makes a dull text. " * 600_000  # half of it is several parts of an upload
-
-
-@pytest.fixture(params=["local", "s3"])
-def store(request: pytest.FixtureRequest, bucket: S3Store, tmp_path: Path) -> Store:
-    return LocalStore.make(tmp_path) if request.param == "local" else bucket
-
-
-def stalled(deployment: Deployment, service: Service, store: Store, dag_id: str, lasts: bool = True) -> Run:
-    """Start a run whose text comes half, and no further.
-
-    :param lasts: whether the run is still there when a part of the text is in the store
-    """
-    before = store.unfinished()
-    uuid = service.add_job(text=LARGE, status="COMPLETED")
-    service.fail("get_content", stall=STALL)
-    run = deployment.trigger(dag_id, uuid=uuid, destination=f"{store.base}{dag_id}.txt")
-    deployment.wait_for(lambda: service.count("get_content", 200) >= 1, "a request for the text")
-    if store.server and lasts:
-        deployment.wait_for(lambda: store.unfinished() > before, "a part in the store")
-    return run
 
 
 def test_pages_become_texts_in_a_folder_and_an_asset_event(
@@ -87,69 +66,17 @@ def test_pages_become_texts_in_a_folder_and_an_asset_event(
     }
 
 
-def test_mapped_texts_bear_their_uuids_as_names(
-    deployment: Deployment, service: Service, tmp_path: Path
+def test_retry_stores_the_text_that_a_killed_worker_left_unfinished(
+    deployment: Deployment, service: Service, bucket: S3Store
 ) -> None:
-    uuids = [service.add_job(text=f"text {number}", status="COMPLETED") for number in range(MANY)]
-    run = deployment.trigger("store_each", uuids=uuids, destination=f"{tmp_path}/")
-
-    assert run.wait_for_end()["state"] == "success"
-    tasks = sorted(run.tasks("store"), key=lambda task: int(task["map_index"]))
-    assert [task["rendered_map_index"] for task in tasks] == uuids
-    assert [run.returned("store", index) for index in range(MANY)] == [[f"{tmp_path}/{u}.txt"] for u in uuids]
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == {
-        f"{uuid}.txt": f"text {number}" for number, uuid in enumerate(uuids)
-    }
-
-
-def test_marking_a_transfer_failed_ends_it_soon_and_leaves_nothing(
-    deployment: Deployment, service: Service, store: Store
-) -> None:
-    for _ in range(TRIES):
-        service.reset()
-        before = store.keys(), store.unfinished()
-        run = stalled(deployment, service, store, "store_one")
-        pid = run.wait_for("running", "store")["pid"]
-        run.mark("failed", "store")
-        if deployment.ends_in_time(pid):
-            break
-    deployment.wait_for(lambda: "Task killed!" in run.log("store"), "the end of the log")
-    assert "The task was stopped before it was done." in run.log("store")
-    assert (store.keys(), store.unfinished()) == before
-    assert run.tasks("store")[0]["state"] == "failed"
-
-
-def test_clearing_a_transfer_begins_it_anew(deployment: Deployment, service: Service, store: Store) -> None:
-    run = stalled(deployment, service, store, "store_one")
-    run.wait_for("running", "store")
-
-    run.clear("store")
-
-    run.wait_for("success", "store", tries=2)
-    assert store.read("store_one.txt") == LARGE.encode()
-    assert store.unfinished() == 0
-
-
-def test_a_retry_mends_what_a_killed_worker_left(
-    deployment: Deployment, service: Service, store: Store
-) -> None:
-    run = stalled(deployment, service, store, "store_again")
+    uuid = service.add_job(text=LARGE, status="COMPLETED")
+    service.fail("get_content", stall=STALL)
+    run = deployment.trigger("store_again", uuid=uuid, destination=f"{bucket.base}large.txt")
+    deployment.wait_for(bucket.unfinished, "a part in the store")
     pid = run.wait_for("running", "store")["pid"]
 
     os.kill(pid, signal.SIGKILL)
 
     run.wait_for("success", "store", tries=2)
-    assert store.read("store_again.txt") == LARGE.encode()
-    assert store.unfinished() == 0
-
-
-def test_a_transfer_that_takes_longer_than_it_may_leaves_nothing(
-    deployment: Deployment, service: Service, store: Store
-) -> None:
-    run = stalled(deployment, service, store, "store_soon", lasts=False)
-
-    run.wait_for("failed", "store")
-
-    assert "AirflowTaskTimeout" in run.log("store")
-    assert store.keys() == set()
-    assert store.unfinished() == 0
+    assert bucket.read("large.txt") == LARGE.encode()
+    assert bucket.unfinished() == 0

@@ -12,19 +12,6 @@ pytestmark = pytest.mark.deployment
 MANY = 8
 
 
-def test_a_deferred_submit_waits_for_its_job(deployment: Deployment, service: Service) -> None:
-    run = deployment.trigger("submit_one", url=f"{service.url}/?page")
-    run.wait_for("deferred")
-    (job,) = service.jobs()
-
-    service.finish_jobs()
-
-    run.wait_for("success")
-    assert run.returned() == job["uuid"]
-    # The worker that submits and the triggerer are processes of their own.
-    assert service.counters()["logins"] <= 2
-
-
 def test_sensors_share_one_login_and_their_requests(deployment: Deployment, service: Service) -> None:
     uuids = [service.add_job(text=str(number)) for number in range(MANY)]
     run = deployment.trigger("sense_many", uuids=uuids)
@@ -43,20 +30,6 @@ def test_sensors_share_one_login_and_their_requests(deployment: Deployment, serv
     assert service.counters()["logins"] == 1
     assert service.count("get_status") == 0
     assert polls_per_request > MANY / 2
-
-
-def test_the_log_of_a_failed_task_has_the_service_s_reason(deployment: Deployment, service: Service) -> None:
-    reason = "Page 7 of the document is upside down."
-    service.fail_jobs(reason)
-    run = deployment.trigger("submit_one", url=f"{service.url}/?upside-down")
-    run.wait_for("deferred")
-
-    service.finish_jobs()
-
-    run.wait_for("failed")
-    log = run.log()
-    assert reason in log
-    assert "TaskDeferralError" not in log
 
 
 def _polls(service: Service) -> int:

@@ -47,22 +47,13 @@ def test_the_nightly_job_outlives_an_outage_of_service_and_store(storm: Storm) -
     assert texts == storm.of_the_night
 
 
-def test_a_hundred_deferred_tasks_outlive_their_triggerer(storm: Storm) -> None:
-    tasks = storm.runs["many"].tasks()
-    assert [task["state"] for task in tasks] == ["success"] * MANY
-    jobs = storm.jobs(storm.urls["many"])
-    assert {job["name"] for job in jobs} == set(storm.urls["many"])
-    # One whose worker died before it could write the uuid down is submitted again: nobody knows of it.
-    assert len(jobs) <= MANY + SLOTS
-
-
-def test_a_hundred_deferred_tasks_outlast_blips_and_a_rotated_password(storm: Storm) -> None:
+def test_deferred_tasks_survive_a_killed_triggerer_blips_and_a_rotated_password(storm: Storm) -> None:
     """A second of 404, a second of 403, a password that the connection learns of later: no attempt ends."""
     tasks = storm.runs["many"].tasks()
     assert [task["state"] for task in tasks] == ["success"] * MANY
+    assert sorted(job["name"] for job in storm.jobs(storm.urls["many"])) == sorted(storm.urls["many"])
     # The triggerer is refused once; and so is a task that waits in a worker meanwhile, in each attempt.
     assert 1 <= storm.refused_logins <= 1 + SLOTS
-    assert len(storm.jobs(storm.urls["many"])) <= MANY + SLOTS
 
 
 def test_an_attempt_that_was_taken_for_dead_cancels_and_submits_nothing(storm: Storm) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 from importlib import import_module
 from typing import Any
@@ -18,6 +19,8 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.sensors.content import ComplianceContentSensor
+from airflow_provider.triggers import base as triggers
+from airflow_provider.triggers.content import ComplianceContentTrigger
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.jobs import completed, running
 
@@ -102,6 +105,28 @@ def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
 ) -> None:
     with pytest.raises(AirflowSensorTimeout, match="still in progress"):
         attempts.run(sensor(running(service), {}, deferrable=deferrable, timeout=0.2))
+    assert service.count("cancel") == 0
+
+
+def test_marking_a_deferred_sensor_failed_cancels_nothing(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def task_state(_: Any) -> str:
+        return "failed"
+
+    monkeypatch.setattr(triggers, "task_state", task_state)
+    uuid = running(service)
+
+    def kill(_: int) -> None:
+        row = {
+            name: value for name, value in attempts.deferrals[-1].items() if name not in ("path", "timeout")
+        }
+        asyncio.run(ComplianceContentTrigger(**row).on_kill())
+        service.set_job(uuid, status="COMPLETED")
+
+    attempts.while_deferred = kill
+    attempts.run(sensor(uuid, {}, deferrable=True))
+    assert attempts.deferrals
     assert service.count("cancel") == 0
 
 

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, ObjectStoragePath
+from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout, ObjectStoragePath
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
@@ -119,6 +119,23 @@ def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, sto
     with (
         signalled_when(lambda: _is_under_way(service, store), task.on_kill),
         pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    assert store.keys() == set()
+    assert store.unfinished() == 0 or store.kind == "azurite"
+
+
+def test_a_task_that_times_out_leaves_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
+    uuid = completed(service, text=LARGE + LARGE)
+    service.fail("get_content", stall=120, times=None)
+    task = transfer(uuid, f"{store.base}x.txt")
+
+    def time_out() -> None:
+        raise AirflowTaskTimeout("Timeout")  # as Airflow does after `execution_timeout`, by a signal as well
+
+    with (
+        signalled_when(lambda: _is_under_way(service, store), time_out),
+        pytest.raises(AirflowTaskTimeout),
     ):
         attempts.run(task)
     assert store.keys() == set()

@@ -11,10 +11,7 @@ from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 
 TEXTS = Asset("s3://compliance-texts/pages")
-UUID = "{{ dag_run.conf['uuid'] }}"
 DESTINATION = "{{ dag_run.conf['destination'] }}"
-NOT_AGAIN: dict[str, Any] = {"retries": 0, "destination": DESTINATION}
-SHORT = timedelta(seconds=45)  # a busy worker begins in it, a stalled text does not end
 
 
 @task
@@ -33,7 +30,8 @@ with DAG("store_pages", schedule=None):
         deferrable=True,
         poll_interval=2,
         outlets=[TEXTS],
-        **NOT_AGAIN,
+        retries=0,
+        destination=DESTINATION,
     )
 
 with DAG("read_pages", schedule=[TEXTS]):
@@ -46,18 +44,11 @@ with DAG("read_pages", schedule=[TEXTS]):
 
     read()
 
-with DAG("store_each", schedule=None):
-    ComplianceContentToObjectStorageOperator.partial(task_id="store", **NOT_AGAIN).expand(
-        uuid=listed("uuids")
-    )
-
-with DAG("store_one", schedule=None):
-    ComplianceContentToObjectStorageOperator(task_id="store", uuid=UUID, **NOT_AGAIN)
-
 with DAG("store_again", schedule=None):
     ComplianceContentToObjectStorageOperator(
-        task_id="store", uuid=UUID, destination=DESTINATION, retries=1, retry_delay=timedelta(seconds=1)
+        task_id="store",
+        uuid="{{ dag_run.conf['uuid'] }}",
+        destination=DESTINATION,
+        retries=1,
+        retry_delay=timedelta(seconds=1),
     )
-
-with DAG("store_soon", schedule=None):
-    ComplianceContentToObjectStorageOperator(task_id="store", uuid=UUID, execution_timeout=SHORT, **NOT_AGAIN)
