@@ -103,7 +103,7 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
 ON_AIRFLOW := assess frameworks hooks operators policies review sensors transfers triggers ingest/test_operator.py \
-  evidence/test_operator.py $(patsubst %,test_%.py,imports params private_apis provider_info)
+  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,test_%.py,imports params private_apis provider_info)
 ON_OLDEST := storage stores ingest test_demo.py
 ON_LOWEST := storage stores contract reports $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py

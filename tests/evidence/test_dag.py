@@ -14,6 +14,7 @@ import pytest
 from airflow_provider.compat import HAS_PARTITION_KEYS
 from tests.evidence import run_night
 
+pytestmark = pytest.mark.command
 ROOT = Path(__file__).parents[2]
 
 

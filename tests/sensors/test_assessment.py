@@ -176,7 +176,7 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
     assert ComplianceAssessmentTrigger(**kwargs).serialize() == one.serialize()
 
 
-@pytest.mark.parametrize(("count", "steps"), [(1, 1), (20, 1), (100, 5), (10_000, 30)])
+@pytest.mark.parametrize(("count", "steps"), [(1, 1), (200, 1), (1000, 5), (10_000, 30)])
 def test_many_young_assessments_are_looked_at_less_often(count: int, steps: float) -> None:
     now = 100_000.25
     look = next_poll_time(now, now, poll_interval=30, min_interval=ASSESSMENTS.min_interval(count))
@@ -189,7 +189,7 @@ def test_poller_keeps_that_pace() -> None:
     kind.min_interval = ASSESSMENTS.min_interval
 
     async def scenario() -> list[float]:
-        ids = [service.job(str(number)) for number in range(100)]
+        ids = [service.job(str(number)) for number in range(1000)]
         async with poller_module.subscribe(service.hook(), kind, ids, 600):
             await asyncio.sleep(16)
         return service.poll_times

@@ -44,8 +44,8 @@ class AsyncCaller:
     def __init__(self, settings: Settings, shared: SharedState | None = None) -> None:
         self._runner = asyncio.Runner()
         self.loop = self._runner.get_loop()
-        self._client = AsyncComplianceClient(settings, shared=shared)
         try:
+            self._client = AsyncComplianceClient(settings, shared=shared)
             self._runner.run(self._client.__aenter__())
         except BaseException:
             self._runner.close()

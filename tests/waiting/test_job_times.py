@@ -168,18 +168,18 @@ def test_pollers_begin_at_random_times(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_polls_of_many_assessments_are_spread_over_the_poll_interval(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of them is a request of its own, so no two need the same time."""
-    phases = iter([0.0, *(number / 10 for number in range(100))])
+    phases = iter([0.0, *(number / 100 for number in range(1000))])
     monkeypatch.setattr(poller_module, "_random_phase", lambda: next(phases))
     service = PolledService()
-    names = [service.job(f"a{number}") for number in range(100)]
+    names = [service.job(f"a{number}") for number in range(1000)]
     kind = service.kind()
     monkeypatch.setattr(kind, "min_interval", ASSESSMENTS.min_interval, raising=False)
 
     async def story() -> None:
         async with subscribe(service.hook(), kind, names, 5.0):
-            await asyncio.sleep(5.05)
+            await asyncio.sleep(5.005)
 
     virtual_time.run(story())
     assert not kind.has_batches
-    assert {len(ids) for _, ids in service.polls} == {2}  # of 100 in 5 s, one every 0.1 s
+    assert {len(ids) for _, ids in service.polls} == {2}  # of 1,000 in 5 s, two every 0.01 s
     assert sorted(each for _, ids in service.polls for each in ids) == sorted(names)
