@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.bulk.checkpoint import LEASE
+from airflow_provider.bulk.checkpoint import LEASE, SEGMENT
 from airflow_provider.emulator.samples import write_samples
 from tests.deployment.processes import is_alive, members
 from tests.deployment.system import Deployment, Run
@@ -105,6 +105,8 @@ class Storm:
         zombies = {"zombie_ingest": "ingest", "zombie_submit": "submit"}
         for name, task_id in zombies.items():
             self.deployment.wait_for(partial(self._is_at_work, name, task_id), f"the task of {name}")
+            if task_id == "ingest":  # else up to `concurrency` jobs may be submitted again
+                self.deployment.wait_for(partial(self._is_journaled, name), f"the journal of {name}")
             self.kept[name] = sorted(job["uuid"] for job in self.jobs(self.urls[name]))
             self._freeze(self.runs[name].tasks(task_id)[0]["pid"])
         for name, task_id in zombies.items():
@@ -210,6 +212,12 @@ class Storm:
         (task,) = self.runs[name].tasks(task_id)
         is_running = any(self._runs(task, worker) for worker in self.deployment.workers)
         return is_running and {job["name"] for job in self.jobs(self.urls[name])} == set(self.urls[name])
+
+    def _is_journaled(self, name: str) -> bool:
+        """Return whether the journal has all jobs."""
+        segments = [key for key in self.stage.keys(f"storm/{name}/") if f"/{SEGMENT}" in key]
+        journal = b"".join(map(self.stage.read, segments))
+        return all(job["uuid"].encode() in journal for job in self.jobs(self.urls[name]))
 
     def _runs(self, task: dict[str, Any], worker: str) -> bool:
         pids = {pid for pid, _ in members(self.deployment.parts[worker].pid)}
