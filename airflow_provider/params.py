@@ -56,11 +56,16 @@ def _unquote(text: str) -> str:
 
 
 def as_str_list(given: Any, what: str) -> list[str]:
-    """Return one or many strings as a list, de-duplicated and in order."""
+    """Return one or many strings as a list, in order; what is given twice is there twice."""
     found = as_list(given, what)
     if not all(isinstance(each, str) and each.strip() for each in found):
         raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}: remove it.")
-    return list(dict.fromkeys(each.strip() for each in found))
+    return [text.strip() for text in found]
+
+
+def unique(values: Iterable[str]) -> list[str]:
+    """Return each value once, in order."""
+    return list(dict.fromkeys(values))
 
 
 def as_ids(given: Any, what: str) -> list[str]:
@@ -70,7 +75,7 @@ def as_ids(given: Any, what: str) -> list[str]:
 
 def as_id(given: Any, what: str) -> str:
     """Return a single id as a string."""
-    found = as_ids(given, what)
+    found = unique(as_ids(given, what))
     if len(found) != 1:
         raise ComplianceInputError(
             f"Expected one {what}, not {len(found)}: for many, map the task with expand()."

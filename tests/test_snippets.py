@@ -58,15 +58,20 @@ def test_the_project_of_the_page_on_testing_passes_its_own_tests(tmp_path: Path)
 def test_the_night_of_the_readme_runs_as_printed(compliance_service: Emulator, tmp_path: Path) -> None:
     text = (ROOT / "README.md").read_text().partition("## The night\n")[2].partition("\n## ")[0]
     prepare, show = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    (file,) = re.findall(r"^Save this as `~/(.*)`:$", text, re.MULTILINE)
+    (file,) = re.findall(r"^Save this as `(.*)` in `\$AIRFLOW_HOME/dags`:$", text, re.MULTILINE)
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    connection = compliance_service.connection_json
     env = environment(
-        HOME=str(tmp_path), AIRFLOW_CONN_COMPLIANCE_DEFAULT=compliance_service.connection_json, NO_PROXY="*"
+        HOME=str(tmp_path),
+        VIRTUAL_ENV=str(tmp_path),
+        AIRFLOW_CONN_COMPLIANCE_DEFAULT=connection,
+        NO_PROXY="*",
     )
     bash = ["bash", "-euo", "pipefail", "-c"]
+    show = "".join(re.findall(r"^export .*\n", prepare, re.MULTILINE)) + show  # as in the same terminal
 
     run([*bash, prepare], tmp_path, env)
-    (tmp_path / file).write_text(source)
+    (tmp_path / "airflow/dags" / file).write_text(source)
     first = run([*bash, show], tmp_path, env)
     jobs = len(compliance_service.jobs())
     second = run([*bash, show], tmp_path, env)

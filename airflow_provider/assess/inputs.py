@@ -9,6 +9,7 @@ from typing import Any
 
 from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.params import missing_message, optional
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -61,6 +62,8 @@ def read_documents(value: Any) -> Documents:
     :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
         fields of a row of the manifest, of which `uuid` is required
     """
+    if optional(value) is None:
+        raise ComplianceInputError(missing_message("documents"))
     found: dict[str, AssessedDocument | None] = {}
     for row, place in _rows(value):
         document = _parse(row, place)
@@ -81,7 +84,7 @@ def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
         yield from _read_text(value.strip())
     elif isinstance(value, Mapping):
         if "manifest" in value:
-            yield from _read_manifest(str(value["manifest"]))
+            yield from _read_result(value)
         else:
             yield value, "documents"
     elif isinstance(value, Iterable):
@@ -110,6 +113,18 @@ def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
         yield from _read_manifest(text)
     else:
         yield {"uuid": text}, "documents"
+
+
+def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Read the manifest that an ingest task has returned; it has as many rows as the task has counted."""
+    rows = list(_read_manifest(str(result["manifest"])))
+    counts = [result.get(name) for name in ("completed", "failed", "skipped")]
+    if all(type(count) is int for count in counts) and len(rows) != sum(counts):
+        raise ComplianceStorageError(
+            f"The manifest '{Location(str(result['manifest']))}' has {len(rows)} rows, but its task counted "
+            f"{sum(counts)}: restore it, or clear the ingest task."
+        )
+    yield from rows
 
 
 def _read_manifest(uri: str) -> Iterator[tuple[Mapping[str, Any], str]]:

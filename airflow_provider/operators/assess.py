@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError
 from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
-from airflow_provider.params import as_ids, as_json, optional
+from airflow_provider.params import as_ids, as_json, optional, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.assess import ComplianceAssessTrigger
 
@@ -85,7 +85,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         return f"{', '.join(wanted)}" if wanted else "all frameworks"
 
     def _wanted_frameworks(self) -> list[str]:
-        return as_ids(self.frameworks, "framework") if optional(self.frameworks) else []
+        return unique(as_ids(self.frameworks, "framework")) if optional(self.frameworks) else []
 
     def _template(self) -> PayloadTemplate:
         from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate

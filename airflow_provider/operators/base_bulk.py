@@ -157,9 +157,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         """Return what the destinations of all nights have in common; in the task's own thread."""
         from airflow_provider.ingest.output import common_root
 
-        root = Location(str(self.root or common_root(destination.uri)))
-        _ = root.fs  # asks Airflow for the connection
-        return root
+        return Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
 
     def _delete_jobs(
         self,

@@ -211,7 +211,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         try:
             return super()._root(destination)
         except ComplianceInputError:
-            if self.root or self.skip_unchanged:
+            if self.root is not None or self.skip_unchanged:
                 raise
             return destination  # such as file:///dt=2026-01-01/: there is nothing to compare with
 

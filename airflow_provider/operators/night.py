@@ -95,10 +95,8 @@ class ComplianceCloseNightOperator(BaseOperator):
         from airflow_provider.evidence.manifests import Outputs
 
         partition_key = self._partition_key()
-        if optional(self.destination) is None:
-            raise ComplianceInputError("The destination is empty: set the prefix of the night.")
         destination = Location.to_write(self.destination)
-        root = Location.to_write(optional(self.root) or common_root(destination.uri))
+        root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
         states = task_states(context, self._night_tasks())
         self._closed = NightCloser(context, outputs, states, destination, root, self.log).close()

@@ -41,7 +41,7 @@ class ComplianceAssessmentSensor(ComplianceBaseSensor):
 
     @property
     def ids(self) -> list[str]:
-        """The assessments to wait for, de-duplicated."""
+        """The assessments to wait for, as given."""
         return as_ids(self.assessment_id, "assessment id")
 
     def format_result(self, records: list[Record]) -> Record | list[Record]:

@@ -21,7 +21,7 @@ from airflow.providers.common.compat.sdk import (
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
-from airflow_provider.params import as_seconds
+from airflow_provider.params import as_seconds, unique
 from airflow_provider.storage.task_state import open_state_store
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.deadlines import Deadline
@@ -68,12 +68,12 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
     @property
     @abstractmethod
     def ids(self) -> list[str]:
-        """What to wait for, de-duplicated."""
+        """What to wait for, as given: the result has a record for each."""
 
     @property
     def topic(self) -> object:
         """What the task is about."""
-        ids = self.ids
+        ids = unique(self.ids)
         return ids[0] if len(ids) == 1 else self.kind.describe(ids)
 
     def format_result(self, records: list[Record]) -> Any:
@@ -91,7 +91,7 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
             if self.reschedule and not self.deferrable:
                 # Not by way of super(): Airflow 2.11 takes that for an operator inside another one.
                 return unwrap(BaseSensorOperator.execute)(self, context)
-            return self._wait_and_finish(context, ids)
+            return self._wait_and_finish(context, unique(ids))
         except (AirflowTaskTimeout, AirflowSensorTimeout) as error:
             raise self._skip_or_error(error) from None
 
@@ -125,7 +125,7 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
         """Return the state of each that can be polled in this time, final or not."""
         deadline = time.time() + seconds
         return wait_in_worker(
-            self.kind, self.hook, self.ids, self.poll_interval, deadline, self.log, rules.accept_any
+            self.kind, self.hook, unique(self.ids), self.poll_interval, deadline, self.log, rules.accept_any
         )
 
     def _outage(self, context: Context, result: WaitResult) -> str:
@@ -153,11 +153,11 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
         return ""
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> Any:
-        ids = self.ids
+        ids = unique(self.ids)
         error = error_for(result, ids, self.kind.noun)
         if error is None:
             self.log.info("All %s %ss are completed after %.0f s.", len(ids), self.kind.noun, result.seconds)
-            return self.format_result([result.records[each] for each in ids])
+            return self.format_result([result.records[identifier] for identifier in self.ids])
         failure: BaseException = error
         if result.status != "timeout":
             failure = error if result.transient else as_non_retryable(error)

@@ -39,5 +39,5 @@ class ComplianceContentSensor(ComplianceBaseSensor):
 
     @property
     def ids(self) -> list[str]:
-        """The jobs to wait for, de-duplicated."""
+        """The jobs to wait for, as given."""
         return as_str_list(self.uuid, "uuid")

@@ -16,6 +16,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
 )
 from airflow_provider.hooks.interop import mask_secrets, object_path
+from airflow_provider.params import missing_message, optional
 from airflow_provider.storage.names import printable
 
 Action = Literal["written", "read", "checked", "searched", "cleaned up"]
@@ -55,14 +56,22 @@ class Location:
             self.path = str(Path.home()) + self.path[1:]  # as fsspec does
 
     @classmethod
-    def to_write(cls, uri: Any) -> Location:
-        """Parse the URI of a destination, which is written to XComs and lineage; in the task's own thread."""
+    def to_write(cls, uri: Any, what: str = "destination") -> Location:
+        """Parse the URI of a destination, which is written to XComs and lineage; in the task's own thread.
+
+        :param what: the parameter, for errors
+        """
+        if optional(uri) is None:
+            raise ComplianceInputError(missing_message(what))
         location = cls(str(uri))
         if location.uri != printable(location.uri):
-            raise ComplianceInputError(
-                f"The destination '{location}' is not valid UTF-8: choose another one."
-            )
+            raise ComplianceInputError(f"The {what} '{location}' is not valid UTF-8: choose another one.")
         _ = location.fs  # asks Airflow for the connection
+        if location.protocol in ("file", "local") and not location.path.startswith("/"):
+            raise ComplianceInputError(
+                f"The {what} '{location}' depends on the worker's current folder: use an absolute path, such "
+                "as file:///data/texts/."
+            )
         return location
 
     @property

@@ -14,7 +14,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
-from airflow_provider.params import as_seconds, as_str_list
+from airflow_provider.params import as_seconds, as_str_list, unique
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
@@ -102,20 +102,20 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
 
     @property
     def uuids(self) -> list[str]:
-        """The jobs, de-duplicated."""
+        """The jobs, as given: the result has a URI for each."""
         return as_str_list(self.uuid, "uuid")
 
     @property
     def topic(self) -> object:
         """What the task is about."""
-        uuids = self.uuids
+        uuids = unique(self.uuids)
         return uuids[0] if len(uuids) == 1 else f"{len(uuids)} texts"
 
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """Poll the jobs, wait for them if asked to, and write their texts."""
         names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
-        uuids = self.uuids
+        uuids = unique(self.uuids)
         if not uuids:
             self.log.info("Found no texts to write.")
             return []
@@ -127,10 +127,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> list[str]:
         """Write the texts if all jobs are completed."""
-        uuids = self.uuids
-        error = error_for(result, uuids)
+        error = error_for(result, unique(self.uuids))
         if error is None:
-            return self._write(context, uuids, result.records)
+            return self._write(context, self.uuids, result.records)
         if result.status == "timeout":
             raise deadline.timeout_error(error)
         if result.status == "error":
@@ -154,20 +153,20 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
         host = urlsplit(hook.get_conn().settings.base_url).netloc
         transfers = (
-            lineage.Transfer(lineage.job_origin(jobs[uuid], host), targets[uuid], written[uuid].bytes)
-            for uuid in uuids
+            lineage.Transfer(lineage.job_origin(jobs[uuid], host), target, written[uuid].bytes)
+            for uuid, target in targets.items()
         )
-        size = sum(result.bytes for result in results)
-        new = sum(result.bytes for result in results if result.sha256)  # not what was there before
+        size = sum(result.bytes for result in written.values())
+        new = sum(result.bytes for result in written.values() if result.sha256)  # not what was there before
         metrics.count(metrics.BYTES, self.conn_id, new)
         event = {
             "destination": str(self.destination),
-            "objects": len(uris),
+            "objects": len(targets),
             "bytes": size,
-            "uris": uris[:URIS_IN_EVENT],
+            "uris": unique(uris)[:URIS_IN_EVENT],
         }
         self._report_written(context, hook, transfers, event)
-        where = uris[0] if len(uris) == 1 else f"{len(uris)} objects below {self.destination}"
+        where = uris[0] if len(targets) == 1 else f"{len(targets)} objects below {self.destination}"
         self.log.info("Wrote %s, %s bytes.", where, size)
         return uris
 

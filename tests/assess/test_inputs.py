@@ -80,12 +80,23 @@ def test_a_damaged_manifest_is_refused_with_its_line(tmp_path: Path, line: str) 
         '"a',
         7,
         [None, 3],
+        None,
+        "None",
     ],
 )
-def test_what_is_no_document_is_refused(value: Any) -> None:
+def test_invalid_documents_are_refused(value: Any) -> None:
     with pytest.raises(ComplianceInputError):
         read_documents(value)
 
 
-def test_nothing_is_nothing() -> None:
-    assert read_documents([]).with_text == read_documents(None).with_text == []
+def test_an_empty_list_has_no_documents() -> None:
+    assert read_documents([]).with_text == []
+
+
+@pytest.mark.parametrize("counts", [(2, 0, 1), (0, 0, 0), (1, 0, 0)])
+def test_manifest_that_lost_rows_is_refused(tmp_path: Path, counts: tuple[int, int, int]) -> None:
+    uri = manifest(tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED"))
+    result = {"manifest": uri, **dict(zip(("completed", "failed", "skipped"), counts, strict=True))}
+    with pytest.raises(ComplianceStorageError, match=f"has 2 rows, but its task counted {sum(counts)}"):
+        read_documents([result])
+    assert len(read_documents([result | {"completed": 1, "failed": 0, "skipped": 1}]).with_text) == 2

@@ -508,7 +508,7 @@ def test_a_root_that_the_destination_is_not_below_is_refused(nights: Nights, roo
 
 @pytest.mark.parametrize("destination", ["", "None", None])
 def test_an_empty_destination_is_refused(nights: Nights, destination: Any) -> None:
-    with pytest.raises(AirflowFailException, match="The destination is empty"):
+    with pytest.raises(AirflowFailException, match="Missing destination"):
         close(destination, 1)
 
 

@@ -34,8 +34,9 @@ def test_completed_jobs_are_returned_as_records_in_order(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
     uuids = [completed(service, file_name=f"{number}.pdf") for number in range(3)]
-    records = attempts.run(sensor([*uuids, uuids[0]], mode))
-    assert [record["uuid"] for record in records] == uuids
+    given = [uuids[0], *uuids]
+    records = attempts.run(sensor(given, mode))
+    assert [record["uuid"] for record in records] == given
     assert {record["status"] for record in records} == {"COMPLETED"}
     assert records[0]["file_name"] == "0.pdf"
 

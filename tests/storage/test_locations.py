@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,18 @@ def test_a_connection_that_does_not_exist_is_named_and_not_retried(uri: str) -> 
             "Create it in Airflow, or correct the URI."
         )
         assert not error.value.transient
+
+
+@pytest.mark.parametrize("nothing", [None, "", " ", "None", "null", '""'])
+def test_destination_that_rendered_to_nothing_is_refused(nothing: Any) -> None:
+    with pytest.raises(ComplianceInputError, match="Missing root: the upstream task returned nothing"):
+        Location.to_write(nothing, "root")
+
+
+@pytest.mark.parametrize("uri", ["texts/", "None/x", "./texts", "file://data/x", "local://data/x"])
+def test_relative_destination_is_refused(uri: str) -> None:
+    with pytest.raises(ComplianceInputError, match="use an absolute path, such as file:///data/texts/"):
+        Location.to_write(uri)
 
 
 def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

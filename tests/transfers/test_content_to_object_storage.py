@@ -48,14 +48,15 @@ def test_one_text_goes_to_the_full_key(service: Emulator, attempts: Attempts, tm
     assert attempts.ti.xcoms == {"bytes": [7], "sha256": [hashlib.sha256("Grüße".encode()).hexdigest()]}
 
 
-def test_many_texts_go_below_the_prefix_in_order_and_without_doubles(
+def test_many_texts_are_written_once_with_a_uri_for_each_uuid(
     service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:
     uuids = [completed(service, text=f"text {number}") for number in range(40)]
-    uris = attempts.run(transfer([*uuids, uuids[0]], f"file://{tmp_path}/", concurrency=3))
-    assert uris == [f"file://{tmp_path}/{uuid}.txt" for uuid in uuids]
+    given = [uuids[0], *uuids]
+    uris = attempts.run(transfer(given, f"file://{tmp_path}/", concurrency=3))
+    assert uris == [f"file://{tmp_path}/{uuid}.txt" for uuid in given]
     assert files(tmp_path) == {f"{uuid}.txt": f"text {n}".encode() for n, uuid in enumerate(uuids)}
-    assert attempts.ti.xcoms["bytes"] == [len(f"text {number}") for number in range(40)]
+    assert attempts.ti.xcoms["bytes"] == [len("text 0"), *(len(f"text {number}") for number in range(40))]
     assert service.counters()["logins"] == 1
     assert service.count("get_content") == 40
 
