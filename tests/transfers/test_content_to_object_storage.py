@@ -315,7 +315,7 @@ def test_a_place_where_no_file_can_be_says_so(service: Emulator, attempts: Attem
 def test_a_destination_that_is_none_ends_the_task(
     service: Emulator, attempts: Attempts, destination: str
 ) -> None:
-    with pytest.raises(AirflowFailException, match=r"not a valid location|can't be used"):
+    with pytest.raises(AirflowFailException, match=r"Missing destination|not a valid location|can't be used"):
         attempts.run(transfer([completed(service)], destination))
     assert service.count("get_content") == 0
 

@@ -12,6 +12,7 @@ _BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
 _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
 MIN_SECRET_CHARS = 4  # shorter ones would match in any text
 MIN_BASE64_CHARS = 8
+_BACKSLASHES = r"\\{%d,15}"  # four nested escapes; unbounded, a long run of them would take quadratic time
 
 
 def one_line(text: str) -> str:
@@ -40,17 +41,17 @@ def _spellings(letter: str) -> str:
     forms = [
         rf"&(?:amp;)*#0*{code};",
         rf"&(?:amp;)*#[xX]0*(?i:{code:x});",
-        "".join(rf"\\+u(?i:{utf16[at : at + 4]})" for at in range(0, len(utf16), 4)),
+        "".join(rf"{_BACKSLASHES % 1}u(?i:{utf16[at : at + 4]})" for at in range(0, len(utf16), 4)),
     ]
     for encoded in (utf8, *([bytes([code])] if 127 < code < 256 else [])):
         forms += ["".join(rf"%(?:25)*(?i:{byte:02x})" for byte in encoded)]
-        forms += ["".join(rf"\\+x(?i:{byte:02x})" for byte in encoded)]
+        forms += ["".join(rf"{_BACKSLASHES % 1}x(?i:{byte:02x})" for byte in encoded)]
     if name := "apos" if letter == "'" else codepoint2name.get(code):
         forms.append(rf"&(?:amp;)*{name};")
     if letter == " ":
         forms.append(r"\+")
     # A backslash escape; a latin-1 byte in a text that was decoded as UTF-8.
-    forms.append(rf"\\*{re.escape(letter)}" if code < 128 else re.escape(letter))
+    forms.append(rf"{_BACKSLASHES % 0}{re.escape(letter)}" if code < 128 else re.escape(letter))
     if 127 < code < 256:
         forms.append(chr(0xDC00 + code))
     return f"(?:{'|'.join(forms)})"
