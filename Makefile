@@ -102,10 +102,12 @@ compat: $(addprefix cell-,$(HERE)) ## what knows Airflow, on other versions of A
 
 # Every version runs what depends on Airflow; the oldest also what it brings along, such as fsspec, and a whole night; the lowest
 # versions what our dependencies are used for.
-ON_AIRFLOW := assess frameworks hooks operators policies review sensors transfers triggers ingest/test_operator.py \
-  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,test_%.py,imports params private_apis provider_info)
-ON_OLDEST := storage stores ingest test_demo.py
-ON_LOWEST := storage stores contract reports $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
+ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,assess/test_%.py,inputs operator reviewed_nights) \
+  $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults watching_state) \
+  $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) ingest/test_operator.py \
+  $(patsubst %,test_%.py,imports params private_apis provider_info)
+ON_OLDEST := storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
+ON_LOWEST := storage stores contract $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
 tests_in = $(addprefix tests/,$(ON_AIRFLOW) $(if $(filter airflow-2.%,$(1)),$(ON_OLDEST)) $(if $(filter lowest-%,$(1)),$(ON_LOWEST)))
 

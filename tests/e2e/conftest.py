@@ -11,7 +11,7 @@ import pytest
 from tests.deployment.processes import processes_in
 from tests.deployment.servers import is_open, missing
 from tests.deployment.settings import PARSED_ONCE, SLOTS
-from tests.deployment.system import Deployment, deployed, let_tasks_end
+from tests.deployment.system import Deployment, deployed
 from tests.e2e.stage import DAGS, EXAMPLES, Stage, staged
 
 CANARY = "canary-5Rb1nMq4"  # a search for secrets must find this, which is none
@@ -33,7 +33,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 def deployment(stage: Stage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     """Two Celery workers, PostgreSQL and Redis; none of them is left afterwards."""
     home = tmp_path_factory.mktemp("distributed")
-    let_tasks_end(home)
     with deployed(home, {**stage.settings(), **SETTINGS}, workers=2) as running:
         assert len(processes_in(home)) > 2 * SLOTS
         stage.connect(running)
