@@ -118,7 +118,7 @@ def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
 def _read_result(result: Mapping[str, Any]) -> Iterator[tuple[Mapping[str, Any], str]]:
     """Read the manifest that an ingest task has returned; it has as many rows as the task has counted."""
     rows = list(_read_manifest(str(result["manifest"])))
-    counts = [result.get(name) for name in ("completed", "failed", "skipped")]
+    counts: list[Any] = [result.get(name) for name in ("completed", "failed", "skipped")]
     if all(type(count) is int for count in counts) and len(rows) != sum(counts):
         raise ComplianceStorageError(
             f"The manifest '{Location(str(result['manifest']))}' has {len(rows)} rows, but its task counted "
