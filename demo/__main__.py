@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import signal
 import sys
 import time
@@ -21,7 +22,7 @@ from demo.cli import AirflowCli, airflow_cli
 from demo.evidence import Evidence, verify_nights
 from demo.outcome import Outcome, check_results
 from demo.screen import Step
-from demo.stage import NIGHTLY, ROOT, Amounts, Stage, staged
+from demo.stage import DAGS, NIGHTLY, NIGHTLY_FILE, ROOT, Amounts, Stage, staged
 from demo.verdicts import Night, Verdicts, check_verdicts
 
 JOB_SECONDS = 0.5  # that the service takes for a document or an assessment
@@ -127,7 +128,16 @@ def _environment(stage: Stage) -> dict[str, str]:
         "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
         "NO_PROXY": "*",
         **stage.settings(),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(_copy_dag(stage)),
     }
+
+
+def _copy_dag(stage: Stage) -> Path:
+    """Return a DAGs folder with the one DAG, because Airflow parses all that are there."""
+    folder = stage.folder / "dags"
+    folder.mkdir()
+    shutil.copy(DAGS / NIGHTLY_FILE, folder)
+    return folder
 
 
 def _log(stage: Stage) -> Path:

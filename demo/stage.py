@@ -14,7 +14,7 @@ from airflow_provider.emulator.samples import serve_pages, write_samples
 
 ROOT = Path(__file__).parents[1]
 DAGS = ROOT / "example_dags"
-NIGHTLY = "compliance_nightly_compliance"
+NIGHTLY, NIGHTLY_FILE = "compliance_nightly_compliance", "nightly_compliance.py"
 INGESTION = "compliance_nightly_ingestion"
 MARK = ".made-by-the-demo"
 CHANGED_SHARE = 20  # of so many documents, one has another text in the second night
