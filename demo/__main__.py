@@ -25,7 +25,7 @@ from demo.screen import Step
 from demo.stage import DAGS, NIGHTLY, NIGHTLY_FILE, ROOT, Amounts, Stage, staged
 from demo.verdicts import Night, Verdicts, check_verdicts
 
-JOB_SECONDS = 0.5  # that the service takes for a document or an assessment
+JOB_SECONDS = 0.3  # that the service takes for a document or an assessment
 LOG_TAIL_LINES = 25  # to show when something fails
 LOG_ERROR_LINES = 10  # the same, of those before
 
