@@ -400,12 +400,13 @@ def test_a_limit_from_a_template_counts(shard: Shard) -> None:
     assert shard.run(2, give_up_after="1")["given_up"] == 1
 
 
-def test_a_destination_without_a_root_is_no_reason_to_fail(service: Emulator, tmp_path: Path) -> None:
-    (source, *_) = write_samples(tmp_path, pdfs=1, docx=0, pages=0)
-    task = ComplianceIngestOperator(task_id="t", sources=str(source.path), destination=f"dt={tmp_path.name}/")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.chdir(tmp_path)
-        assert night_attempts(1).run(task)["completed"] == 1
+def test_destination_without_a_root_is_its_own_root() -> None:
+    destination = Location("file:///dt=2026-01-01/")
+    task = ComplianceIngestOperator(task_id="t", sources="/in/a.pdf", destination=destination.uri)
+    assert task._root(destination) is destination
+    task.skip_unchanged = True
+    with pytest.raises(exc.ComplianceInputError, match="not a valid location"):
+        task._root(destination)
 
 
 # -- backfills and `skip_unchanged`
