@@ -18,6 +18,7 @@ PATHS = Endpoints()
 MB = 1024 * 1024
 CONTENT = "/api/v1/content-processing"
 FILE: Any = b"a form"
+CATEGORIES = "SUFFICIENTLY_REGULATED, NOT_SUFFICIENTLY_REGULATED, MISSING"
 
 
 def response(status: int = 200, body: Any = None, **headers: str) -> HttpResponse:
@@ -102,6 +103,7 @@ def test_a_call_is_as_the_contract_says(name: str) -> None:
     assert (call.method, call.path, call.json, call.idempotent, call.stream, limit) == expected
     assert call.authorized
     assert not call.allow_html
+    assert call.operation == {"get_batch": "get_statuses", "stream_content": "get_content"}.get(name, name)
     assert call.body == (FILE if name == "submit_file" else None)
     assert call.ok_statuses == ({303} if name in ("get_status", "get_assessment") else set())
 
@@ -114,6 +116,25 @@ def test_an_id_that_would_change_the_path_is_refused(uuid: Any) -> None:
         endpoints.list_criteria(uuid)
     with pytest.raises(exc.ComplianceInputError, match=r"is not a valid assessment id\.$"):
         endpoints.cancel_assessment(PATHS, "" if uuid is None else uuid)
+
+
+@pytest.mark.parametrize(
+    ("feedback", "message"),
+    [
+        (("", "r"), "expert_id of the feedback is required and must not be blank."),
+        (("e", " "), "rational_feedback of the feedback is required and must not be blank."),
+        (("e", "r", 2**63), f"assessment_response_id must be a 64-bit integer, not {2**63}."),
+        (("e", "r", True), "assessment_response_id must be a 64-bit integer, not True."),
+        (
+            ("e", "r", 1, "GOOD"),
+            f"category_feedback must be one of {CATEGORIES}, not 'GOOD'.",
+        ),
+    ],
+)
+def test_invalid_feedback_is_named(feedback: Any, message: str) -> None:
+    with pytest.raises(exc.ComplianceInputError) as caught:
+        endpoints.submit_feedback(*feedback)
+    assert str(caught.value) == message
 
 
 def test_a_redirect_means_that_a_job_is_completed() -> None:

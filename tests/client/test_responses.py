@@ -14,6 +14,9 @@ from airflow_provider.client.models import ContentJob, Framework
 from airflow_provider.client.responses import (
     as_assessment,
     body_excerpt,
+    check_complete,
+    check_see_other,
+    check_text,
     error_message,
     proxy_hint,
     read_accepted_assessment,
@@ -182,3 +185,55 @@ def test_the_most_telling_field_of_an_error_comes_first() -> None:
     assert error_message(response({"message": " ", "detail": 7, "title": "t"})) == ", 't'"
     assert error_message(response({})) == ""
     assert error_message(response(b"<html>")) == ""
+
+
+@pytest.mark.parametrize(
+    ("location", "any_path", "is_result"),
+    [
+        ("", False, True),  # the status alone counts
+        (f"/content-processing/{UUID}/content", False, True),
+        (f"/content-processing/{UUID.upper()}/content", False, True),
+        ("https://[", False, True),  # not usable
+        ("/login", False, False),
+        ("/results/1", True, True),  # on the same origin
+        ("https://login.example.com/", True, False),
+        (f"https://other.example.com/{UUID}", False, True),  # never followed, but it names the job
+    ],
+)
+def test_see_other_leads_to_the_result(location: str, any_path: bool, is_result: bool) -> None:
+    answer = response(status=303, **({"location": location} if location else {}))
+    if is_result:
+        check_see_other(answer, UUID, any_path=any_path)
+        return
+    with pytest.raises(ComplianceProtocolError, match="that is a proxy or a login page"):
+        check_see_other(answer, UUID, any_path=any_path)
+
+
+@pytest.mark.parametrize(("status", "is_complete"), [(200, True), (202, False), (206, False), (207, True)])
+def test_accepted_or_partial_response_is_not_the_result(status: int, is_complete: bool) -> None:
+    if is_complete:
+        check_complete(response(status=status))
+        return
+    with pytest.raises(ComplianceProtocolError, match=f"returned {status} .*, not the result"):
+        check_complete(response(status=status))
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_text"),
+    [
+        ("", True),
+        ("text/plain; charset=utf-8", True),
+        ("text/markdown", True),
+        ("text/json", False),
+        ("text/xml", False),
+        ("application/json", False),
+        ("image/png", False),
+    ],
+)
+def test_only_text_is_a_text(kind: str, is_text: bool) -> None:
+    answer = response(b"x", **({"content_type": kind} if kind else {}))
+    if is_text:
+        check_text(answer)
+        return
+    with pytest.raises(ComplianceProtocolError, match="not a text: that is a proxy"):
+        check_text(answer)

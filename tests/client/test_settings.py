@@ -106,11 +106,11 @@ def test_the_token_url_may_have_a_query() -> None:
     [
         ([], "JSON object"),
         ({"assesment_submit": "/x"}, "unknown entries assesment_submit; use some of application_info"),
-        ({"application_info": "x"}, "starts with '/'"),
+        ({"application_info": "x"}, "is 'x': give a path that starts with '/', such as '/api/v1/info'"),
         ({"application_info": 5}, "starts with '/'"),
         ({"application_info": "/a b"}, "starts with '/'"),
         ({"application_info": "/a\n"}, "starts with '/'"),
-        ({"assessment_status": "/x/status"}, r"must contain \{assessment_id\}"),
+        ({"assessment_status": "/x/status"}, r": it must contain \{assessment_id\}, such as '/"),
     ],
 )
 def test_wrong_endpoints_are_named(paths: Any, message: str) -> None:
@@ -136,7 +136,7 @@ def test_links_to_a_console_may_be_any_url() -> None:
 
 def test_what_is_not_set_has_a_default() -> None:
     found = Settings(
-        "https://api.example.com/x//", "https://id.example.com/t", "u", SecretStr("p"), "c", SecretStr("s")
+        "https://api.example.com/x/", "https://id.example.com/t", "u", SecretStr("p"), "c", SecretStr("s")
     )
     assert found.base_url == "https://api.example.com/x"
     assert (found.timeout, found.response_timeout, found.max_retries) == (60.0, 180.0, 5)
@@ -146,6 +146,23 @@ def test_what_is_not_set_has_a_default() -> None:
     assert found.endpoints == Endpoints.parse({})
     assert found.secrets == ("p", "s")
     assert found.name == "the client's settings"
+
+
+def test_base_url_has_no_slash_at_its_end() -> None:
+    for slashes in ("", "/", "//", "///"):
+        assert settings_for(f"https://api.example.com/x{slashes}").base_url == "https://api.example.com/x"
+
+
+def test_account_is_the_user_or_the_client() -> None:
+    url = "https://api.example.com"
+    assert settings_for(url, username="alice").account == "user 'alice'"
+    assert (
+        settings_for(url, grant_type="client_credentials", client_id="partner").account == "client 'partner'"
+    )
+
+
+def test_one_job_in_flight_is_allowed() -> None:
+    assert settings_for("https://api.example.com", max_in_flight=1).max_in_flight == 1
 
 
 def test_the_default_paths_are_those_of_the_documentation() -> None:
