@@ -166,3 +166,29 @@ def test_a_good_text_causes_no_warning(caplog: pytest.LogCaptureFixture) -> None
 def test_a_text_whose_end_is_not_marked_is_refused() -> None:
     with pytest.raises(ComplianceProtocolError, match="neither a length nor chunks"):
         TextStream.from_response(HttpResponse(200, {"content-type": "text/plain"}, url=URL))
+
+
+@pytest.mark.parametrize(
+    ("content_type", "pieces", "is_text"),
+    [
+        ("", [], False),
+        ("", [b""], False),  # an empty chunk
+        ("", [b"x"], True),
+        ("text/plain", [], True),
+    ],
+)
+def test_nothing_without_a_type_is_not_a_text(content_type: str, pieces: list[bytes], is_text: bool) -> None:
+    headers = {"content-length": "1", **({"content-type": content_type} if content_type else {})}
+    stream = TextStream.from_response(HttpResponse(200, headers, b"", URL))
+    found = b"".join(map(stream.feed, pieces))
+    if is_text:
+        assert found + stream.finish() == b"".join(pieces)
+        return
+    with pytest.raises(ComplianceProtocolError, match="returned nothing, not even the type of a text"):
+        stream.finish()
+
+
+def test_character_that_began_before_invalid_bytes_is_kept() -> None:
+    stream = TextStream("utf-8", URL)
+    text = stream.feed("ä".encode()[:1]) + stream.feed("ä".encode()[1:] + b"\xff") + stream.finish()
+    assert text.decode() == "ä\N{REPLACEMENT CHARACTER}"

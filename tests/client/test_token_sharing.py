@@ -287,21 +287,36 @@ def test_a_wrong_password_behind_a_lost_lock_is_known_to_all_who_wait(
         second.renew()
 
 
+def wait_for_lock(process: Process, jitter: float) -> list[float]:
+    """Wait for a lock that another process keeps; return all pauses until the login without it."""
+    process.store.holder = object()
+    process.clock.now, pauses = 0.0, []
+    flow = renew_shared(process.cache, process.store, None, clock=process.clock, jitter=lambda: jitter)
+    step: Any = next(flow)
+    while not isinstance(step, Call):
+        if isinstance(step, Pause):
+            pauses.append(step.seconds)
+            process.clock.now += step.seconds
+            step = flow.send(None)
+        else:
+            step = flow.send(step.function())
+    return pauses
+
+
 def test_processes_do_not_give_up_waiting_at_the_same_moment(first: Process) -> None:
-    first.store.holder = object()
-    ends = []
-    for jitter in (0.0, 0.99):
-        first.clock.now = 0.0
-        flow = renew_shared(first.cache, first.store, None, clock=first.clock, jitter=lambda: jitter)  # noqa: B023 - used at once
-        step: Any = next(flow)
-        while not isinstance(step, Call):
-            if isinstance(step, Pause):
-                first.clock.now += step.seconds
-                step = flow.send(None)
-            else:
-                step = flow.send(step.function())
-        ends.append(first.clock.now)
+    ends = [sum(wait_for_lock(first, jitter)) for jitter in (0.0, 0.99)]
     assert ends[1] - ends[0] > 0.9 * LOCK_TIMEOUT_SECONDS
+
+
+@pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
+def test_pauses_for_the_lock_double_up_to_half_a_second(
+    first: Process, caplog: pytest.LogCaptureFixture, jitter: float, share: float
+) -> None:
+    pauses = wait_for_lock(first, jitter)
+    assert pauses[:7] == pytest.approx([share * each for each in (0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5)])
+    assert set(pauses[7:]) == {share * 0.5}
+    assert 0 <= sum(pauses) - LOCK_TIMEOUT_SECONDS * (1 + jitter) < 0.5
+    assert len([record for record in caplog.records if "renewed elsewhere" in record.message]) == 1
 
 
 def test_without_a_usable_store_each_process_renews_its_own_token(first: Process) -> None:
