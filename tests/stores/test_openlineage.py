@@ -24,7 +24,9 @@ from tests.support.attempts import Attempts
 from tests.support.jobs import completed, in_our_hands
 from tests.support.outlets import outlet_events
 
-pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
+pytest.importorskip(
+    "openlineage.client", reason="OpenLineage is in the environment of 'make test-servers' alone"
+)
 
 pytestmark = pytest.mark.stores
 

@@ -12,7 +12,9 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import Nights, attempts_of
 
-pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
+pytest.importorskip(
+    "openlineage.client", reason="OpenLineage is in the environment of 'make test-servers' alone"
+)
 
 pytestmark = pytest.mark.stores
 

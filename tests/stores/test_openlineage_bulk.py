@@ -16,7 +16,9 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
 from tests.support.attempts import Attempts
 
-pytest.importorskip("openlineage.client", reason="OpenLineage is in the environment of 'make test' alone")
+pytest.importorskip(
+    "openlineage.client", reason="OpenLineage is in the environment of 'make test-servers' alone"
+)
 
 pytestmark = pytest.mark.stores
 
