@@ -21,8 +21,8 @@ from tests.surface import GOLDEN, describe
 
 PROVENANCE = "dag_id run_id task_id map_index try_number bundle_version provider_version"
 COLUMNS = {
-    "manifest": "source uuid status error path bytes sha256 submitted_at completed_at attempts source_version "
-    f"source_etag source_bytes source_sha256 {PROVENANCE}",
+    "manifest": "source uuid status error path bytes sha256 submitted_at completed_at attempts "
+    f"source_version source_etag source_bytes source_sha256 {PROVENANCE}",
     "assessments": "source uuid text_sha256 framework_id framework framework_fingerprint payload_digest "
     "assessment_id status error results_path results_sha256 submitted_at completed_at attempts carried_from "
     f"{PROVENANCE}",
@@ -32,8 +32,8 @@ COLUMNS = {
 
 RESULTS = {
     "ingest": "manifest completed failed skipped given_up",
-    "assess": "assessments findings report assessed carried failed changed gone without_findings without_text "
-    "categories",
+    "assess": "assessments findings report assessed carried failed changed gone without_findings "
+    "without_text categories",
     "close": "night report sha256 previous revision documents completed skipped failed assessments assessed "
     "carried assessments_failed changed categories frameworks decisions vanished missing failed_tasks",
 }
