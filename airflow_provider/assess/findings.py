@@ -6,15 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, normalize_category
 from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow_provider.assess.cells import Cell
     from airflow_provider.client.findings import Finding
 
-SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
-CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
-UNKNOWN_CATEGORY = "UNKNOWN"  # the service has sent none
 OTHER = "OTHER"  # the rest, if a service has more categories than people could tell apart
 MAX_OTHERS = 20
 MAX_CATEGORY_CHARS = 100
@@ -42,7 +40,7 @@ def compare_findings(findings: Iterable[Finding], before: Before, night: str) ->
         while criterion in compared:
             number += 1
             criterion = f"{name} ({number})"
-        category = printable(each.category or UNKNOWN_CATEGORY)
+        category = printable(normalize_category(each.category))
         earlier, since = before.get(criterion, (None, night))
         compared[criterion] = {
             "criterion": criterion,
@@ -107,12 +105,12 @@ def apply_decisions(
 
 def effective_category(finding: Mapping[str, Any]) -> str:
     """Return the category of the expert who decided, else that of the service."""
-    return str(finding.get("expert_category") or finding["category"])
+    return normalize_category(finding.get("expert_category") or finding["category"])
 
 
 def as_counts(categories: Counter[str]) -> dict[str, int]:
     """Return how many findings have which category, small enough for XComs, whatever a service calls them."""
-    named = [*CATEGORIES, UNKNOWN_CATEGORY]
+    named = [*KNOWN_CATEGORIES, NO_CATEGORY]
     others = [name for name, _ in categories.most_common() if name not in named]
     listed = {name: categories[name] for name in named if categories[name]}
     listed |= {name: categories[name] for name in others[:MAX_OTHERS] if len(name) <= MAX_CATEGORY_CHARS}

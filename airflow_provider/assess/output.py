@@ -13,10 +13,7 @@ from typing import Any
 from airflow_provider import metrics
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_keys
 from airflow_provider.assess.findings import (
-    CATEGORIES,
     OTHER,
-    SUFFICIENT,
-    UNKNOWN_CATEGORY,
     apply_decisions,
     as_counts,
     compare_again,
@@ -39,6 +36,7 @@ from airflow_provider.lineage import Verdict, openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.review.decisions import SUMMARY
+from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.locations import Location
@@ -89,7 +87,7 @@ class Outcome:
             metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
         categories: Counter[str] = Counter()
         for category, number in self.new_verdicts.items():
-            categories[category if category in (*CATEGORIES, UNKNOWN_CATEGORY) else OTHER] += number
+            categories[category if category in (*KNOWN_CATEGORIES, NO_CATEGORY) else OTHER] += number
         for category, number in categories.items():
             metrics.count(metrics.VERDICTS, conn_id, number, category=category.lower())
 

@@ -25,6 +25,7 @@ from airflow_provider.reports.verdicts import (
     MAX_RATIONALE_CHARS,
     OTHER,
     VerdictCounts,
+    to_category,
     to_name,
 )
 
@@ -72,7 +73,7 @@ class VerdictStats(VerdictCounts):
             self.gone_criteria[framework, criterion] += 1
         for each in findings:
             self.add_finding({**each, "source": source, "framework": framework})
-            counted = str(each.get("expert_category") or each["category"])
+            counted = to_category(each.get("expert_category") or each["category"])
             letter, _, _ = CATEGORIES.get(counted, OTHER)
             is_changed = bool(each.get("changed_from"))
             criterion = to_name(each["criterion"])
@@ -143,7 +144,7 @@ def render_verdicts(
 
 def _explain(finding: Mapping[str, Any], rationale: str) -> str:
     """Return why an expert decided, then why the service did."""
-    _, _, words = CATEGORIES.get(str(finding["category"]), OTHER)
+    _, _, words = CATEGORIES.get(to_category(finding["category"]), OTHER)
     decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
     return f"{decided} The service said: {words}. {rationale}"
 

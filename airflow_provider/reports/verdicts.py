@@ -11,19 +11,19 @@ from typing import Any, ClassVar
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import NO_REASON, Reasons, generalize, limit_source
 from airflow_provider.reports.page import percent, sanitize
+from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, is_worse, normalize_category
 
 Row = Mapping[str, Any]
 
-# Best first; each with its letter in the matrix, its CSS class and its words.
+# The best first; each with its letter in the matrix, its CSS class and its words.
 CATEGORIES = {
-    "SUFFICIENTLY_REGULATED": ("S", "sufficient", "sufficiently regulated"),
-    "NOT_SUFFICIENTLY_REGULATED": ("N", "insufficient", "not sufficiently regulated"),
-    "MISSING": ("M", "missing", "missing"),
+    SUFFICIENT: ("S", "sufficient", "sufficiently regulated"),
+    INSUFFICIENT: ("N", "insufficient", "not sufficiently regulated"),
+    MISSING: ("M", "missing", "missing"),
 }
 OTHER = ("U", "other", "without a known category")
 LEGEND = [(style, words) for _, style, words in (*CATEGORIES.values(), OTHER)]
 LABELS = {name: (style, words) for name, (_, style, words) in CATEGORIES.items()}  # for templates
-RANKS = {name: rank for rank, name in enumerate(CATEGORIES)}
 MAX_CHANGES = 200
 MAX_CRITERIA = 2000  # of all frameworks together
 MAX_NAME_CHARS = 400
@@ -41,6 +41,11 @@ def to_name(value: object) -> str:
     return text[:MAX_NAME_CHARS] or "(unnamed)"
 
 
+def to_category(value: object) -> str:
+    """Return a category as reports count it: one that is known in the spelling of the contract."""
+    return to_name(normalize_category(value))
+
+
 @dataclass(frozen=True)
 class ChangedVerdict:
     """A criterion whose category is another one than in the last night."""
@@ -55,8 +60,8 @@ class ChangedVerdict:
 
     @property
     def is_worse(self) -> bool:
-        """Whether the document regulates it less than before, or nobody can tell."""
-        return RANKS.get(self.after, len(RANKS)) >= RANKS.get(self.before, len(RANKS))
+        """Whether the document regulates it less than before, unless it is known to be better."""
+        return is_worse(self.before, self.after)
 
     @property
     def order(self) -> tuple[bool, str, str]:
@@ -139,18 +144,19 @@ class VerdictCounts:
         if cell != self._last_cell:
             self._last_cell = cell
             self._with_findings += 1
-        category, before = to_name(row.get("category")), row.get("changed_from")
+        category, before = to_category(row.get("category")), row.get("changed_from")
         # Where an expert has decided, that counts.
-        counted = to_name(row.get("expert_category") or category)
+        counted = to_category(row.get("expert_category") or category)
         self.by_criterion[framework, criterion][CATEGORIES.get(counted, OTHER)[1]] += 1
         if before:
-            self._add_change(row, framework, criterion, to_name(before), category)
+            self._add_change(row, framework, criterion, to_category(before), category)
         elif row.get("first_seen") in (None, row.get("night")):
             self.new += 1
         if row.get("expert"):
             self.decision_count += 1
             if len(self.decisions) < MAX_DECISIONS:
                 decision = {name: sanitize(row.get(name)) for name in DECISION_COLUMNS}
+                decision |= {"category": category, "expert_category": counted}
                 source = limit_source(row.get("source"), self.max_source_chars)
                 self.decisions.append({**decision, "source": source, "framework": framework})
 

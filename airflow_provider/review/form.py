@@ -16,6 +16,7 @@ from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
 from airflow_provider.review.selection import CONTEXT_CHARS, ORIGIN, NightFinding, Selection
+from airflow_provider.severity import normalize_category
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
@@ -74,7 +75,7 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     """
     fields: dict[str, dict[str, Any]] = {}
     for number, finding in enumerate(findings, 1):
-        given = _normalize_category(finding.category)
+        given = _known_category(finding.category)
         label = f"{number}. {format_name(finding, MAX_LABEL_CHARS)}"
         shown = {each: format_category(each) for each in CATEGORIES}
         if given:
@@ -126,7 +127,7 @@ def parse_answers(
     answers = Answers()
     for each in ids:
         finding = asked[each]
-        given = _normalize_category(finding["category"])
+        given = _known_category(finding["category"])
         category = answered.get(f"{CATEGORY}{each}", given) or None
         rationale = str(answered.get(f"{RATIONALE}{each}") or "").strip()
         is_agreed = answered.get(f"{AGREED}{each}") in (True, "true")
@@ -148,8 +149,8 @@ def parse_answers(
     return answers
 
 
-def _normalize_category(category: str | None) -> str | None:
-    wanted = (category or "").strip().upper().replace(" ", "_").replace("-", "_")
+def _known_category(category: str | None) -> str | None:
+    wanted = normalize_category(category)
     return wanted if wanted in CATEGORIES else None
 
 

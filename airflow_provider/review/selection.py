@@ -10,14 +10,11 @@ from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.severity import SUFFICIENT, is_worse, normalize_category, severity_of
 from airflow_provider.storage.names import name_in
 
 QUOTE = re.compile(r"""["\u201c\u201e](.{20,2000}?)["\u201c\u201d]""", re.DOTALL)
 CONTEXT_CHARS = 300  # of the text, on each side of a passage
-SUFFICIENT = "SUFFICIENTLY_REGULATED"
-# The worst first; an unknown category comes before a sufficient one.
-SEVERITIES = {"MISSING": 0, "NOT_SUFFICIENTLY_REGULATED": 1, SUFFICIENT: 3}
-UNKNOWN_SEVERITY = 2
 ORIGIN = ("source", "night", "cell", "findings")
 
 
@@ -149,15 +146,13 @@ def check_only(only: Any) -> str:
 
 
 def is_wanted(row: Mapping[str, Any], only: str) -> bool:
-    """Tell whether a row is among those that an expert is asked about, decided or not."""
+    """Return whether a row is among those that an expert is asked about, decided or not."""
     if only == "changed":
         return bool(row.get("changed_from"))
-    return only == "all" or row.get("category") != SUFFICIENT
+    return only == "all" or normalize_category(row.get("category")) != SUFFICIENT
 
 
 def priority(row: Mapping[str, Any]) -> tuple[bool, int, bool]:
     """Sort what has become worse first, then by category, the worst first, changed before unchanged."""
-    severity = SEVERITIES.get(str(row.get("category")), UNKNOWN_SEVERITY)
-    before = row.get("changed_from")
-    is_worse = bool(before) and severity < SEVERITIES.get(str(before), UNKNOWN_SEVERITY)
-    return not is_worse, severity, not before
+    category, before = row.get("category"), row.get("changed_from")
+    return not (before and is_worse(before, category)), -severity_of(category), not before

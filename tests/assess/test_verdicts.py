@@ -9,9 +9,6 @@ import pytest
 
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.findings import (
-    INSUFFICIENT,
-    MISSING,
-    SUFFICIENT,
     as_before,
     as_counts,
     compare_again,
@@ -20,6 +17,7 @@ from airflow_provider.assess.findings import (
 from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
 from airflow_provider.bulk.nights import Night
 from airflow_provider.client.findings import Finding
+from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.spool import Spool
 
