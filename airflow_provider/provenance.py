@@ -55,13 +55,16 @@ def describe_attempt(ti: Any) -> dict[str, Any]:
 
 
 def is_newer(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether an attempt is a later one than another of the same task instance.
+    """Return whether an attempt is a later one than another of the same task instance, so it has taken over.
 
-    The number alone does not tell: it starts again at 1 if a run is deleted and created again.
+    The higher number decides, unless both start times are known and contradict it: the number starts again
+    at 1 if a run is deleted and created again. This is the only rule for it; see its table in the tests.
+
+    :param one: `try_number` and `started_at` as of `describe_attempt`; what is unknown is 0 or missing
     """
     try:
-        number, other_number = int(one.get("try_number", 0)), int(other.get("try_number", 0))
-        started_at, other_started_at = (float(each.get("started_at", 0.0)) for each in (one, other))
+        number, other_number = (int(attempt.get("try_number") or 0) for attempt in (one, other))
+        started_at, other_started_at = (float(attempt.get("started_at") or 0) for attempt in (one, other))
     except (TypeError, ValueError):
         return False
     return number > other_number and not 0.0 < started_at < other_started_at

@@ -16,7 +16,7 @@ from typing import Any, Generic
 from airflow_provider.bulk.items import COMPLETED, SKIPPED, I, Item, now
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
-from airflow_provider.provenance import read_provenance
+from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.locations import Location, storage_errors
@@ -75,8 +75,7 @@ class Checkpoint:
         self.output_folder = output_folder
         self.manifest = output_folder / manifest
         self._lease = work_folder / LEASE
-        self._try_number = try_number
-        self._started_at = started_at
+        self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
@@ -98,10 +97,8 @@ class Checkpoint:
         cls, work_folder: Location, output_folder: Location, manifest: str, ti: Any, expires_at: float = 0.0
     ) -> Checkpoint:
         """Return the checkpoint of an attempt of a task instance."""
-        started = getattr(ti, "start_date", None)
-        started_at = started.timestamp() if started else 0.0
-        try_number = getattr(ti, "try_number", 0)
-        own = cls(work_folder, output_folder, manifest, try_number, started_at, expires_at)
+        attempt = describe_attempt(ti)
+        own = cls(work_folder, output_folder, manifest, **attempt, expires_at=expires_at)
         own.provenance = read_provenance({"ti": ti})
         return own
 
@@ -112,28 +109,19 @@ class Checkpoint:
                 held = json.loads(self._lease.fs.cat_file(self._lease.path))
             except (FileNotFoundError, ValueError):
                 held = None
-        if isinstance(held, dict) and self._is_older_than(held):
+        if isinstance(held, dict) and is_newer(held, self._attempt):
             raise self._superseded(held)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
 
     def _make_lease(self) -> bytes:
         lease = {
+            **self._attempt,
             "token": self._token,
-            "try_number": self._try_number,
-            "started_at": self._started_at,
             "expires_at": self._expires_at,
             "at": now(),
         }
         return json.dumps(lease).encode()
-
-    def _is_older_than(self, held: dict[str, Any]) -> bool:
-        # The number alone does not tell: it starts again at 1 if a run is deleted and created again.
-        try:
-            started_earlier = 0.0 < self._started_at < float(held.get("started_at", 0.0))
-            return started_earlier and self._try_number < int(held.get("try_number", 0))
-        except (TypeError, ValueError):
-            return False
 
     async def confirm_owner(self) -> None:
         """Raise if another process has taken the lease, unless that was checked just before."""
@@ -162,9 +150,9 @@ class Checkpoint:
             return
         if time.time() - self._owned_at >= LOST_LEASE_SECONDS:
             raise ComplianceSupersededError(
-                f"'{self._lease}' was deleted while this process (attempt {self._try_number}) hung, so "
-                "another attempt of this task may have taken over. This process stops, and cancels and "
-                "removes nothing. If no other attempt has finished, clear the task to resume."
+                f"'{self._lease}' was deleted while this process (attempt {self._attempt['try_number']}) "
+                "hung, so another attempt of this task may have taken over. This process stops, and "
+                "cancels and removes nothing. If no other attempt has finished, clear the task to resume."
             )
         await put(self._lease, self._make_lease())
         self._owned_at = time.time()
@@ -172,8 +160,8 @@ class Checkpoint:
     def _superseded(self, lease: dict[str, Any]) -> ComplianceSupersededError:
         return ComplianceSupersededError(
             f"Attempt {lease.get('try_number')} of this task has taken over at {lease.get('at')}. This "
-            f"process (attempt {self._try_number}) stops, and cancels and removes nothing. See the log "
-            "of that attempt."
+            f"process (attempt {self._attempt['try_number']}) stops, and cancels and removes nothing. See "
+            "the log of that attempt."
         )
 
     def read(self, item_type: type[I]) -> dict[str, I]:

@@ -32,7 +32,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
     ComplianceSupersededError,
 )
-from airflow_provider.provenance import instance_of, read_provenance
+from airflow_provider.provenance import describe_attempt, instance_of, is_newer, read_provenance
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import read_valid_rows
 from airflow_provider.storage.locations import Location, storage_errors
@@ -314,17 +314,18 @@ class NightCloser:
 
     def _check_superseded(self, revision: ChainRecord | None) -> None:
         """Stop if a newer attempt has closed the night while this one was running: it knows better."""
-        started = getattr(self._ti, "start_date", None)
-        if revision is None or started is None:
+        if revision is None:
             return
-        tries, closed_at = revision.record.get("try_number"), str(revision.record.get("closed_at"))
         by = tuple(str(revision.record.get(name)) for name in ("dag_id", "task_id", "map_index"))
         if by != self._night.series:
             return  # another task, whose attempts tell nothing
-        if (tries or 0) > self._ti.try_number and closed_at > started.astimezone(UTC).isoformat():
+        # It had started when it closed the night.
+        closed_at = datetime.fromisoformat(str(revision.record["closed_at"])).timestamp()
+        closer = {"try_number": revision.record.get("try_number"), "started_at": closed_at}
+        if is_newer(closer, describe_attempt(self._ti)):
             raise ComplianceSupersededError(
-                f"Attempt {tries} of this task has closed the night in the meantime, in '{revision.uri}': "
-                "this attempt stops."
+                f"Attempt {closer['try_number']} of this task has closed the night in the meantime, in "
+                f"'{revision.uri}': this attempt stops."
             )
 
     def _finish(self, entry: ChainRecord) -> ChainRecord:

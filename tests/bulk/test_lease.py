@@ -282,9 +282,8 @@ def lease_in(folder: Path) -> dict[str, Any]:
     return lease
 
 
-def test_the_last_one_who_came_is_the_owner_whatever_the_try_numbers(tmp_path: Path) -> None:
-    """The number begins again at 1 where a run was deleted and made again with the same id."""
-    first, second = (checkpoint_in(tmp_path, number) for number in (5, 1))
+def test_the_first_attempt_of_a_run_that_was_created_again_takes_the_lease(tmp_path: Path) -> None:
+    first, second = (checkpoint_in(tmp_path, *attempt) for attempt in ((5, 100.0), (1, 200.0)))
     first.acquire()
     asyncio.run(first.check_owner())
     second.acquire()
