@@ -37,11 +37,12 @@ def classes() -> dict[type, str]:
     """Return the public classes, each with the module that it is imported from."""
     found: dict[type, str] = {}
     for module in modules():
-        for name in sorted({*vars(module), *getattr(module, "__all__", ())}):
+        exported = getattr(module, "__all__", ())
+        for name in sorted({*vars(module), *exported}):
             value = getattr(module, name)
-            is_ours = inspect.isclass(value) and name.startswith("Compliance")
-            if is_ours and value.__module__.rpartition(".")[0] == module.__name__.rpartition(".")[0]:
-                found.setdefault(value, module.__name__)
+            is_class = inspect.isclass(value) and name.startswith("Compliance")
+            if is_class and (name in exported or value.__module__ == module.__name__):
+                found[value] = module.__name__
     return found
 
 
