@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +101,7 @@ def test_texts_of_an_assessment_are_limited_too(collector: Any) -> None:
     texts = [Location(f"s3://c@texts/dt={number % 2}/{number}.txt") for number in range(5000)]
     lineage.report_assessment(HOOK, texts, [MANIFEST])
     collected = collector.collected_assets
-    assert uris(collected.inputs) == {"s3://texts/dt=0": 2500, "s3://texts/dt=1": 2500}
+    assert uris(collected.inputs) == {"s3://texts/": 5000}
     assert uris(collected.outputs) == {MANIFEST.address: None}
 
 
@@ -146,117 +145,52 @@ def test_an_ingestion_reports_its_manifest(
     assert set(uris(collected.outputs)) == {result["manifest"], *texts}
 
 
-def test_many_manifests_are_one_folder_in_lineage() -> None:
-    uris = [
-        f"s3://c@b/nights/dt=1/_work/{number}/manifest.jsonl"
-        for number in range(lineage.MAX_NIGHT_INPUTS + 1)
-    ]
-    assert lineage.common_folder(uris) == "s3://c@b/nights/dt=1/_work/"
-    assert lineage.common_folder(["s3://b/a/x", "s3://b/c"]) == "s3://b/"
-
-
 # -- folders that stand for many objects
 
 
-def sizes(names: list[str], namespace: str = "s3://bucket") -> dict[tuple[str, str], int]:
-    return {(namespace, name): 10 for name in names}
+def datasets(names: list[str], limit: int = lineage.MAX_DATASETS) -> dict[str, int | None]:
+    """Return how many files each dataset stands for, by its URI; None for a file."""
+    found = lineage.to_datasets([(lineage.uri_origin(name), 10) for name in names], limit)
+    assert all(each.bytes == 10 * (each.files or 1) for each in found)
+    return {"".join(each.origin): each.files for each in found}
 
 
-def folders(found: dict[tuple[str, str], lineage.Extent]) -> dict[str, int]:
-    """Return the number of files of each folder, by its URI."""
-    assert all(each.is_folder for each in found.values())
-    return {"".join(dataset): extent.files for dataset, extent in found.items()}
-
-
-def test_a_few_are_named_one_by_one() -> None:
-    few = sizes([f"/in/{number}.pdf" for number in range(lineage.MAX_DATASETS)])
-    assert lineage.summarize(few, lineage.MAX_DATASETS) == {
-        each: lineage.Extent(1, 10, is_folder=False) for each in few
-    }
-
-
-def test_of_one_more_their_folder_is_named() -> None:
-    many = sizes([f"/in/deep/{number}.pdf" for number in range(lineage.MAX_DATASETS + 1)])
-    assert lineage.summarize(many, lineage.MAX_DATASETS) == {
-        ("s3://bucket", "/in/deep"): lineage.Extent(
-            lineage.MAX_DATASETS + 1, 10 * (lineage.MAX_DATASETS + 1), is_folder=True
-        )
-    }
-
-
-def test_folders_are_as_deep_as_there_is_room_for() -> None:
-    months = [f"/in/2026/{month:02}/{number}.pdf" for month in range(1, 13) for number in range(10)]
-    days = [f"/in/2025/01/{day:02}/{number}.pdf" for day in range(1, 29) for number in range(10)]
-    found = folders(lineage.summarize(sizes([*months, *days]), lineage.MAX_DATASETS))
-    # 12 months of one year are few enough, 28 days of the other are not.
-    assert found == {
-        **{f"s3://bucket/in/2026/{month:02}": 10 for month in range(1, 13)},
-        "s3://bucket/in/2025/01": 280,
-    }
-
-
-def test_a_folder_that_has_files_of_its_own_stands_for_all_below_it() -> None:
-    names = [f"/in/{folder}/{number}.pdf" for folder in "ab" for number in range(50)]
-    assert folders(lineage.summarize(sizes(names), lineage.MAX_DATASETS)) == {
-        "s3://bucket/in/a": 50,
-        "s3://bucket/in/b": 50,
-    }
-    assert folders(lineage.summarize(sizes([*names, "/in/readme.pdf"]), lineage.MAX_DATASETS)) == {
-        "s3://bucket/in": 101
-    }
+def many(pattern: str, count: int = 100) -> list[str]:
+    return [pattern.format(number, folder=number % 2) for number in range(count)]
 
 
 @pytest.mark.parametrize(
-    "names",
+    ("names", "found"),
     [
-        [f"/{number}.pdf" for number in range(5000)],
-        [f"/in/{number}/contract.pdf" for number in range(5000)],
-        [f"/{number % 7}/{number % 31}/{number % 5}/{number}.pdf" for number in range(5000)],
-        [f"/in//{number}.pdf" for number in range(5000)],
-        [f"/{'a/' * (number % 600)}{number}.pdf" for number in range(5000)],
+        (many("s3://b/in/{}", 90), dict.fromkeys(many("s3://b/in/{}", 90))),  # the last number that is named
+        (many("s3://b/in/deep/{}", 91), {"s3://b/in/deep": 91}),
+        (many("s3://b/in/{folder}/{}"), {"s3://b/in": 100}),
+        ([*many("s3://b/in/a/{}"), "s3://b/in/readme"], {"s3://b/in": 101}),
+        (many("s3://b/{}"), {"s3://b/": 100}),
+        (many("s3://b/what?/{}"), {"s3://b/what?": 100}),  # a key, which has no query
+        (
+            [*many("s3://b/{}"), *many("https://h/pages/list?next=/a/b/{}#c/d", 50)],
+            {"s3://b/": 100, "https://h/pages": 50},
+        ),
+        (
+            [name for host in range(200) for name in many(f"https://{host}/{{}}", 1 + host)],  # the largest
+            {f"https://{host}/": 1 + host for host in range(200 - lineage.MAX_FOLDERS, 200)},
+        ),
+        ([], {}),
     ],
 )
-def test_there_are_never_many_and_none_is_lost(names: list[str]) -> None:
-    found = folders(lineage.summarize(sizes(names), lineage.MAX_DATASETS))
-    assert 1 <= len(found) <= lineage.MAX_FOLDERS
-    assert sum(found.values()) == len(names)
-    ordered = sorted(each.rstrip("/") + "/" for each in found)
-    assert not any(second.startswith(first) for first, second in pairwise(ordered))
-
-
-def test_stores_are_apart() -> None:
-    many = sizes([f"/{number}.pdf" for number in range(100)]) | sizes(
-        [f"/pages/list?next=/a/b/{number}#c/d" for number in range(50)], "https://example.com"
-    )
-    assert folders(lineage.summarize(many, lineage.MAX_DATASETS)) == {
-        "s3://bucket/": 100,
-        "https://example.com/pages": 50,
-    }
-
-
-def test_a_question_mark_in_the_key_of_an_object_starts_no_query() -> None:
-    many = sizes([f"/what?/{number}.pdf" for number in range(100)])
-    assert folders(lineage.summarize(many, lineage.MAX_DATASETS)) == {"s3://bucket/what?": 100}
-
-
-def test_of_too_many_hosts_the_largest_are_named() -> None:
-    many: dict[tuple[str, str], int] = {}
-    for host in range(200):
-        many |= sizes([f"/{number}" for number in range(1 + host)], f"https://{host}.example.com")
-    found = folders(lineage.summarize(many, lineage.MAX_DATASETS))
-    assert found == {
-        f"https://{host}.example.com/": 1 + host for host in range(200 - lineage.MAX_FOLDERS, 200)
-    }
+def test_beyond_the_limit_the_common_folder_of_each_store_is_named(
+    names: list[str], found: dict[str, int | None]
+) -> None:
+    assert datasets(names) == found
 
 
 def test_long_names_are_shortened_and_stay_apart() -> None:
-    found = list(lineage.summarize(sizes(["/" + "a" * 10_000 + end for end in "xy"]), lineage.MAX_DATASETS))
-    assert len(set(found)) == 2
-    assert all(len(name) < lineage.MAX_NAME_CHARS + 100 for _, name in found)
+    found = datasets(["s3://b/" + "a" * 10_000 + end for end in "xy"])
+    assert len(found) == 2
+    assert all(len(name) < lineage.MAX_NAME_CHARS + 100 for name in found)
 
 
 @pytest.mark.parametrize("limit", [0, -1, 1])
-def test_without_room_there_are_none(limit: int) -> None:
-    found = lineage.summarize(sizes([f"/{number % 2}/{number}" for number in range(100)]), limit)
-    assert len(found) == max(limit, 0)
-    assert lineage.summarize({}, limit) == {}
+def test_without_room_nothing_is_named(limit: int) -> None:
+    assert len(datasets(many("s3://{folder}/{}"), limit)) == max(limit, 0)
