@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from airflow_provider.client.http.redaction import redact
+from airflow_provider.hooks.interop import OBJECT_STORES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, to_bytes
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-# A bucket has one name in lineage, whichever scheme its URI uses.
-_SCHEMES = {"gcs": "gs", "s3a": "s3", "s3n": "s3"}
 _SCHEMES_WITH_PATHS = frozenset({"file", "http", "https", "compliance"})  # the others have keys
 SUFFICIENT = "is sufficiently regulated"  # ends the name of an assertion
 MAX_DATASETS = 90  # inputs or outputs of one task; Airflow's collector accepts 100, also from others
@@ -239,7 +238,8 @@ def _openlineage_name(origin: Origin) -> Origin:
         return f"file://{authority}" if authority else "file", name
     if scheme in _SCHEMES_WITH_PATHS:
         return origin
-    return f"{_SCHEMES.get(scheme, scheme)}://{authority}", name.removeprefix("/") or "/"
+    # A bucket has one name in lineage, whichever scheme its URI uses.
+    return f"{OBJECT_STORES.get(scheme, scheme)}://{authority}", name.removeprefix("/") or "/"
 
 
 def to_datasets(files: Iterable[tuple[Origin, int]], limit: int) -> list[Dataset]:

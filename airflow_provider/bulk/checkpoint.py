@@ -20,7 +20,7 @@ from airflow_provider.provenance import describe_attempt, is_newer, read_provena
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.reading import read_object, read_objects
+from airflow_provider.storage.reading import read_objects
 
 log = logging.getLogger(__name__)
 
@@ -104,12 +104,8 @@ class Checkpoint:
 
     def acquire(self) -> None:
         """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`."""
-        with storage_errors(self._lease, "read"):
-            try:
-                held = json.loads(self._lease.fs.cat_file(self._lease.path))
-            except (FileNotFoundError, ValueError):
-                held = None
-        if isinstance(held, dict) and is_newer(held, self._attempt):
+        held = self._lease.read_json()
+        if held and is_newer(held, self._attempt):
             raise self._superseded(held)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
@@ -131,12 +127,8 @@ class Checkpoint:
     async def check_owner(self) -> None:
         """Raise if another process has taken the lease, or may have."""
         checked_at, owned_at = time.monotonic(), time.time()
-        with storage_errors(self._lease, "read"):
-            try:
-                lease = json.loads(await read_object(self._lease))
-            except (FileNotFoundError, ValueError):
-                lease = None
-        if not isinstance(lease, dict):
+        lease = await in_thread(self._lease.read_json)
+        if lease is None:
             await self._restore_lease()
         elif lease.get("token", self._token) != self._token:
             raise self._superseded(lease)

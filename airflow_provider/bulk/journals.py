@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
+from typing import Any
 
 from airflow_provider.bulk.checkpoint import LEASE, SEGMENT, Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError
@@ -28,10 +29,9 @@ class Lease:
     expires_at: float
 
     @classmethod
-    def parse(cls, content: bytes) -> Lease | None:
+    def parse(cls, record: Mapping[str, Any]) -> Lease | None:
         """Read a lease; None if it is damaged."""
         try:
-            record = json.loads(content)
             at = datetime.fromisoformat(record["at"]).timestamp()
             return cls(int(record["try_number"]), at, float(record.get("expires_at") or 0.0))
         except (ValueError, TypeError, KeyError, AttributeError):
@@ -86,12 +86,9 @@ class TaskFolder:
     def _read_lease(self) -> tuple[float | None, Lease | None]:
         """Return when the lease was written by the clock of its store, and what it says."""
         location = self.work_folder / LEASE
-        with storage_errors(location, "read"):
-            try:
-                content = location.fs.cat_file(location.path)
-            except FileNotFoundError:
-                return None, None
-        return _modified(location), Lease.parse(content)
+        if (record := location.read_json()) is None:
+            return None, None
+        return _modified(location), Lease.parse(record)
 
 
 def find_task_folders(

@@ -108,10 +108,7 @@ def _check_scheme(location: Location) -> None:
     except ImportError:
         return
     except ValueError:
-        stores: dict[str, list[str]] = {}
-        for scheme, extra in EXTRAS.items():
-            stores.setdefault(extra, []).append(f"{scheme}://")
-        known = ", ".join(f"{' or '.join(schemes)} [{extra}]" for extra, schemes in stores.items())
+        known = ", ".join(f"{scheme}:// [{extra}]" for scheme, extra in EXTRAS.items())
         raise ComplianceInputError(
             f"'{location}' can't be used: correct its scheme, because no store has '{location.protocol}://'. "
             f"Use a local path or file://, or, with the extra of airflow-provider-compliance, {known}."
@@ -125,6 +122,6 @@ def _file_system(location: Location) -> object:
     try:
         return fsspec.filesystem(location.protocol)
     except (ImportError, ValueError) as error:
-        extra = EXTRAS.get(location.protocol)
+        extra = EXTRAS.get(location.store)
         hint = f" Install airflow-provider-compliance[{extra}]." if extra else ""
         raise ComplianceInputError(f"'{location}' can't be used: {error_text(error)}.{hint}") from None

@@ -154,7 +154,7 @@ class Doctor:
             return
         if is_found:
             found = "can be read"
-        elif location.protocol in ("file", "local"):
+        elif location.is_local:
             found = "does not exist yet; the first task creates it"
         else:  # a bucket that does not exist looks the same as an empty prefix
             found = "has no objects yet; whether its bucket exists is not tested"

@@ -16,7 +16,6 @@ from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import parse_line, to_line
 from airflow_provider.storage.locations import Location, storage_errors
 
-READ_BYTES = 1 << 20
 MAX_LABELS = 50  # of the counts; a service may have any number of categories
 OTHER = "OTHER"
 FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
@@ -167,13 +166,9 @@ def store_once(location: Location, content: bytes | Path, sha256: str) -> None:
     """
     if create_once(location, content):
         return
-    digest = hashlib.sha256()
-    with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:
-        while data := file.read(READ_BYTES):
-            digest.update(data)
-    if digest.hexdigest() != sha256:
+    if (found := location.sha256()) != sha256:
         error = ComplianceStorageError(
-            f"'{location}' has changed since it was written: its SHA-256 is {digest.hexdigest()}, not "
+            f"'{location}' has changed since it was written: its SHA-256 is {found}, not "
             f"{sha256}. Evidence must not change. Restore it from a backup or an earlier version, and find "
             "out who may write there."
         )

@@ -14,11 +14,14 @@ from airflow_provider.exceptions import ComplianceError, ComplianceInputError, C
 P = ParamSpec("P")
 T = TypeVar("T")
 
-# The extra to install for each URI scheme.
-EXTRAS = {
-    "s3": "amazon", "s3a": "amazon", "gs": "google", "gcs": "google", "abfs": "azure", "abfss": "azure",
+# The URI schemes of object stores, with the usual one of each store.
+OBJECT_STORES = {
+    "s3": "s3", "s3a": "s3", "s3n": "s3", "gs": "gs", "gcs": "gs",
+    "abfs": "abfs", "abfss": "abfs", "az": "abfs",
 }  # fmt: skip
-STORES = frozenset({"file", "local", *EXTRAS})
+LOCAL_SCHEMES = frozenset({"file", "local"})
+# The extra to install for each store.
+EXTRAS = {"s3": "amazon", "gs": "google", "abfs": "azure"}
 
 _SECRETS = re.compile(
     r"""(?ix) (
@@ -96,7 +99,7 @@ def object_path(uri: str, name: str = "") -> Any:
         message = f"{problem}: {missing}. Create it in Airflow, or correct the URI."
         raise ComplianceInputError(mask_secrets(message)) from None
     except (ValueError, ImportError) as error:
-        extra = EXTRAS.get(uri.partition("://")[0].lower())
+        extra = EXTRAS.get(OBJECT_STORES.get(uri.partition("://")[0].lower(), ""))
         hint = f" Install airflow-provider-compliance[{extra}], with Airflow's constraints." if extra else ""
         raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
     except Exception as error:  # such as a secrets backend that does not respond

@@ -10,7 +10,6 @@ from typing import Any
 
 from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
-from airflow_provider.storage.atomic import OBJECT_STORES
 from airflow_provider.storage.layout import OWN_FOLDERS
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import printable
@@ -46,7 +45,7 @@ def files_matching(pattern: Location) -> list[str]:
         return []
     if is_folder:
         found = _select(pattern, root, None, wanted)
-        if not found and "*" not in pattern.uri and pattern.protocol not in OBJECT_STORES:
+        if not found and "*" not in pattern.uri and not pattern.is_object_store:
             raise _missing(pattern, "There is no folder of that name, and no folder matches.")
         return found
     # Only a flat listing shows keys with an empty part, such as `a//b`.
@@ -116,7 +115,7 @@ def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str
 
     fsspec's own `glob` and `walk` take such a folder for empty, and so lose documents silently.
     """
-    fs, has_folders = source.fs, source.protocol not in OBJECT_STORES
+    fs, has_folders = source.fs, not source.is_object_store
     if has_folders and not fs.isdir(root := root or "/"):
         raise _missing(source, f"There is no folder '{printable(root)}'.")
     is_empty = True
@@ -160,7 +159,7 @@ def _missing(source: Location, problem: str) -> ComplianceError:
 def own_path(location: Location) -> str:
     """Return a path as listings of its file system have it."""
     path: str = location.fs._strip_protocol(location.path)  # noqa: SLF001 - there is no public way
-    if location.protocol not in OBJECT_STORES:
+    if not location.is_object_store:
         path = re.sub("//+", "/", path)
     return path.rstrip("/")
 

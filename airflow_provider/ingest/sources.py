@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -12,7 +11,6 @@ from pathlib import PurePosixPath
 from typing import IO, Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
-from airflow_provider.hooks.interop import STORES
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
 from airflow_provider.storage.locations import Location, storage_errors
@@ -86,7 +84,7 @@ def _expand(source: str, *, is_listed: bool) -> list[str]:
         location = Location(source)
     except ComplianceInputError:
         return [source]
-    if location.protocol not in STORES and not _is_store(location):
+    if not (location.is_local or location.is_object_store or _is_store(location)):
         return [source]  # such as a mistyped URL
     with storage_errors(location, "searched"):
         location.fs.invalidate_cache()
@@ -181,7 +179,7 @@ class SourceFile:
         """Open it; the client maps errors of its store."""
         fs, path = self.location.fs, self.location.path
         try:
-            if self.location.protocol in ("file", "local"):
+            if self.location.is_local:
                 _refuse_pipes(own_path(self.location))
             fs.invalidate_cache(path)  # a listing may be old by now, and has no version ids
             opened: IO[bytes] = fs.open(path, mode, block_size=READ_AHEAD_BYTES)
@@ -228,11 +226,7 @@ def fingerprint(source: str) -> str:
         info = location.fs.info(location.path)
         if version := version_in(info):
             return version
-        digest = hashlib.sha256()
-        with location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES) as file:
-            while piece := file.read(READ_AHEAD_BYTES):
-                digest.update(piece)
-    return f"{info['size']}-{digest.hexdigest()}"
+    return f"{info['size']}-{location.sha256()}"
 
 
 def version_in(info: Mapping[str, Any]) -> str:

@@ -26,17 +26,13 @@ from airflow_provider.storage.locations import Location, error_text, storage_err
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 5 << 20  # the minimum size of a part on S3; the default of s3fs is ten times that
-OBJECT_STORES = frozenset({"s3", "s3a", "s3n", "gs", "gcs", "abfs", "abfss", "az"})
 _PROC_FD = "/proc/self/fd"
 # Memory of a large upload of a file: parts in flight, times their size.
-_S3, _GCS, _AZURE = (
-    {"chunksize": 8 << 20, "max_concurrency": 2},
-    {"chunksize": 8 << 20},
-    {"max_concurrency": 2},
-)
-_UPLOAD_OPTIONS: dict[str, dict[str, int]] = {
-    "s3": _S3, "s3a": _S3, "s3n": _S3, "gs": _GCS, "gcs": _GCS, "abfs": _AZURE, "abfss": _AZURE, "az": _AZURE
-}  # fmt: skip
+_UPLOAD_OPTIONS = {
+    "s3": {"chunksize": 8 << 20, "max_concurrency": 2},
+    "gs": {"chunksize": 8 << 20},
+    "abfs": {"max_concurrency": 2},
+}
 EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 CONFLICT_DELAYS_SECONDS = (0.2, 1.0, 3.0)  # another writer is at it: wait until it is done
@@ -66,16 +62,16 @@ class AtomicFile(Protocol):
 
 def create(location: Location) -> AtomicFile:
     """Start an atomic file in any store."""
-    if location.protocol in ("file", "local"):
+    if location.is_local:
         return _LocalFile(Path(location.path))
-    if location.protocol in OBJECT_STORES:
+    if location.is_object_store:
         return _Upload(location.fs, location.path)
     return _RenamedFile(location.fs, location.path)
 
 
 async def put(location: Location, data: bytes) -> None:
     """Write a small file atomically."""
-    if location.protocol not in OBJECT_STORES or not location.fs.async_impl:
+    if not location.is_object_store or not location.fs.async_impl:
         await in_thread(put_sync, location, data)
         return
     with storage_errors(location):
@@ -124,9 +120,9 @@ def create_once(location: Location, content: bytes | Path) -> bool:
     :param content: bytes, or a local file with them
     """
     with storage_errors(location):
-        if location.protocol in OBJECT_STORES:
+        if location.is_object_store:
             return _create_object(location, content)
-        if location.protocol not in ("file", "local") and location.fs.exists(location.path):
+        if not location.is_local and location.fs.exists(location.path):
             return False
         file = create(location)
         try:
@@ -154,7 +150,7 @@ def _create_object(location: Location, content: bytes | Path) -> bool:
             if isinstance(content, bytes):
                 fs.pipe_file(path, content, mode="create")
             else:
-                fs.put_file(str(content), path, mode="create", **_UPLOAD_OPTIONS.get(location.protocol, {}))
+                fs.put_file(str(content), path, mode="create", **_UPLOAD_OPTIONS.get(location.store, {}))
         except Exception as error:
             codes = set(_error_codes(error))
             if isinstance(error, FileExistsError) or codes & EXISTS_CODES:

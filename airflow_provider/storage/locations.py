@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import json
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -15,9 +19,11 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.interop import mask_secrets, object_path
+from airflow_provider.hooks.interop import LOCAL_SCHEMES, OBJECT_STORES, mask_secrets, object_path
 from airflow_provider.params import missing_message, optional
 from airflow_provider.storage.names import printable
+
+log = logging.getLogger(__name__)
 
 Action = Literal["written", "read", "checked", "searched", "cleaned up"]
 
@@ -30,6 +36,8 @@ _PERMISSIONS: dict[Action, str] = {
     "cleaned up": "delete there",
 }
 _MAX_TEXT_CHARS = 300
+READ_AHEAD_BYTES = 1 << 20
+MAX_JSON_BYTES = 16 << 20  # of a small object
 
 
 class Location:
@@ -41,7 +49,7 @@ class Location:
     def __init__(self, uri: str) -> None:
         self.uri = uri
         scheme, separator, rest = uri.partition("://")
-        self.protocol = scheme.lower() if separator else "file"
+        self.protocol = scheme.lower() if separator and scheme.lower() not in LOCAL_SCHEMES else "file"
         if not separator:
             rest = uri
         authority, slash, path = rest.partition("/")
@@ -52,7 +60,7 @@ class Location:
         self.path = f"{bucket}{slash}{path}"  # in the file system
         if not self.path.replace("/", "").strip() or (self.protocol != "file" and not bucket.strip()):
             raise ComplianceInputError(f"'{self}' is not a valid location: use s3://conn_id@bucket/prefix/.")
-        if self.protocol in ("file", "local") and self.path.startswith("~/"):
+        if self.is_local and self.path.startswith("~/"):
             self.path = str(Path.home()) + self.path[1:]  # as fsspec does
 
     @classmethod
@@ -67,12 +75,27 @@ class Location:
         if location.uri != printable(location.uri):
             raise ComplianceInputError(f"The {what} '{location}' is not valid UTF-8: choose another one.")
         _ = location.fs  # asks Airflow for the connection
-        if location.protocol in ("file", "local") and not location.path.startswith("/"):
+        if location.is_local and not location.path.startswith("/"):
             raise ComplianceInputError(
                 f"The {what} '{location}' depends on the worker's current folder: use an absolute path, such "
                 "as file:///data/texts/."
             )
         return location
+
+    @property
+    def store(self) -> str:
+        """The kind of store: "file", "s3", "gs", "abfs", else the scheme."""
+        return OBJECT_STORES.get(self.protocol, self.protocol)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this is on a disk, which other workers may not see."""
+        return self.protocol == "file"
+
+    @property
+    def is_object_store(self) -> bool:
+        """Whether a write is one request that publishes the whole object, without folders and renames."""
+        return self.protocol in OBJECT_STORES
 
     @property
     def is_prefix(self) -> bool:
@@ -104,10 +127,39 @@ class Location:
         """Return the content of a small object, or None if it does not exist."""
         with storage_errors(self, "read"):
             try:
-                content: bytes = self.fs.cat_file(self.path)
+                content: bytes = self.fs.cat_file(self.path, **one_request(self.fs))
             except FileNotFoundError:
                 return None
         return content
+
+    def read_json(self, default: Any = None) -> Any:
+        """Return the JSON object in a small object; the default if there is none, or it is damaged."""
+        with storage_errors(self, "read"):
+            self.fs.invalidate_cache(self.path)  # another process may have written it since it was listed
+            try:
+                is_small = (self.fs.info(self.path)["size"] or 0) <= MAX_JSON_BYTES
+            except FileNotFoundError:
+                return default
+        content = self.read() if is_small else b""
+        if content is None:
+            return default
+        if isinstance(value := parse_json(content), dict):
+            return value
+        log.warning("Ignored '%s': it is damaged, or not a small JSON object.", self)
+        return default
+
+    def sha256(self) -> str | None:
+        """Return the SHA-256 of the object, read in constant memory; None if it does not exist."""
+        digest = hashlib.sha256()
+        with storage_errors(self, "read"):
+            try:
+                file = self.fs.open(self.path, "rb", block_size=READ_AHEAD_BYTES)
+            except FileNotFoundError:
+                return None
+            with file:
+                while piece := file.read(READ_AHEAD_BYTES):
+                    digest.update(piece)
+        return digest.hexdigest()
 
     def remove(self) -> None:
         """Remove the object, if it exists."""
@@ -132,6 +184,20 @@ class Location:
 
     def __str__(self) -> str:
         return printable(redact(self.uri))
+
+
+def one_request(fs: Any) -> dict[str, int]:
+    """Return the options of `cat_file` for a small object: s3fs would ask for its size before."""
+    read = getattr(fs, "_cat_file", None)  # fsspec's names of coroutines
+    return {"max_concurrency": 1} if read and "max_concurrency" in inspect.signature(read).parameters else {}
+
+
+def parse_json(content: bytes) -> Any:
+    """Return a JSON value; None if it is damaged."""
+    try:
+        return json.loads(content)
+    except (ValueError, RecursionError):
+        return None
 
 
 class StoreError(Exception):
@@ -180,7 +246,7 @@ def _sanitize(text: str) -> str:
 
 def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
     problem = mask_secrets(f"'{location}' can't be {action}: ") + error_text(error).removesuffix(".") + "."
-    is_local, permission = location.protocol == "file", _PERMISSIONS[action]
+    is_local, permission = location.is_local, _PERMISSIONS[action]
     for cause in _causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)
         kind = type(cause).__name__

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 from airflow_provider.event_loop import in_thread
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location, one_request, storage_errors
 
 READS_IN_FLIGHT = 32
 
@@ -63,8 +62,5 @@ def _read(fs: Any, path: str) -> bytes | None:
 
 
 def _cat(fs: Any, path: str) -> Coroutine[Any, Any, bytes]:
-    read = fs._cat_file  # noqa: SLF001 - fsspec's names of coroutines
-    # In one request: s3fs would ask for the size before.
-    options = {"max_concurrency": 1} if "max_concurrency" in inspect.signature(read).parameters else {}
-    call: Coroutine[Any, Any, bytes] = read(path, **options)
+    call: Coroutine[Any, Any, bytes] = fs._cat_file(path, **one_request(fs))  # noqa: SLF001 - fsspec's names
     return call

@@ -16,11 +16,10 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.provenance import describe_attempt, is_newer
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.layout import STATE_WORK
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, parse_json
 from airflow_provider.storage.names import safe, task_path
 
 JOB_KEY = "compliance_job"
-LOCAL_PROTOCOLS = ("file", "local")
 
 
 class ObjectStateStore:
@@ -37,13 +36,13 @@ class ObjectStateStore:
         location = self._locate(key)
         if (content := location.read()) is None:
             return default
-        try:
-            return json.loads(content)
-        except (ValueError, RecursionError):
+        value = parse_json(content)
+        if value is None:
             raise ComplianceStateError(
                 f"'{location}' is damaged, so what earlier attempts of this task have done is not known. "
                 "Restore it; or check at the service what they have done, delete it, and clear the task."
-            ) from None
+            )
+        return value
 
     def set(self, key: str, value: Any) -> None:
         """Write a value, atomically."""
@@ -87,7 +86,7 @@ def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None
     """
     if path := hook.state_path:
         return ObjectStateStore(Location.to_write(path) / task_path(context["ti"]))
-    if destination and (folder := Location.to_write(destination)).protocol not in LOCAL_PROTOCOLS:
+    if destination and not (folder := Location.to_write(destination)).is_local:
         if not folder.is_prefix:
             folder = Location.to_write(folder.uri.rpartition("/")[0])
         return ObjectStateStore(folder / STATE_WORK / task_path(context["ti"]))

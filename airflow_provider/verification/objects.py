@@ -23,8 +23,6 @@ T = TypeVar("T")
 BLOCK_BYTES = 1 << 18
 RETRY_SECONDS = (1.0, 4.0)  # after an outage; the libraries of most stores have retried before
 READ_AHEAD_BYTES = 1 << 22
-LOCAL = ("file", "local")
-S3 = ("s3", "s3a", "s3n")
 # What the path itself is to blame for, not the store.
 _INVALID_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.EISDIR})
 
@@ -73,7 +71,7 @@ def read_blocks(location: Location) -> Iterator[bytes]:
 
     ComplianceStorageError means that the store has failed, so nothing is known about the object.
     """
-    blocks = _local_blocks(location) if location.protocol in LOCAL else _remote_blocks(location)
+    blocks = _local_blocks(location) if location.is_local else _remote_blocks(location)
     try:
         yield from blocks
     except Exception as error:  # whatever the library of the store raises
@@ -83,7 +81,7 @@ def read_blocks(location: Location) -> Iterator[bytes]:
 def _classify(error: Exception, location: Location) -> Exception:
     if isinstance(error, FileNotFoundError | NotADirectoryError):
         return ProblemError(ProblemKind.MISSING, f"{location} does not exist")
-    is_path = location.protocol in LOCAL and getattr(error, "errno", None) in _INVALID_PATH
+    is_path = location.is_local and getattr(error, "errno", None) in _INVALID_PATH
     if is_path or isinstance(error, IsADirectoryError | ValueError):
         return ProblemError(ProblemKind.MISSING, f"{location} is not an object: {error_text(error)}")
     try:
@@ -107,7 +105,7 @@ def _local_blocks(location: Location) -> Iterator[bytes]:
 
 def _remote_blocks(location: Location) -> Iterator[bytes]:
     fs, path = location.fs, location.path
-    if location.protocol not in S3:
+    if location.store != "s3":
         with fs.open(path, "rb", block_size=READ_AHEAD_BYTES) as file:
             while data := file.read(BLOCK_BYTES):
                 yield data

@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
-from airflow_provider.verification.objects import LOCAL, ProblemError, ProblemKind
+from airflow_provider.verification.objects import ProblemError, ProblemKind
 
 _SHA256 = re.compile("[0-9a-f]{64}")
 _MAX_SHOWN_CHARS = 200
@@ -35,7 +35,7 @@ class Reference:
 def address(uri: str) -> str:
     """Return a URI in a form that can be compared: without connection, always with a scheme."""
     location = Location(uri)
-    return f"{'file' if location.protocol in LOCAL else location.protocol}://{location.path}".rstrip("/")
+    return f"{location.protocol}://{location.path}".rstrip("/")
 
 
 class Resolver:
@@ -78,7 +78,7 @@ class Resolver:
             inner = found.removeprefix(prefix)
             if inner != found and ".." not in inner.split("/"):
                 location = place / inner
-                if location.protocol in LOCAL and not self._is_inside(Path(location.path)):
+                if location.is_local and not self._is_inside(Path(location.path)):
                     break  # a link
                 return location
         raise ProblemError(ProblemKind.OUTSIDE, f"{_shown(uri)} is not below the root, so it was not read")
@@ -90,9 +90,7 @@ class Resolver:
         except ValueError:  # such as a null byte: there is no such file
             return True
         return any(
-            real.is_relative_to(Path(place.path).resolve())
-            for _, place in self._places
-            if place.protocol in LOCAL
+            real.is_relative_to(Path(place.path).resolve()) for _, place in self._places if place.is_local
         )
 
 

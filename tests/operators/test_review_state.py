@@ -16,7 +16,7 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.state import ANSWER, LEASE, QUESTION
-from airflow_provider.storage import task_state
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.task_state import ObjectStateStore
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.attempts import StateStore
@@ -36,7 +36,7 @@ def memory(
     """Return how to make the review whose state is stored there."""
     if request.param == "destination":
         hitl.store = None
-        monkeypatch.setattr(task_state, "LOCAL_PROTOCOLS", ())
+        monkeypatch.setattr(Location, "is_local", False)
         return Made(destination=f"file://{tmp_path}/decisions/")
     hitl.store = make_store(request.param, tmp_path, monkeypatch)
     return Made()

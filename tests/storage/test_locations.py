@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.hooks.interop import object_path
+from airflow_provider.storage import locations
 from airflow_provider.storage.locations import Location
 
 
@@ -112,3 +114,57 @@ def test_an_object_that_does_not_exist_is_nothing_to_read_or_remove(tmp_path: Pa
 def test_an_object_that_can_t_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ComplianceStorageDeniedError, match="can't be read"):
         Location(f"file://{tmp_path}").read()
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b'{"a": 1}', {"a": 1}),
+        (None, "default"),
+        (b"", "default"),
+        (b'{"a": ', "default"),
+        (b"[1]", "default"),
+        (b"\xff", "default"),
+        (b"[" * 100_000, "default"),
+        (b'{"a": "%s"}' % (b"x" * locations.MAX_JSON_BYTES), "default"),
+    ],
+)
+def test_read_json_returns_an_object_or_the_default(
+    content: bytes | None, expected: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    if content is not None:
+        (tmp_path / "a.json").write_bytes(content)
+    assert Location(f"file://{tmp_path}/a.json").read_json("default") == expected
+    is_damaged = expected == "default" and content is not None
+    assert ("is damaged" in caplog.text) is is_damaged
+
+
+def test_sha256_is_that_of_the_object_or_none(tmp_path: Path) -> None:
+    content = b"x" * (3 * locations.READ_AHEAD_BYTES + 1)
+    (tmp_path / "a").write_bytes(content)
+    assert Location(f"file://{tmp_path}/a").sha256() == hashlib.sha256(content).hexdigest()
+    assert Location(f"file://{tmp_path}/b").sha256() is None
+
+
+@pytest.mark.parametrize(
+    ("uri", "store", "is_local", "is_object_store"),
+    [
+        ("/a", "file", True, False),
+        ("file:///a", "file", True, False),
+        ("local:///a", "file", True, False),
+        ("S3://b/a", "s3", False, True),
+        ("s3n://b/a", "s3", False, True),
+        ("gcs://b/a", "gs", False, True),
+        ("abfss://b/a", "abfs", False, True),
+        ("sftp://b/a", "sftp", False, False),
+    ],
+)
+def test_one_table_says_which_schemes_are_stores(
+    uri: str, store: str, is_local: bool, is_object_store: bool
+) -> None:
+    location = Location(uri)
+    assert (location.store, location.is_local, location.is_object_store) == (
+        store,
+        is_local,
+        is_object_store,
+    )
