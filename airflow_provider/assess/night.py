@@ -25,7 +25,6 @@ from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkOptions
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
-from airflow_provider.bulk.nights import Night, estimate_seconds
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import (
     ComplianceProtocolError,
@@ -41,6 +40,7 @@ from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, KNOWN_DOCUMENTS, VERDICTS
 from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.nights import Night, estimate_seconds
 from airflow_provider.storage.spool import Spool
 
 if TYPE_CHECKING:

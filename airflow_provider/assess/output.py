@@ -28,7 +28,6 @@ from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.deletes import FinishedJob, StoredObject
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
-from airflow_provider.bulk.nights import Night
 from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
@@ -40,6 +39,7 @@ from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
 from airflow_provider.storage.spool import Spool
 
 ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"

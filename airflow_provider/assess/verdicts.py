@@ -15,11 +15,11 @@ from typing import Any
 
 from airflow_provider.assess.cells import Cell
 from airflow_provider.assess.findings import as_before
-from airflow_provider.bulk.nights import Night
 from airflow_provider.review.decisions import KEPT_DAYS
 from airflow_provider.storage.atomic import writing
 from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
 from airflow_provider.storage.spool import Spool
 
 log = logging.getLogger(__name__)

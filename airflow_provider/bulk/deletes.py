@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.nights import Night
 from airflow_provider.bulk.pipeline import SYSTEMIC
 from airflow_provider.client.models import JobStatus
 from airflow_provider.event_loop import for_each, in_thread
@@ -27,6 +26,7 @@ from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.nights import Night
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient

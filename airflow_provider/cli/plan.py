@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
     }
     uris = [destination, *([as_uri(options.root)] if options.root else [])]
     with asking_airflow(), naming_schemes(*uris):
-        from airflow_provider.bulk.nights import Night
         from airflow_provider.operators.ingest import ComplianceIngestOperator
+        from airflow_provider.storage.nights import Night
 
         batch_size = _read_batch_size(options.conn_id)
         try:

@@ -6,9 +6,9 @@ import heapq
 from dataclasses import dataclass, replace
 from typing import Any
 
-from airflow_provider.bulk.nights import Night
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
 
 TREND_NIGHTS = 30
 

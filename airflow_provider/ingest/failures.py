@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
-from airflow_provider.bulk.nights import Night
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceStorageDeniedError, ComplianceStorageError
 from airflow_provider.ingest.documents import Document
@@ -20,6 +19,7 @@ from airflow_provider.reports.outcomes import GIVEN_UP
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import to_bytes
+from airflow_provider.storage.nights import Night
 
 MIN_MANY_FAILURES = 4  # so many and more than half of all are not about single documents
 PAGE_RETRY_DAYS = 7  # after which a web page is tried again: nobody can tell whether it has changed

@@ -8,7 +8,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider.bulk.nights import Night
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
@@ -16,6 +15,7 @@ from airflow_provider.ingest.sources import fingerprint, is_page
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import to_bytes
+from airflow_provider.storage.nights import Night
 
 
 class UnchangedIndex:

@@ -103,7 +103,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.assess.cells import select_frameworks
         from airflow_provider.assess.inputs import read_documents
         from airflow_provider.assess.night import AssessmentNight
-        from airflow_provider.bulk.nights import Night
+        from airflow_provider.storage.nights import Night
 
         ends_at = self.clock() + deadline.at - time.time()
         is_deleting = parse_delete_after(self.delete_after) == ASSESS

@@ -178,8 +178,8 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
             JobDeleter,
             PendingDeletes,
         )
-        from airflow_provider.bulk.nights import Night
         from airflow_provider.storage.layout import DELETES
+        from airflow_provider.storage.nights import Night
 
         pending = PendingDeletes(root / DELETES, context["ti"], Night.of(context))
         seconds = min(MAX_DELETE_SECONDS, ends_at - self.clock() - DELETE_MARGIN_SECONDS)

@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.bulk.deletes import FinishedJob
     from airflow_provider.bulk.engine import BulkOptions
-    from airflow_provider.bulk.nights import Night
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.failures import FailureHistory
     from airflow_provider.ingest.plan import IngestPlan
     from airflow_provider.ingest.unchanged import UnchangedIndex
+    from airflow_provider.storage.nights import Night
     from airflow_provider.waiting.deadlines import Deadline
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
@@ -134,13 +134,13 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
-        from airflow_provider.bulk.nights import Night
         from airflow_provider.ingest.documents import Document
         from airflow_provider.ingest.failures import FailureHistory
         from airflow_provider.ingest.output import MANIFEST, check_rows, check_template, task_folder
         from airflow_provider.ingest.resuming import resume_documents
         from airflow_provider.ingest.sources import resolve
         from airflow_provider.storage.layout import FAILURES, INGEST_WORK
+        from airflow_provider.storage.nights import Night
 
         ends_at = self.clock() + deadline.at - time.time()
         check_template(self.file_name_template)

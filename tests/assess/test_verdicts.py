@@ -15,10 +15,10 @@ from airflow_provider.assess.findings import (
     compare_findings,
 )
 from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
-from airflow_provider.bulk.nights import Night
 from airflow_provider.client.findings import Finding
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
 from airflow_provider.storage.spool import Spool
 
 FIRST, SECOND, THIRD = (Night(f"2026-03-0{day}T00:00:00+00:00", f"run-{day}") for day in (1, 2, 3))

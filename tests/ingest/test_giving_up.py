@@ -15,13 +15,13 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk.items import FAILED
-from airflow_provider.bulk.nights import Night
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest import failures
 from airflow_provider.ingest.documents import Document
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
 from tests.support.attempts import Attempts, heard
 from tests.support.night_attempts import FIRST_NIGHT, night_attempts
 

@@ -1,0 +1,353 @@
+"""What earlier nights have left: their tables are the index, and a small entry for each says where they are.
+
+A task instance reads, then publishes its own tables:
+
+    earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti))
+    for entry, row in latest_rows(earlier.entries(), "manifest", sources, lambda row: row.get("source")):
+        ...
+    earlier.publish({"manifest": Table.of(manifest, content, keys=sources)}, account)  # owning the lease
+
+Entries are in `ROOT/_nights/DATE/KIND-DIGEST.json`. A run writes only its own, so runs at the same time never
+touch the same object. A night sees entries of earlier nights, never those of later nights or of its own run.
+A cleared run sees what its first attempt saw. Everything here blocks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, date, datetime, timedelta
+from functools import cached_property
+from typing import Any
+
+from airflow_provider.provenance import instance_of
+from airflow_provider.storage import names
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import Row, read_lines, read_valid_rows
+from airflow_provider.storage.layout import NIGHTS
+from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.reading import read_objects
+
+log = logging.getLogger(__name__)
+
+LOOK_BACK_DAYS = 400
+MAX_DATES = 30  # with entries, that a night looks back over
+HASH_BYTES = 4  # of a key: where two have the same, a table is read in vain
+
+
+@dataclass(frozen=True)
+class Night:
+    """The run that documents and verdicts belong to.
+
+    :param at: its logical date, or when it was due, in ISO 8601 and UTC; nights are ordered by it
+    :param run: identifies the DAG run
+    """
+
+    at: str
+    run: str
+
+    @classmethod
+    def of(cls, context: Any) -> Night:
+        """Return the night of a task's context."""
+        dag_run = context.get("dag_run")
+        at = next(
+            (
+                at
+                for name in ("logical_date", "run_after", "queued_at")
+                if (at := getattr(dag_run, name, None))
+            ),
+            datetime.now(UTC),
+        )
+        ti = context["ti"]
+        return cls(at.astimezone(UTC).isoformat(), f"{ti.dag_id}/{ti.run_id}")
+
+    @property
+    def date(self) -> str:
+        """The day, for people and partitions."""
+        return self.at[:10]
+
+    def days_since(self, at: str) -> int:
+        """Return how many days after an earlier night it is."""
+        return (date.fromisoformat(self.date) - date.fromisoformat(at[:10])).days
+
+
+@dataclass(frozen=True)
+class TaskKey:
+    """A task instance, whichever run it belongs to."""
+
+    dag_id: str
+    task_id: str
+    instance: str = "-1"
+
+    @classmethod
+    def of(cls, ti: Any) -> TaskKey:
+        """Return the key of a task instance."""
+        return cls(ti.dag_id, ti.task_id, str(instance_of(ti)))
+
+    def is_same_task(self, other: TaskKey) -> bool:
+        """Return whether both are instances of one task."""
+        return (self.dag_id, self.task_id) == (other.dag_id, other.task_id)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table that a night has published.
+
+    :param uri: where it is; below the root, relative to that, so that a tree can be moved
+    :param sha256: of its bytes: a table that was edited is not used
+    :param keys: hashes of the keys of its rows in Base64, so that a table without a wanted key is not read;
+        None if unknown
+    """
+
+    uri: str
+    sha256: str
+    keys: str | None = None
+
+    @classmethod
+    def of(cls, location: Location, content: bytes | str, keys: Iterable[str] | None = None) -> Table:
+        """Return the table that was written to a location.
+
+        :param content: its bytes, or their SHA-256
+        :param keys: by which rows will be looked up, of any kind
+        """
+        sha256 = content if isinstance(content, str) else hashlib.sha256(content).hexdigest()
+        packed = None if keys is None else b64encode(b"".join(sorted(set(map(_hash, keys))))).decode()
+        return cls(location.uri, sha256, packed)
+
+    def may_contain(self, hashes: Set[bytes]) -> bool:
+        """Return whether it may have a row with one of these hashes of keys."""
+        if self.keys is None:
+            return True
+        packed = b64decode(self.keys)
+        return not hashes.isdisjoint(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a task instance of a night has published.
+
+    :param root: below which its night is
+    :param account: what the connection was: `account_digest`, never its id
+    :param published_at: when the run published first: clearing it does not change that
+    :param read_at: when its first attempt began to read earlier nights
+    :param facts: small ones, such as rates
+    """
+
+    root: Location
+    kind: str
+    night: Night
+    task: TaskKey
+    account: str
+    tables: Mapping[str, Table]
+    published_at: str
+    read_at: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, content: bytes, root: Location) -> Entry:
+        """Read an entry; ValueError if it is damaged."""
+        try:
+            record = json.loads(content)
+            fields = {name: record[name] for name in ("kind", "account", "published_at", "read_at", "facts")}
+            night, task = Night(**record["night"]), TaskKey(**record["task"])
+            night.days_since(night.at)
+            tables = {name: Table(**table) for name, table in record["tables"].items()}
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise ValueError(str(error)) from None
+        return cls(root, night=night, task=task, tables=tables, **fields)
+
+    def to_json(self) -> bytes:
+        """Return its content."""
+        prefix = self.root.uri.rstrip("/") + "/"
+        record = {name: value for name, value in vars(self).items() if name != "root"}
+        record |= {"night": asdict(self.night), "task": asdict(self.task)}
+        record["tables"] = {
+            name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
+            for name, table in self.tables.items()
+        }
+        return json.dumps(record).encode()
+
+    @property
+    def path(self) -> str:
+        """Where it is below the root."""
+        key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
+        return f"{NIGHTS}/{self.night.date}/{self.kind}-{key}.json"
+
+    def location(self, table: str) -> Location:
+        """Return where a table is."""
+        uri = self.tables[table].uri
+        if "://" not in uri and not uri.startswith("/"):
+            return self.root / uri
+        location = Location(uri)
+        if (location.protocol, location.conn_id) == (self.root.protocol, self.root.conn_id):
+            location.fs = self.root.fs  # else Airflow would be asked for the connection
+        return location
+
+    def rows(self, table: str) -> Iterator[Row]:
+        """Read the rows of a table in constant memory; none of a table that was edited since, or is gone."""
+        if table not in self.tables:
+            return
+        location = self.location(table)
+        found = _sha256(location)
+        if found == self.tables[table].sha256:
+            yield from read_valid_rows(location)
+        else:
+            problem = "is gone" if found is None else "was changed after it was published"
+            log.warning("'%s' %s: the night of %s is not compared with it.", location, problem, self.night.at)
+
+
+class EarlierNights:
+    """The entries of earlier nights below a root, newest first.
+
+    :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
+    :param task: the task instance; its own entries come first within a night
+    :param read_at: when the attempt began, also before it deferred; by default now
+    """
+
+    def __init__(
+        self, root: Location, kind: str, night: Night, task: TaskKey, read_at: str | None = None
+    ) -> None:
+        now = datetime.now(UTC) if read_at is None else datetime.fromisoformat(read_at).astimezone(UTC)
+        self.root, self.kind, self.night, self.task = root, kind, night, task
+        self._now = now.isoformat(timespec="microseconds")
+        self._read_dates: dict[tuple[str, str], list[Entry]] = {}
+
+    @cached_property
+    def own(self) -> Entry | None:
+        """What an earlier attempt of this run has published."""
+        entry = Entry(self.root, self.kind, self.night, self.task, "", {}, "", "")
+        location = self.root / entry.path
+        content = location.read()
+        return None if content is None else self._parse(content, location.path)
+
+    def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
+        """Iterate over what is visible to this night, newest first; of a night, the same task first.
+
+        Only as many dates are read as are needed.
+
+        :param kind: by default that of the task itself
+        :param same_time: also entries of other runs with the same logical date
+        """
+        oldest = (date.fromisoformat(self.night.date) - timedelta(days=LOOK_BACK_DAYS)).isoformat()
+        dates_found = 0
+        for day in self._dates:
+            if not oldest <= day <= self.night.date:
+                continue
+            visible = [entry for entry in self._read(day, kind or self.kind) if self._sees(entry, same_time)]
+            yield from visible
+            dates_found += bool(visible)
+            if dates_found == MAX_DATES:
+                return
+
+    def publish(
+        self, tables: Mapping[str, Table], account: str, facts: Mapping[str, Any] | None = None
+    ) -> Entry:
+        """Write the entry of this task instance; after its tables, by the attempt that owns the lease."""
+        now = datetime.now(UTC).isoformat(timespec="microseconds")
+        published_at, read_at = (self.own.published_at, self.own.read_at) if self.own else (now, self._now)
+        entry = Entry(
+            self.root, self.kind, self.night, self.task, account, tables, published_at, read_at, facts or {}
+        )
+        put_sync(self.root / entry.path, entry.to_json())
+        return entry
+
+    @cached_property
+    def _dates(self) -> list[str]:
+        return sorted(_list_names(self.root / NIGHTS), reverse=True)
+
+    def _sees(self, entry: Entry, same_time: bool) -> bool:
+        if entry.night.run == self.night.run:
+            return False
+        if self.own and not entry.published_at < self.own.read_at:
+            return False  # a cleared run sees what its first attempt saw
+        return entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
+
+    def _read(self, day: str, kind: str) -> list[Entry]:
+        """Return the entries of a date, newest first."""
+        if (day, kind) not in self._read_dates:
+            folder = self.root / NIGHTS / day
+            found = sorted(name for name in _list_names(folder) if name.startswith(f"{kind}-"))
+            contents = read_objects(folder, [(folder / name).path for name in found])
+            read = (self._parse(content, path) for path, content in contents if content is not None)
+            entries = [entry for entry in read if entry]
+            entries.sort(key=lambda entry: entry.published_at, reverse=True)
+            entries.sort(key=self._rank)
+            entries.sort(key=lambda entry: entry.night.at, reverse=True)
+            self._read_dates[day, kind] = entries
+        return self._read_dates[day, kind]
+
+    def _rank(self, entry: Entry) -> int:
+        return 0 if entry.task == self.task else 1 if entry.task.is_same_task(self.task) else 2
+
+    def _parse(self, content: bytes, path: str) -> Entry | None:
+        try:
+            return Entry.parse(content, self.root)
+        except ValueError as error:
+            log.warning("Ignored the damaged entry '%s' of a night: %s", path, error)
+            return None
+
+
+def latest_rows(
+    entries: Iterable[Entry],
+    table: str,
+    keys: Iterable[str],
+    key_of: Callable[[Row], Hashable],
+) -> Iterator[tuple[Entry, Row]]:
+    """Yield the newest row of each key, where there is one; stops reading when all keys are found.
+
+    :param entries: newest first; those that do not count are filtered out by the caller
+    :param key_of: returns the key of a row; None for a row that does not count, so that an older one may
+    """
+    wanted = {key: _hash(key) for key in keys}
+    hashes = set(wanted.values())
+    if not wanted:
+        return
+    for entry in entries:
+        if table not in entry.tables or not entry.tables[table].may_contain(hashes):
+            continue
+        for row in entry.rows(table):
+            if (key := key_of(row)) in wanted:
+                del wanted[key]
+                yield entry, row
+        hashes = set(wanted.values())
+        if not wanted:
+            return
+
+
+def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
+    """Return how long a number of items takes; None if there is no earlier night.
+
+    :param rates: items per second of earlier nights; their mean counts
+    """
+    known = [rate for rate in rates if rate > 0]
+    return round(items * len(known) / sum(known)) if known else None
+
+
+def _hash(key: str) -> bytes:
+    return hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES]
+
+
+def _sha256(location: Location) -> str | None:
+    digest = hashlib.sha256()
+    try:
+        for line in read_lines(location):
+            digest.update(line)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+def _list_names(folder: Location) -> list[str]:
+    """Return the names directly below a folder, as they are now; none if it does not exist."""
+    path = folder.path.rstrip("/")
+    with storage_errors(folder, "searched"):
+        folder.fs.invalidate_cache(path)
+        try:
+            found = folder.fs.ls(path, detail=False)
+        except FileNotFoundError:
+            return []
+    return [name.rstrip("/").rpartition("/")[2] for name in found]
