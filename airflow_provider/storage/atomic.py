@@ -47,10 +47,6 @@ class AtomicFile(Protocol):
         """Add bytes."""
         ...
 
-    def sync(self) -> None:
-        """Have what is written so far on the disk, if it is a disk; a thread may write more meanwhile."""
-        ...
-
     def commit(self) -> None:
         """Publish the file under its name, replacing an existing one."""
         ...
@@ -82,14 +78,8 @@ async def put(location: Location, data: bytes) -> None:
 
 def put_sync(location: Location, data: bytes) -> None:
     """Write a small file atomically, without an event loop."""
-    with storage_errors(location):
-        file = create(location)
-        try:
-            file.write(data)
-            file.commit()
-        except BaseException:
-            file.discard()
-            raise
+    with writing(location) as write:
+        write(data)
 
 
 @contextmanager
@@ -107,8 +97,16 @@ def writing(location: Location) -> Iterator[Callable[[bytes], Any]]:
         with storage_errors(location):
             file.commit()
     except BaseException:
-        file.discard()
+        discard(file, location)
         raise
+
+
+def discard(file: AtomicFile, location: Location) -> None:
+    """Remove what was written; the error that led here says more than one about this."""
+    try:
+        file.discard()
+    except Exception as error:  # the store is probably unreachable
+        log.warning("Could not remove the incomplete '%s': %s", location, error_text(error))
 
 
 def create_once(location: Location, content: bytes | Path) -> bool:
@@ -136,7 +134,7 @@ def create_once(location: Location, content: bytes | Path) -> bool:
                 return file.commit_once()
             file.commit()
         finally:
-            file.discard()
+            discard(file, location)
     return True
 
 
@@ -204,10 +202,6 @@ class _LocalFile:
         # A short name of its own: the file's name plus a suffix could be too long.
         self._temporary = self._folder / f".{secrets.token_hex(8)}.part"
         return self._temporary
-
-    def sync(self) -> None:
-        """Flush to the disk what the file system has."""
-        os.fsync(self._file.fileno())
 
     def commit(self) -> None:
         """Link or rename it to its name."""
@@ -296,9 +290,6 @@ class _Upload:
         self._size += len(data)
         self._file.write(data)
 
-    def sync(self) -> None:
-        """Do nothing: the store has what it was sent."""
-
     def commit(self) -> None:
         """Complete the upload."""
         self._file.close()
@@ -340,9 +331,6 @@ class _RenamedFile:
         self._temporary = f"{folder}/.{secrets.token_hex(8)}.part"
         self._file = fs.open(self._temporary, "wb")
         self.write = self._file.write
-
-    def sync(self) -> None:
-        """Do nothing: the store has what it was sent."""
 
     def commit(self) -> None:
         """Rename it."""

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceStorageDeniedError
-from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, put
-from airflow_provider.storage.locations import Location, error_text, storage_errors
+from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, discard, put
+from airflow_provider.storage.locations import Location, storage_errors
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SINGLE_PUT_BYTES = 1 << 20  # texts up to this size are written in one request
-BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written by a thread at a time; at least
-SYNC_BYTES = 64 << 20  # of it, flushed to the disk while more is written, so that its end is short
+BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written at a time
 MAX_REFETCHES = 2  # of a text whose download broke off
 REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
 _GZIP = 31  # wbits for gzip; without name and time, so that equal texts give equal bytes
@@ -141,119 +140,56 @@ async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> d
 async def _store(
     pieces: AsyncIterator[bytes], location: Location, compress: bool, confirm: Confirm | None = None
 ) -> Written:
-    head = bytearray()
-    async for piece in pieces:
-        head += piece
-        if len(head) > SINGLE_PUT_BYTES:
-            return await _store_large(head, pieces, location, compress, confirm)
-    data = zlib.compress(head, wbits=_GZIP) if compress else bytes(head)
-    if confirm:
-        await confirm()
+    batch = bytearray()
+    writer: _Writer | None = None
+    try:
+        async for piece in pieces:
+            batch += piece
+            if len(batch) >= (BATCH_BYTES if writer else SINGLE_PUT_BYTES + 1):
+                writer = writer or _Writer(location, compress)
+                await in_thread(writer.write, batch)
+                batch = bytearray()
+        if writer:
+            await in_thread(writer.write, batch, is_last=True)
+        if confirm:
+            await confirm()
+        if writer:
+            return await in_thread(writer.commit)
+    except BaseException:
+        if writer:
+            await in_thread(writer.discard)
+        raise
+    data = zlib.compress(batch, wbits=_GZIP) if compress else bytes(batch)
     await put(location, data)
     return Written(len(data), hashlib.sha256(data).hexdigest())
 
 
-async def _store_large(
-    batch: bytearray,
-    pieces: AsyncIterator[bytes],
-    location: Location,
-    compress: bool,
-    confirm: Confirm | None,
-) -> Written:
-    """Write in batches: large calls of the store and the hash release the GIL once.
-
-    The next batch is downloaded while the previous one is hashed and written, each in a thread of its own.
-    """
-    sink = _Sink(location, compress)
-    try:
-        try:
-            async for piece in pieces:
-                batch += piece
-                if len(batch) >= BATCH_BYTES:
-                    await sink.write(batch)
-                    batch = bytearray()
-            await sink.write(batch, is_last=True)
-            await sink.flush()
-        finally:
-            await sink.wait_for_threads()
-        if confirm:
-            await confirm()
-        return await in_thread(sink.commit)
-    except BaseException:
-        await in_thread(sink.discard)
-        raise
-
-
-class _Sink:
-    """Compresses a batch, then hashes and writes it at the same time, and syncs what was written before."""
+class _Writer:
+    """Writes a large text batch by batch, each in a thread; it appears when it is committed."""
 
     def __init__(self, location: Location, compress: bool) -> None:
         self._location = location
         self._compressor = zlib.compressobj(wbits=_GZIP) if compress else None
         self._hash = hashlib.sha256()
         self._size = 0
-        self._synced_size = 0
         self._file: AtomicFile | None = None
-        self._storing: asyncio.Task[None] | None = None
-        self._syncing: asyncio.Task[None] | None = None
 
-    async def write(self, data: bytearray, *, is_last: bool = False) -> None:
-        """Begin with a batch when the previous one is written, or raise the error of that."""
-        if self._storing:
-            await self._storing
-        if self._size - self._synced_size >= SYNC_BYTES and (not self._syncing or self._syncing.done()):
-            if self._syncing:
-                await self._syncing
-            self._synced_size = self._size
-            self._syncing = asyncio.create_task(in_thread(self._sync))
-        self._storing = asyncio.create_task(self._store(data, is_last))
-
-    async def flush(self) -> None:
-        """Wait until everything is written, or raise the error of that."""
-        for call in (self._storing, self._syncing):
-            if call:
-                await call
-
-    async def wait_for_threads(self) -> None:
-        """Wait until no thread works on it any more, whatever has become of it."""
-        await asyncio.gather(*filter(None, (self._storing, self._syncing)), return_exceptions=True)
+    def write(self, batch: bytearray, *, is_last: bool = False) -> None:
+        data: bytes | bytearray = batch
+        if self._compressor:
+            data = self._compressor.compress(batch) + (self._compressor.flush() if is_last else b"")
+        self._hash.update(data)
+        self._size += len(data)
+        with storage_errors(self._location):
+            self._file = self._file or create(self._location)
+            self._file.write(data)
 
     def commit(self) -> Written:
-        with storage_errors(self._location):
-            self._open().commit()
+        if self._file:
+            with storage_errors(self._location):
+                self._file.commit()
         return Written(self._size, self._hash.hexdigest())
 
     def discard(self) -> None:
         if self._file:
-            try:
-                self._file.discard()
-            except Exception as error:
-                # The store is probably unreachable; the original error says more.
-                log.warning("Could not remove the incomplete '%s': %s", self._location, error_text(error))
-
-    async def _store(self, batch: bytearray, is_last: bool) -> None:
-        data: bytes | bytearray = batch
-        if self._compressor:
-            data = await in_thread(_compress, self._compressor, batch, is_last)
-        hashing = asyncio.create_task(in_thread(self._hash.update, data))
-        try:
-            await in_thread(self._write, data)
-        finally:
-            await hashing
-        self._size += len(data)
-
-    def _write(self, data: bytes | bytearray) -> None:
-        with storage_errors(self._location):
-            self._open().write(data)
-
-    def _sync(self) -> None:
-        with storage_errors(self._location):
-            self._open().sync()
-
-    def _open(self) -> AtomicFile:
-        self._file = self._file or create(self._location)
-        return self._file
-
-
-def _compress(compressor: zlib._Compress, data: bytearray, is_last: bool) -> bytes:
-    return compressor.compress(data) + (compressor.flush() if is_last else b"")
+            discard(self._file, self._location)

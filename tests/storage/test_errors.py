@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
+from airflow_provider.storage.atomic import discard
 from airflow_provider.storage.locations import Action, Location, storage_errors
-from airflow_provider.storage.texts import _Sink
 
 
 @pytest.mark.parametrize(
@@ -109,9 +109,8 @@ def test_what_could_not_be_removed_is_messages_without_secrets(
         def discard(self) -> None:
             raise OSError(LEAKS[0])
 
-    sink: Any = _Sink(Location(f"{tmp_path}/x"), compress=False)
-    sink._file = File()
+    file: Any = File()
     with caplog.at_level(logging.WARNING):
-        sink.discard()
+        discard(file, Location(f"{tmp_path}/x"))
     assert "Could not remove" in caplog.text
     assert SECRET not in caplog.text
