@@ -36,9 +36,7 @@ from airflow_provider.operators.base import (
 from airflow_provider.params import as_seconds, check_unless_templated
 from airflow_provider.storage.task_state import (
     JOB_KEY,
-    ObjectStateStore,
     SubmitState,
-    UnavailableStateStore,
     has_same_input,
     open_state_store,
 )
@@ -61,6 +59,7 @@ CANCEL_GRACE_SECONDS = 15.0  # for the cancellation of a killed task's job
 # interrupted code holds a lock.
 CANCEL_GRACE_SECONDS_WITH_STORE = 3.0
 RESUBMIT, FAIL = "resubmit", "fail"
+CLEARED = "restarting"  # the state of a task that was cleared while it ran
 
 
 class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
@@ -211,19 +210,16 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
 
     def _resume(self, context: Context) -> None:
         """Open the store again; the end of a wait can do without it."""
-        store: Any = None
-        if self.durable:
-            try:
-                store = open_state_store(context, self.hook)
-            except Exception as error:  # also of a secrets backend
-                self.log.warning("The state of this task is not available: %s", error)
-                store = UnavailableStateStore(error)
-        self._prepare(context, store)
+        try:
+            self._prepare(context, open_state_store(context, self.hook) if self.durable else None)
+        except Exception as error:  # also of a secrets backend
+            self.log.warning("The state of this task is not available: %s", error)
+            self._prepare(context, None, error)
 
-    def _prepare(self, context: Context, store: Any) -> None:
+    def _prepare(self, context: Context, store: Any, error: Exception | None = None) -> None:
         """Keep what `on_kill` needs, because it gets no context."""
         self._ti = context.get("ti")
-        self._state = SubmitState(store, self._ti, self.log)
+        self._state = SubmitState(store, self._ti, self.log, error)
 
     @contextmanager
     def _cancelling_at_the_end(self) -> Iterator[None]:
@@ -256,7 +252,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             accepts=RefreshCheck(before).accepts if before else accept_final,
             trigger_options={
                 "cancel_on_kill": self.cancel_on_kill,
-                "is_durable": self._state.is_persistent,
+                "is_durable": self._state.survives_clear,
                 **({"before": before} if before else {}),
             },
             uuid=identifier,
@@ -278,16 +274,25 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     def _kill(self, identifier: str) -> None:
         name = f"{self.kind.noun} {identifier}"
         try:
-            if isinstance(self._state.store, ObjectStateStore):
-                # Airflow's own store returns nothing to an attempt whose task was cleared.
+            if self._state.survives_clear:
                 state = read_task_state(self._ti)
                 if state not in (*ENDED, "running"):
                     self.log.info("The task is %s, not ended: %s is not cancelled.", state, name)
                     return
             self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
-            self._cancel_own(identifier, self.hook_class(self.conn_id))
+            hook = self.hook_class(self.conn_id)
+            if self._is_forgotten(identifier):
+                cancel_in_worker(self.kind, hook, identifier, self.log)
+            else:
+                self._cancel_own(identifier, hook)
         except Exception as error:
             self.log.warning("The task was killed, but %s could not be cancelled: %s", name, error)
+
+    def _is_forgotten(self, identifier: str) -> bool:
+        """Return whether a clear has emptied Airflow's store, so that no other attempt knows the job."""
+        if self._state.survives_clear or self._state.owns(identifier):
+            return False
+        return read_task_state(self._ti) == CLEARED
 
     def _cancel_own(self, identifier: str, hook: ComplianceHook | None = None) -> Record | None:
         """Cancel a job if it is in flight and belongs to this attempt; return its record if it has ended."""

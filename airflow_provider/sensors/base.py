@@ -18,7 +18,7 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceStateError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, unique
@@ -141,15 +141,20 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
 
     def _track_outage(self, store: Any, message: str) -> str:
         now = time.time()
-        outage: Any = store.get(OUTAGE_KEY) or {}
+        since = last = 0.0
+        try:
+            if outage := store.get(OUTAGE_KEY):
+                since, last = float(outage["since"]), float(outage["last"])
+        except (ComplianceStateError, TypeError, KeyError, ValueError) as error:
+            self.log.warning("The record of the outage is damaged, so it counts from now on: %s", error)
         # A successful poke writes nothing: it is noticed by the gap that it leaves.
-        if now - outage.get("last", 0.0) > 2 * self.poke_interval + OUTAGE_GAP_SECONDS:
-            outage = {"since": now}
-        seconds = now - outage["since"]
+        if now - last > 2 * self.poke_interval + OUTAGE_GAP_SECONDS:
+            since = now
+        seconds = now - since
         if seconds >= rules.OUTAGE_SECONDS:
             store.delete(OUTAGE_KEY)
             return rules.outage_message(seconds, message)
-        store.set(OUTAGE_KEY, {**outage, "last": now})
+        store.set(OUTAGE_KEY, {"since": since, "last": now})
         return ""
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> Any:

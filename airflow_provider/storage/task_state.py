@@ -1,7 +1,7 @@
 """What a task remembers over retries and clears, in object storage, else in Airflow's task state store.
 
-Airflow has such a store since 3.3, and newer versions empty it when a task is cleared. Objects do not depend
-on the version. Both have the methods `get`, `set` and `delete`.
+Airflow has such a store since 3.3, and empties it from 3.4 on when a task is cleared. Objects survive that on
+every version. Both have the methods `get`, `set` and `delete`.
 """
 
 from __future__ import annotations
@@ -9,9 +9,14 @@ from __future__ import annotations
 import json
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import Any
 
-from airflow_provider.exceptions import ComplianceError, ComplianceStateError, ComplianceSupersededError
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceStateError,
+    ComplianceStorageDeniedError,
+    ComplianceSupersededError,
+)
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.provenance import describe_attempt, is_newer
 from airflow_provider.storage.atomic import put_sync
@@ -34,7 +39,15 @@ class ObjectStateStore:
     def get(self, key: str, default: Any = None) -> Any:
         """Return a value."""
         location = self._locate(key)
-        if (content := location.read()) is None:
+        try:
+            content = location.read()
+        except ComplianceStorageDeniedError:
+            if not location.is_object_store:
+                raise
+            # Credentials that may not list a bucket get the same answer for an object that does not exist.
+            self._check_access()
+            return default
+        if content is None:
             return default
         value = parse_json(content)
         if value is None:
@@ -52,28 +65,14 @@ class ObjectStateStore:
         """Remove a value, if there is one."""
         self._locate(key).remove()
 
+    def _check_access(self) -> None:
+        """Raise if what this task stores can't be read."""
+        probe = self._locate("access")
+        put_sync(probe, b"{}")
+        probe.read()
+
     def _locate(self, key: str) -> Location:
         return self._folder / f"{safe(key)}.json"
-
-
-class UnavailableStateStore:
-    """Stands in for a store that can't be opened, where a task can do without it.
-
-    :param error: raised by every operation
-    """
-
-    def __init__(self, error: Exception) -> None:
-        self._error = error
-
-    def get(self, key: str, default: Any = None) -> NoReturn:
-        """Raise the error."""
-        raise self._error
-
-    def set(self, key: str, value: Any) -> NoReturn:
-        """Raise the error."""
-        raise self._error
-
-    delete = get
 
 
 def open_state_store(context: Any, hook: ComplianceHook, destination: Any = None) -> Any:
@@ -102,10 +101,12 @@ class SubmitState:
     :param store: see `open_state_store`; None where nothing survives an attempt
     :param ti: the task instance
     :param log: of the task
+    :param error: why the store can't be opened; raised where it is needed
     """
 
-    def __init__(self, store: Any, ti: Any, log: Any) -> None:
+    def __init__(self, store: Any, ti: Any, log: Any, error: Exception | None = None) -> None:
         self.store = store
+        self._error = error
         self._attempt = describe_attempt(ti)
         self._max_tries = getattr(ti, "max_tries", 0)
         self._log = log
@@ -115,12 +116,22 @@ class SubmitState:
         """Whether the next attempt finds it."""
         return self.store is not None
 
+    @property
+    def survives_clear(self) -> bool:
+        """Whether the next attempt finds it even if the task was cleared."""
+        return isinstance(self.store, ObjectStateStore)
+
+    def _get(self) -> Any:
+        if self._error:
+            raise self._error
+        return None if self.store is None else self.store.get(JOB_KEY)
+
     def read(self) -> dict[str, Any]:
         """Return what an earlier attempt has stored; empty if there is nothing.
 
         An attempt that Airflow took for dead stops here if a newer one has taken over.
         """
-        stored: Any = None if self.store is None else self.store.get(JOB_KEY)
+        stored = self._get()
         if stored is None:
             return {}
         if not isinstance(stored, dict) or not isinstance(stored.get("uuid", ""), str):
@@ -185,10 +196,10 @@ class SubmitState:
 
     def owns(self, identifier: str) -> bool:
         """Return whether a job belongs to this attempt; also where nothing is stored at all."""
+        stored = self._get()
         if self.store is None:
             return True
         # Airflow returns nothing to an attempt that has been superseded.
-        stored: Any = self.store.get(JOB_KEY)
         if not isinstance(stored, dict):
             return False
         # Without a uuid it is the intent: this attempt could not store which job it got.

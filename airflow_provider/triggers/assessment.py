@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from airflow_provider.compat import HAS_TASK_STATE_STORE
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
 
@@ -20,7 +19,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param deadline: when to time out, in seconds since the epoch
     :param cancel_on_kill: cancel the assessments in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
-    :param is_durable: the next attempt re-attaches to them; by default where Airflow can store them
+    :param is_durable: the next attempt re-attaches to them, even after a clear
     """
 
     kind: ClassVar[JobKind] = ASSESSMENTS
@@ -31,7 +30,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     deadline: float
     cancel_on_kill: bool = False
     hook_class: str = field(default="", kw_only=True)
-    is_durable: bool = field(default=HAS_TASK_STATE_STORE, kw_only=True)
+    is_durable: bool = field(default=False, kw_only=True)
 
     @property
     def ids(self) -> list[str]:

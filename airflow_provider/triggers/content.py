@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from airflow_provider.compat import HAS_TASK_STATE_STORE
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.results import Record, WaitResult
@@ -22,7 +21,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     :param deadline: when to time out, in seconds since the epoch
     :param cancel_on_kill: cancel the jobs in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
-    :param is_durable: the next attempt re-attaches to the jobs; by default where Airflow can store them
+    :param is_durable: the next attempt re-attaches to the jobs, even after a clear
     :param before: the records of refreshed jobs from before the refresh, by uuid; their old results are
         not taken for new ones
     """
@@ -35,7 +34,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     deadline: float
     cancel_on_kill: bool = False
     hook_class: str = field(default="", kw_only=True)
-    is_durable: bool = field(default=HAS_TASK_STATE_STORE, kw_only=True)
+    is_durable: bool = field(default=False, kw_only=True)
     before: dict[str, Record] | None = field(default=None, kw_only=True)
 
     @property

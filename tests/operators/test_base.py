@@ -203,7 +203,7 @@ def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
     trigger: Any = deferred.value.trigger
     assert trigger.is_durable is False
     # Before Airflow 3.3 that is the default, which is not stored.
-    assert trigger.serialize()[1].get("is_durable", compat.HAS_TASK_STATE_STORE) is False
+    assert trigger.serialize()[1].get("is_durable", False) is False
 
 
 def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

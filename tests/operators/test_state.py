@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowException, AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.compat import HAS_TASK_STATE_STORE
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import base, base_job
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.storage import atomic, task_state
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.task_state import ObjectStateStore
 from airflow_provider.waiting.results import WaitResult
 from tests.support.attempts import Attempts, TaskInstance, heard
 from tests.support.state_stores import STATE_STORES, make_attempts
@@ -380,10 +383,63 @@ def test_only_the_owner_cancels_when_its_wait_ends(
     assert "belongs to another attempt now" in caplog.text
 
 
-def test_the_trigger_knows_that_the_next_attempt_finds_the_job(service: Emulator, attempts: Attempts) -> None:
+@pytest.mark.parametrize("memory", STATE_STORES)
+def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_survives(
+    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+) -> None:
+    attempts = make_attempts(memory, tmp_path, monkeypatch)
     attempts.while_deferred = lambda _: complete_all(service)
     attempts.run(submit(deferrable=True, wait_for_completion=True))
-    assert attempts.deferrals[0].get("is_durable", HAS_TASK_STATE_STORE) is True
+    assert attempts.deferrals[0].get("is_durable", False) is (memory != "Airflow's store")
+
+
+@pytest.mark.parametrize(("state", "is_cancelled"), [("restarting", True), ("running", False)])
+def test_a_kill_cancels_the_job_of_a_cleared_task_whose_store_is_emptied(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, is_cancelled: bool
+) -> None:
+    monkeypatch.setattr(base_job, "read_task_state", lambda _: state)
+    attempts, task = Attempts(), submit()
+    task._id = attempts.run(task)
+    assert attempts.store
+    attempts.store.clear()
+    task.on_kill()
+    task._killing.join(240)
+    assert service.count("cancel", 200) == is_cancelled
+
+
+class UnlistableBucket:
+    """An object store whose credentials may read and write, but not list: what is missing is denied."""
+
+    async_impl = False
+
+    def __init__(self, *, may_read: bool = True) -> None:
+        self.objects: dict[str, bytes] = {}
+        self.may_read = may_read
+
+    def cat_file(self, path: str) -> bytes:
+        if path not in self.objects or not self.may_read:
+            raise PermissionError("Access Denied")
+        return self.objects[path]
+
+    def open(self, path: str, mode: str, block_size: int) -> Any:
+        file = io.BytesIO()
+
+        def publish() -> None:
+            self.objects[path] = file.getvalue()
+
+        return SimpleNamespace(write=file.write, close=publish)
+
+
+def test_state_that_does_not_exist_is_not_denied_where_a_bucket_may_not_be_listed() -> None:
+    folder = Location("s3://bucket/state/")
+    folder.fs = UnlistableBucket()
+    store = ObjectStateStore(folder)
+    assert store.get("job") is None
+    store.set("job", {"uuid": "1"})
+    assert store.get("job") == {"uuid": "1"}
+    folder.fs = UnlistableBucket(may_read=False)
+    with pytest.raises(exc.ComplianceStorageDeniedError, match="can't be read"):
+        ObjectStateStore(folder).get("job")
 
 
 # -- a store that fails

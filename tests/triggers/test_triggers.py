@@ -132,7 +132,7 @@ def test_a_trigger_cancels_only_what_nobody_continues_with(
 def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
     row = (CONN, ["a"], 30.0, 1.0)
     assert ComplianceIngestTrigger(*row).next_attempt_reattaches
-    assert ComplianceContentTrigger(*row).next_attempt_reattaches is compat.HAS_TASK_STATE_STORE
+    assert not ComplianceContentTrigger(*row).next_attempt_reattaches
     assert ComplianceContentTrigger(*row, is_durable=True).next_attempt_reattaches
 
 

@@ -229,6 +229,15 @@ def test_an_outage_of_a_rescheduled_sensor_ends_too(
     assert task.poke(context) is False
 
 
+@pytest.mark.parametrize("damaged", [{"last": 1e12}, {"since": "x", "last": 1e12}, [1], "x", {"since": 1.0}])
+def test_a_damaged_record_of_an_outage_counts_from_now_on(service: Emulator, damaged: Any) -> None:
+    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
+    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore(compliance_outage=damaged)}
+    service.fail("get_statuses", status=403, times=None)
+    assert task.poke(context) is False
+    assert context["task_state_store"]["compliance_outage"]["since"] > 1.0
+
+
 def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also where there are two, and where there are many others."""
     uuids = [running(service) for _ in range(100)]
