@@ -58,7 +58,7 @@ def _unquote(text: str) -> str:
 def as_str_list(given: Any, what: str) -> list[str]:
     """Return one or many strings as a list, in order; what is given twice is there twice."""
     found = as_list(given, what)
-    if not all(isinstance(each, str) and each.strip() for each in found):
+    if not all(isinstance(each, str) and optional(each) is not None for each in found):
         raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}: remove it.")
     return [text.strip() for text in found]
 

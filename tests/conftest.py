@@ -23,7 +23,7 @@ os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
-from airflow_provider.waiting import rules
+from airflow_provider.waiting import refusals, rules
 from tests.support.attempts import Attempts, TaskInstance
 from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 from tests.support.service import Service
@@ -77,6 +77,7 @@ def _soon_sure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the grace periods: a job is gone if two polls in a row do not find it."""
     monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 0.0)
     monkeypatch.setattr(rules, "REFRESH_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.05)
 
 
 def _is_real_time() -> bool:

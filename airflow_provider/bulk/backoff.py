@@ -10,13 +10,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.waiting import rules
 
 MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhile
 OUTAGE_RETRY_SECONDS = 300.0  # if there are no other items to compare with
 # Few tries, because the service may have taken each submit that ended in an error.
 FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 2.0, 120.0
 MIN_MANY_ITEMS = 4
-REFUSAL_SECONDS = 30.0  # without any success until a refusal, such as 403 or 404, ends the attempt
 
 
 class AdaptiveLimiter:
@@ -139,7 +139,9 @@ class RetryTracker:
         if error.transient:
             if are_many and errors.count <= MAX_TRIES:
                 raise error
-        elif now - state.failing_since >= REFUSAL_SECONDS and (are_many or not self._has_anything_worked):
+        elif (are_many or not self._has_anything_worked) and (
+            now - state.failing_since >= rules.REFUSAL_SECONDS
+        ):
             error.transient = state.has_worked
             raise error
         elif are_many and now >= state.held_until:
@@ -148,7 +150,7 @@ class RetryTracker:
         do_others_succeed = state.last_success_at is not None and state.last_success_at > errors.since
         # A refusal of a step that has never worked, as the refresh of the only failed item, is soon believed.
         is_new_refusal = not error.transient and not state.has_worked
-        patience = REFUSAL_SECONDS if is_new_refusal else OUTAGE_RETRY_SECONDS
+        patience = rules.REFUSAL_SECONDS if is_new_refusal else OUTAGE_RETRY_SECONDS
         if errors.count >= MAX_TRIES and (do_others_succeed or now - errors.since >= patience):
             # Only where others succeed is it this item that is refused, for good.
             error.transient = error.transient or not do_others_succeed

@@ -38,7 +38,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
-from airflow_provider.waiting.rules import RefreshCheck
+from airflow_provider.waiting.rules import REQUEST_STATUSES, RefreshCheck
 
 if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
@@ -51,8 +51,6 @@ UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the resul
 PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
 # All items would meet these errors, including later ones.
 SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
-# The service's verdict on one item; other refusals may come from a gateway, and be transient.
-ITEM_STATUSES = frozenset({400, 413, 415, 422})
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -458,5 +456,5 @@ class Pipeline(Generic[I]):
 def _is_retryable(state: ItemState, error: ComplianceError) -> bool:
     """Tell whether to retry; also a refusal may come from a gateway, and be transient."""
     if isinstance(error, ComplianceHttpError):
-        return error.transient or error.status not in ITEM_STATUSES
+        return error.transient or error.status not in REQUEST_STATUSES
     return error.transient or (state is READY and isinstance(error, ComplianceStorageDeniedError))

@@ -12,6 +12,8 @@ from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
+from airflow_provider.waiting.kinds import ASSESSMENTS
+from airflow_provider.waiting.waits import delete_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -161,10 +163,9 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> None:
         """Cancel the assessment."""
         identifier = as_id(self.assessment_id, "assessment id")
-        try:
-            self.hook.cancel_assessment(identifier)
+        if delete_in_worker(ASSESSMENTS, self.hook, identifier, self.log):
             self.log.info("Cancelled assessment %s.", identifier)
-        except ComplianceNotFoundError:
-            if not self.ignore_missing:
-                raise
+        elif self.ignore_missing:
             self.log.info("Assessment %s does not exist any more.", identifier)
+        else:
+            raise ComplianceNotFoundError(f"Assessment {identifier} does not exist any more.", status=404)

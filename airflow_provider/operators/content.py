@@ -14,9 +14,10 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
-from airflow_provider.params import RedactedField
+from airflow_provider.params import RedactedField, as_id
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import job_record
+from airflow_provider.waiting.kinds import JOBS, job_record
+from airflow_provider.waiting.waits import delete_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -218,10 +219,10 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> None:
         """Cancel the job."""
-        try:
-            self.hook.cancel(self.uuid)
-            self.log.info("Cancelled job %s.", self.uuid)
-        except ComplianceNotFoundError:
-            if not self.ignore_missing:
-                raise
-            self.log.info("Job %s does not exist any more.", self.uuid)
+        uuid = as_id(self.uuid, "uuid")
+        if delete_in_worker(JOBS, self.hook, uuid, self.log):
+            self.log.info("Cancelled job %s.", uuid)
+        elif self.ignore_missing:
+            self.log.info("Job %s does not exist any more.", uuid)
+        else:
+            raise ComplianceNotFoundError(f"Job {uuid} does not exist any more.", status=404)

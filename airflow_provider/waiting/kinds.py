@@ -18,7 +18,7 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceThrottledError,
 )
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
+from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import MISSED_POLL_STEP_SECONDS, PollResult
 
 if TYPE_CHECKING:
@@ -61,9 +61,36 @@ class JobKind(ABC):
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll these, and report the result of each."""
 
+    async def is_gone(self, client: AsyncComplianceClient, identifier: str) -> bool:
+        """Return whether the service itself says that one is gone; raise the error if it does not answer.
+
+        A 404 of another call, such as a delete, may come from a gateway or from a missing route.
+        """
+        found: dict[str, PollResult] = {}
+        await self.poll(client, [identifier], found.__setitem__)
+        result = found[identifier]
+        if isinstance(result, ComplianceError):
+            raise result
+        return result["status"] in (CANCELLED, UNKNOWN)
+
+    async def delete(self, client: AsyncComplianceClient, identifier: str) -> bool:
+        """Cancel and delete one, in any state; return False if the service says that it is gone already."""
+        try:
+            await self._send_delete(client, identifier)
+        except ComplianceNotFoundError:
+            if not await self.is_gone(client, identifier):
+                raise
+            return False
+        return True
+
     @abstractmethod
+    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
+        """Send the request."""
+
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Cancel one, and return True; return False if it is left alone, because it has ended meanwhile."""
+        await self.delete(client, identifier)
+        return True
 
     async def cancel_in_flight(
         self,
@@ -85,8 +112,6 @@ class JobKind(ABC):
         async def cancel(identifier: str) -> None:
             try:
                 is_cancelled = await self.cancel(client, identifier)
-            except ComplianceNotFoundError:
-                is_cancelled = True
             except ComplianceError as error:
                 failed[identifier] = error
                 return
@@ -135,8 +160,10 @@ class Jobs(JobKind):
         """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
         if (await client.get_status(identifier)).status.is_final:
             return False
+        return await super().cancel(client, identifier)
+
+    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
         await client.cancel(identifier)
-        return True
 
 
 class Assessments(JobKind):
@@ -170,10 +197,8 @@ class Assessments(JobKind):
             # The path is our assumption, so the reason is worth keeping.
             on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)} if is_there else error)
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
-        """Cancel an assessment."""
+    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
         await client.cancel_assessment(identifier)
-        return True
 
 
 class _BatchPoll:

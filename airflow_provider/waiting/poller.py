@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
 from airflow_provider.waiting.connection import PollerConnection
 from airflow_provider.waiting.job_times import JobTimes
 from airflow_provider.waiting.poll_log import PollLog
@@ -20,7 +20,6 @@ from airflow_provider.waiting.rules import (
     Accepts,
     PollState,
     accept_final,
-    is_refusal,
 )
 
 if TYPE_CHECKING:
@@ -97,12 +96,12 @@ class Poller:
 
     def _is_refused_alone(self, one: PollState) -> bool:
         """Tell whether others can be polled, so that no outage is to blame."""
-        if one.refused_since is None or self._last_success_at is None:
+        if one.refusals.since is None or self._last_success_at is None:
             return False
-        if self._last_success_at != one.refused_since:
-            return self._last_success_at > one.refused_since
+        if self._last_success_at != one.refusals.since:
+            return self._last_success_at > one.refusals.since
         # In the same round: an outage since then would concern those that could be polled, too.
-        return all(each.refused_since in (None, one.refused_since) for each in self._watched.values())
+        return all(each.refusals.since in (None, one.refusals.since) for each in self._watched.values())
 
     def last_result(self, identifier: str) -> PollResult | None:
         """Return what the last poll of one has found."""
@@ -224,7 +223,7 @@ class Poller:
         now = self._round_at
         ended = one.observe(found, now, self._connection.has_worked)
         if isinstance(found, ComplianceError):
-            self._is_connection_doubtful |= is_refusal(found)
+            self._is_connection_doubtful |= not isinstance(found, ComplianceThrottledError)
             self._log.on_error(identifier, found, _now())
             if isinstance(ended, ComplianceError):
                 ended.concerns_one_job = self._is_refused_alone(one)

@@ -9,7 +9,8 @@ from typing import Any, Literal
 from airflow_provider.exceptions import ComplianceError, ComplianceJobError, ComplianceJobTimeoutError
 
 UNKNOWN = "UNKNOWN"  # our own status for a job that the service does not know
-FINAL = frozenset({"COMPLETED", "FAILED", "CANCELLED", UNKNOWN})
+CANCELLED = "CANCELLED"
+FINAL = frozenset({"COMPLETED", "FAILED", CANCELLED, UNKNOWN})
 MAX_ERRORS_SHOWN = 5
 
 Record = dict[str, Any]

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from airflow_provider.exceptions import ComplianceAuthError, ComplianceConfigError, ComplianceError
+from airflow_provider.exceptions import (
+    ComplianceAuthError,
+    ComplianceConfigError,
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceTlsError,
+)
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 
-OUTAGE_SECONDS = 900.0  # how long a wait outlasts refusals, such as a 403
+OUTAGE_SECONDS = 900.0  # how long refusals, such as a 403, are outlasted
+REFUSAL_SECONDS = 30.0  # likewise, if nothing has ever worked: then a URL or a role is probably wrong
 MAX_OUTAGE_PAUSE_SECONDS = 60.0  # seconds between two failing polls, unless `poll_interval` is longer
 UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as gone
 REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
@@ -20,6 +27,8 @@ LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
 CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
+# What the service says about the request itself; other refusals may come from a gateway.
+REQUEST_STATUSES = frozenset({400, 413, 415, 422})
 
 PollResult = Record | ComplianceError
 """The record that a poll has found, or the error of the poll."""
@@ -69,6 +78,44 @@ def next_poll_time(
     return at if at - now > step / 1000 else at + step
 
 
+@dataclass
+class Refusals:
+    """When a refusal counts: the one rule for polls, deletes, cancels, lists, results and feedback.
+
+    A gateway may answer 401, 403 or 404 for a while, with a page of its own, and never ask the service. So a
+    refusal counts only if it is repeated for some time.
+
+    :param since: when the first of the refusals came, without a success in between
+    """
+
+    since: float | None = None
+
+    def observe(
+        self, error: ComplianceError, now: float, has_worked: bool, seconds: float | None = None
+    ) -> ComplianceError | None:
+        """Record a refusal; return the error if it counts now, None to try again.
+
+        Credentials that have never worked count at once, because accounts get locked. All others count after
+        a while; the error is transient then, because a retry may succeed.
+
+        :param has_worked: the credentials have worked before in this process
+        :param seconds: after which it counts; by default `OUTAGE_SECONDS`, or `REFUSAL_SECONDS` if nothing
+            has worked
+        """
+        if isinstance(error, CREDENTIALS) and not error.transient and not has_worked:
+            return error
+        if self.since is None:
+            self.since = now
+        if seconds is None:
+            seconds = OUTAGE_SECONDS if has_worked else REFUSAL_SECONDS
+        if now - self.since < seconds:
+            return None
+        counted = copy.copy(error)
+        counted.args = (outage_message(now - self.since, error),)
+        counted.transient = True
+        return counted
+
+
 @dataclass(eq=False)
 class PollState:
     """One job or assessment that is waited for: when to poll it, and what each poll means.
@@ -85,7 +132,7 @@ class PollState:
     poll_interval: float
     next_poll_at: float = 0.0
     failing_since: float | None = None
-    refused_since: float | None = None
+    refusals: Refusals = field(default_factory=Refusals)
     unknown_since: float | None = None
     running_at: float | None = None
     phase: float = 0.0
@@ -99,7 +146,7 @@ class PollState:
         self.last_result = found
         if isinstance(found, ComplianceError):
             return self._observe_error(found, now, has_worked)
-        self.failing_since = self.refused_since = None
+        self.failing_since = self.refusals.since = None
         if found["status"] == UNKNOWN:
             # A service may not know at once what it has just accepted, and a gateway may be wrong.
             if self.unknown_since is None:
@@ -112,19 +159,9 @@ class PollState:
     def _observe_error(self, error: ComplianceError, now: float, has_worked: bool) -> ComplianceError | None:
         if self.failing_since is None:
             self.failing_since = now
-        if not is_refusal(error):
+        if error.transient and not isinstance(error, CREDENTIALS):
             return None
-        if not has_worked and not error.transient and isinstance(error, CREDENTIALS):
-            return error
-        if self.refused_since is None:
-            self.refused_since = now
-        seconds = now - self.refused_since
-        if seconds < OUTAGE_SECONDS:
-            return None
-        ended = copy.copy(error)
-        ended.args = (outage_message(seconds, error),)
-        ended.transient = True  # a retry may succeed, whatever the error was
-        return ended
+        return self.refusals.observe(error, now, has_worked, OUTAGE_SECONDS)
 
     def schedule(self, now: float, min_interval: float, first_poll: float = 0.0) -> None:
         """Set the time of the next poll; what fails is polled every second, then less and less often."""
@@ -143,13 +180,15 @@ class PollState:
 
 
 def outage_message(seconds: float, cause: object) -> str:
-    """Return why an outage ends a wait."""
-    return f"No poll has succeeded for {seconds:.0f} s: {cause}"
+    """Return why an outage ends something."""
+    return f"No request has succeeded for {seconds:.0f} s: {cause}"
 
 
 def is_refusal(error: ComplianceError) -> bool:
-    """Tell whether an error may be permanent: outlasted for a while, with the connection read again."""
-    return not error.transient or isinstance(error, CREDENTIALS)
+    """Return whether an error may be permanent, but may as well come from a gateway for a while."""
+    if isinstance(error, ComplianceHttpError):
+        return not error.transient and error.status not in REQUEST_STATUSES
+    return isinstance(error, (*CREDENTIALS, ComplianceTlsError))
 
 
 class RefreshCheck:

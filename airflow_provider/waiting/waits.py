@@ -14,6 +14,7 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting import rules
 from airflow_provider.waiting.deadlines import Countdown
 from airflow_provider.waiting.poller import Update, subscribe
+from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult
 from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept_any, accept_final
 
@@ -136,3 +137,17 @@ def cancel_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: 
     with suppress(ComplianceError):  # `cancel` reports it
         hook.get_conn()  # asks Airflow for the connection: here, not in another thread
     return EventLoop(threads=2).run(cancel(kind, hook, [identifier], log)).get(identifier)
+
+
+def delete_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> bool:
+    """Cancel and delete one, in any state; return False if it was gone already.
+
+    That is what the service itself says: a refusal, such as the 404 of a gateway, is outlasted.
+    """
+    hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+
+    async def delete() -> bool:
+        async with await hook.get_async_conn() as client:
+            return await outlast_refusals(lambda: kind.delete(client, identifier), client, log)
+
+    return EventLoop(threads=2).run(delete())

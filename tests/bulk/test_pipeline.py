@@ -19,7 +19,7 @@ DONE = {"status": "COMPLETED"}
 UNKNOWN = {"status": "UNKNOWN"}
 PRODUCTION = {
     name: getattr(backoff, name)
-    for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS", "OUTAGE_RETRY_SECONDS", "REFUSAL_SECONDS")
+    for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS", "OUTAGE_RETRY_SECONDS")
 }
 
 
@@ -331,7 +331,7 @@ def test_a_refused_job_fails_alone_while_others_can_be_polled(night: Night) -> N
     items = [Item("a", "a", SUBMITTED), Item("b", "b", SUBMITTED)]
     night.run(*items)
     assert [each.state for each in items] == [FAILED, COMPLETED]
-    assert items[0].error.startswith("No poll has succeeded for")
+    assert items[0].error.startswith("No request has succeeded for")
 
 
 def test_polls_that_are_all_refused_end_the_attempt(night: Night) -> None:

@@ -179,7 +179,7 @@ def test_a_job_that_is_refused_while_others_are_not_fails_alone(fake: Service, t
 
     asyncio.run(story())
     assert found[0].state is FAILED
-    assert "No poll has succeeded for" in found[0].error
+    assert "No request has succeeded for" in found[0].error
     assert "was cancelled, or is gone" in found[1].error
 
 
@@ -198,7 +198,7 @@ def test_a_refused_job_whose_others_ended_in_the_same_round_fails_alone(
     fake.jobs, fake.refused = {"a": "RUNNING", "b": "CANCELLED"}, {"a"}
     found = documents("a", "b")
     asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
-    assert "No poll has succeeded for" in found[0].error
+    assert "No request has succeeded for" in found[0].error
     assert "was cancelled, or is gone" in found[1].error
 
 
@@ -214,7 +214,7 @@ def test_an_outage_that_begins_within_a_round_fails_no_job_alone(
         return await poll(uuids)
 
     monkeypatch.setattr(fake, "get_statuses", get_statuses)
-    with pytest.raises(exc.ComplianceRefusedError, match="No poll has succeeded") as caught:
+    with pytest.raises(exc.ComplianceRefusedError, match="No request has succeeded") as caught:
         asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
     assert caught.value.transient
     assert [each.state for each in found] == [SUBMITTED, SUBMITTED]
@@ -228,7 +228,7 @@ def test_polls_that_are_all_refused_are_outlasted_then_end_the_attempt_with_retr
 ) -> None:
     fake.error = error
     found = documents("a", "b")
-    with pytest.raises(type(error), match=r"No poll has succeeded for \d+ s") as raised:
+    with pytest.raises(type(error), match=r"No request has succeeded for \d+ s") as raised:
         asyncio.run(make(fake, tmp_path, *found, poll_interval=0.05).run())
     assert raised.value.transient
     assert {each.state for each in found} == {SUBMITTED}

@@ -83,7 +83,7 @@ def test_one_document_that_the_service_answers_with_404_is_a_row(
 def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.3)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=status, times=None)
     with pytest.raises(AirflowFailException, match=str(status)):
@@ -95,7 +95,7 @@ def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
 def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retries(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.3)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
     service.fail("submit_*", status=404, times=None, skip=1)
     with pytest.raises(exc.ComplianceNotFoundError) as error:

@@ -24,7 +24,7 @@ def _sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """The proportions of production, but a hundredth of the time."""
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
     monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 1.2)
-    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 0.3)
+    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.3)
     monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 3.0)
 
 
@@ -79,7 +79,7 @@ def test_a_text_that_is_refused_while_its_job_runs_again_is_fetched_afterwards(
     run_again: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(backoff, "REFUSAL_SECONDS", 300.0)
+    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 300.0)
 
     def finish() -> None:
         service.set_job(run_again[0], status="COMPLETED")

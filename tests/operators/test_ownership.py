@@ -285,7 +285,7 @@ def test_a_retry_that_finds_no_answer_is_retried(
     attempts.run(submit())
     monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.2, raising=False)
     service.fail("get_status*", status=500, times=None)
-    with pytest.raises(exc.ComplianceError, match="No poll has succeeded") as caught:
+    with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
         attempts.run(submit())
     assert caught.value.transient
     assert service.count("submit_url") == 1

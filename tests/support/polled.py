@@ -121,9 +121,8 @@ class _Kind(JobKind):
                 raise found
             on_result(each, found)
 
-    async def cancel(self, client: Any, identifier: str) -> bool:
+    async def _send_delete(self, client: Any, identifier: str) -> None:
         self._service.cancelled.append(identifier)
-        return True
 
     async def cancel_in_flight(
         self,

@@ -185,7 +185,7 @@ def test_after_an_outage_the_task_is_retried(
     task = ComplianceSubmitUrlOperator(
         task_id="t", url="http://127.0.0.1:9/", wait_for_completion=True, deferrable=deferrable
     )
-    with pytest.raises(exc.ComplianceError, match=r"No poll has succeeded for \d+ s") as caught:
+    with pytest.raises(exc.ComplianceError, match=r"No request has succeeded for \d+ s") as caught:
         attempts.run(task)
     assert caught.value.transient
     assert not isinstance(caught.value, AirflowFailException)
@@ -206,7 +206,7 @@ def test_an_outage_of_a_rescheduled_sensor_ends_on_every_airflow_with_a_state_pa
     assert task.poke(context) is False  # what is not known does not end a wait
     assert "is damaged" in caplog.text
     path.write_text(json.dumps({**outage, "since": outage["since"] - polling.OUTAGE_SECONDS}))
-    with pytest.raises(exc.ComplianceError, match="No poll has succeeded"):
+    with pytest.raises(exc.ComplianceError, match="No request has succeeded"):
         task.poke(context)
     assert not path.exists()
 
@@ -219,7 +219,7 @@ def test_an_outage_of_a_rescheduled_sensor_ends_too(
     service.fail("get_statuses", status=403, times=None)
     assert task.poke(context) is False
     monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.0)
-    with pytest.raises(exc.ComplianceError, match="No poll has succeeded") as caught:
+    with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
         task.poke(context)
     assert not isinstance(caught.value, AirflowFailException)
     # The next attempt has all the time again, and so has the next outage after a good time.

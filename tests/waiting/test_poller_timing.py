@@ -19,6 +19,7 @@ from tests.support import virtual_time
 from tests.support.polled import COMPLETED, RUNNING, PolledService
 from tests.support.virtual_time import seconds
 
+THROTTLED = exc.ComplianceThrottledError("Too many requests.", status=429)
 AWAY = exc.ComplianceServerError("The service is away.", status=503)
 REFUSED = exc.ComplianceRefusedError("Forbidden.", status=403)
 UNAUTHORIZED = exc.ComplianceAuthError("A wrong password.")
@@ -487,15 +488,31 @@ def test_an_unchanged_connection_stays_open(service: PolledService) -> None:
     assert len(service.reads) == 1 + 3  # once more after each refusal
 
 
-def test_a_transient_error_does_not_read_the_connection_again(service: PolledService) -> None:
-    service.job("a", AWAY, s5=COMPLETED)
+@pytest.mark.parametrize(("error", "reads"), [(AWAY, 1 + 4), (THROTTLED, 1)])
+def test_the_connection_is_read_again_after_a_transient_error_unless_it_is_throttled(
+    service: PolledService, error: Exception, reads: int
+) -> None:
+    service.job("a", error, s5=COMPLETED)
 
     async def story() -> None:
         async with subscribed(service, "a") as updates:
             await updates.get()
 
     play(story())
-    assert len(service.reads) == 1
+    assert len(service.reads) == reads
+
+
+def test_a_corrected_host_is_used_while_the_old_one_is_down(service: PolledService) -> None:
+    service.job("a", AWAY, s5=COMPLETED)
+
+    async def story() -> None:
+        async with subscribed(service, "a") as updates:
+            await asyncio.sleep(1.5)
+            service.settings = "corrected"
+            await updates.get()
+
+    play(story())
+    assert [client.settings for client in service.clients] == ["first", "corrected"]
 
 
 @pytest.mark.parametrize("problem", ["refused", "hangs"])

@@ -175,7 +175,7 @@ def test_a_wait_is_for_a_final_state_or_for_any(status: str) -> None:
 def test_the_error_of_an_outage_says_how_long_it_was() -> None:
     state, error = PollState("u", 0.0, 30.0), exc.ComplianceRefusedError("403", status=403)
     state.observe(error, 100.0, True)
-    assert str(state.observe(error, 1003.0, True)) == "No poll has succeeded for 903 s: 403"
+    assert str(state.observe(error, 1003.0, True)) == "No request has succeeded for 903 s: 403"
     assert str(error) == "403"
 
 

@@ -193,7 +193,7 @@ def test_polls_that_fail_for_a_quarter_of_an_hour_are_an_outage(service: PolledS
     service.job("a", AWAY)
     service.job("b")
     result = poll_in_worker(service.kind(), service.hook(), ["a", "b"], log)
-    message = "No poll has succeeded for 900 s: The service is away."
+    message = "No request has succeeded for 900 s: The service is away."
     assert result == WaitResult("error", {"b": RUNNING}, 900.0, message, transient=True)
 
 

@@ -1,0 +1,194 @@
+"""When a refusal counts: the one rule, and calls that are repeated until then."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.emulator import Emulator
+from airflow_provider.operators.assessment import ComplianceCancelAssessmentOperator
+from airflow_provider.operators.content import ComplianceCancelContentOperator
+from airflow_provider.waiting import refusals, rules
+from airflow_provider.waiting.refusals import outlast_refusals, outlast_refusals_sync
+from airflow_provider.waiting.rules import OUTAGE_SECONDS, REFUSAL_SECONDS, Refusals, is_refusal
+from tests.support.attempts import Attempts
+from tests.support.virtual_time import run, seconds
+
+LOG = logging.getLogger(__name__)
+FORBIDDEN = exc.ComplianceRefusedError("403", status=403)
+
+
+class Client:
+    def __init__(self, has_worked: bool = False) -> None:
+        self.has_worked = has_worked
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (exc.ComplianceNotFoundError("404", status=404), True),
+        (FORBIDDEN, True),
+        (exc.ComplianceRefusedError("409", status=409), True),
+        (exc.ComplianceAuthError("401"), True),
+        (exc.ComplianceConfigError("no host"), True),
+        (exc.ComplianceTlsError("expired"), True),
+        (exc.ComplianceRefusedError("400", status=400), False),
+        (exc.ComplianceRefusedError("413", status=413), False),
+        (exc.ComplianceRefusedError("415", status=415), False),
+        (exc.ComplianceRefusedError("422", status=422), False),
+        (exc.ComplianceServerError("500", status=500), False),
+        (exc.ComplianceThrottledError("429", status=429), False),
+        (exc.ComplianceConnectionError("reset"), False),
+        (exc.ComplianceUncertainError("perhaps"), False),
+        (exc.ComplianceInputError("empty"), False),
+    ],
+)
+def test_what_may_come_from_a_gateway_is_a_refusal(error: exc.ComplianceError, expected: bool) -> None:
+    assert is_refusal(error) is expected
+
+
+@pytest.mark.parametrize(
+    ("error", "has_worked", "seconds", "expected"),
+    [
+        (FORBIDDEN, True, None, OUTAGE_SECONDS),
+        (FORBIDDEN, False, None, REFUSAL_SECONDS),
+        (FORBIDDEN, False, 60.0, 60.0),
+        (exc.ComplianceAuthError("401"), True, None, OUTAGE_SECONDS),
+        (exc.ComplianceAuthError("401"), False, None, 0.0),
+        (exc.ComplianceConfigError("no host"), False, 60.0, 0.0),
+    ],
+)
+def test_how_long_a_refusal_is_outlasted(
+    error: exc.ComplianceError, has_worked: bool, seconds: float | None, expected: float
+) -> None:
+    observed = Refusals()
+    if not expected:
+        assert observed.observe(error, 100.0, has_worked, seconds) is error
+        return
+    assert observed.observe(error, 100.0, has_worked, seconds) is None
+    assert observed.observe(error, 99.9 + expected, has_worked, seconds) is None
+    counted = observed.observe(error, 100.0 + expected, has_worked, seconds)
+    assert type(counted) is type(error)
+    assert (counted.transient, error.transient) == (True, False)
+
+
+def refuse(error: exc.ComplianceError, until: float, now: Callable[[], float]) -> Callable[[], str]:
+    def call() -> str:
+        if now() < until:
+            raise error
+        return "done"
+
+    return call
+
+
+@pytest.mark.parametrize(("has_worked", "until"), [(False, 29.0), (True, 899.0)])
+def test_a_call_outlasts_a_blip(has_worked: bool, until: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> str:
+        call = refuse(FORBIDDEN, until, seconds)
+        return await outlast_refusals(lambda: asyncio.sleep(0, call()), Client(has_worked), LOG)
+
+    assert run(story()) == "done"
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "sleep", lambda pause: clock.append(clock.pop() + pause))
+    assert outlast_refusals_sync(refuse(FORBIDDEN, until, lambda: clock[0]), Client(has_worked)) == "done"
+
+
+@pytest.mark.parametrize(
+    ("error", "has_worked", "after"),
+    [
+        (FORBIDDEN, False, REFUSAL_SECONDS),
+        (FORBIDDEN, True, OUTAGE_SECONDS),
+        (exc.ComplianceAuthError("401"), False, 0.0),
+        (exc.ComplianceServerError("500", status=500), True, 0.0),
+        (exc.ComplianceRefusedError("422", status=422), True, 0.0),
+    ],
+)
+def test_a_call_ends_with_an_error_that_counts(
+    error: exc.ComplianceError, has_worked: bool, after: float
+) -> None:
+    async def story() -> float:
+        def fail() -> Any:
+            raise error
+
+        with pytest.raises(type(error)):
+            await outlast_refusals(fail, Client(has_worked))
+        return seconds()
+
+    assert after <= run(story()) <= after + refusals.MAX_PAUSE_SECONDS
+
+
+def cancel_job(identifier: str, **kwargs: Any) -> Any:
+    return ComplianceCancelContentOperator(task_id="t", uuid=identifier, **kwargs)
+
+
+def cancel_assessment(identifier: str, **kwargs: Any) -> Any:
+    return ComplianceCancelAssessmentOperator(task_id="t", assessment_id=identifier, **kwargs)
+
+
+def add_job(service: Emulator) -> str:
+    return service.add_job(text="a")
+
+
+def add_assessment(service: Emulator) -> str:
+    return str(service.add_assessment({"a": 1})["uuid"])
+
+
+KINDS = [(cancel_job, add_job, "cancel"), (cancel_assessment, add_assessment, "cancel_assessment")]
+
+
+@pytest.mark.parametrize(("cancel", "add", "operation"), KINDS)
+def test_a_404_while_the_job_is_there_does_not_count_as_cancelled(
+    service: Emulator,
+    attempts: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    cancel: Any,
+    add: Any,
+    operation: str,
+) -> None:
+    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.1)
+    identifier = add(service)
+    service.fail(operation, status=404, times=100)
+    with pytest.raises(exc.ComplianceNotFoundError) as caught:
+        attempts.run(cancel(identifier))
+    assert caught.value.transient  # a retry may reach the service
+
+
+@pytest.mark.parametrize(("cancel", "add", "operation"), KINDS)
+def test_a_gateway_that_answers_404_for_a_moment_is_outlasted(
+    service: Emulator, attempts: Attempts, cancel: Any, add: Any, operation: str
+) -> None:
+    identifier = add(service)
+    service.fail(operation, status=404, times=2)
+    attempts.run(cancel(identifier, ignore_missing=False))
+    assert service.count(operation, 200) == 1
+
+
+@pytest.mark.parametrize(("cancel", "add", "operation"), KINDS)
+def test_a_gateway_that_answers_404_for_everything_does_not_say_that_a_job_is_gone(
+    service: Emulator,
+    attempts: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    cancel: Any,
+    add: Any,
+    operation: str,
+) -> None:
+    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.1)
+    identifier = add(service)
+    for operations in ("cancel*", "get_*", "list_*"):
+        service.fail(operations, status=404, times=None)
+    with pytest.raises(exc.ComplianceNotFoundError):
+        attempts.run(cancel(identifier))
+
+
+@pytest.mark.parametrize("given", ["None", "", None])
+@pytest.mark.parametrize("cancel", [cancel_job, cancel_assessment])
+def test_an_id_that_rendered_to_nothing_is_an_error(attempts: Attempts, cancel: Any, given: Any) -> None:
+    with pytest.raises(exc.ComplianceInputError):
+        attempts.run(cancel(given))
