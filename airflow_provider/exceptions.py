@@ -33,12 +33,20 @@
 
 from __future__ import annotations
 
+from airflow_provider.text import one_line, redact_text
+
 
 class ComplianceError(Exception):
-    """Base class of all errors; `transient` says whether a retry may succeed."""
+    """Base class of all errors; `transient` says whether a retry may succeed.
+
+    :param message: what happened and what to do; stored on one line, without secrets
+    """
 
     transient: bool = False
     concerns_one_job: bool = False  # set by the poller: other jobs could be polled meanwhile
+
+    def __init__(self, message: object = "") -> None:
+        super().__init__(one_line(redact_text(str(message))))
 
 
 class ComplianceConfigError(ComplianceError):

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
-from airflow_provider.client.http.redaction import redact, redact_text
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.text import redact, redact_text
 
 IS_EXECUTING = "_is_executing"
 TEMPLATE_MARKS = ("{{", "{%", "{#")

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
-from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.frameworks.catalog import Catalog
 from airflow_provider.provenance import PROVENANCE_COLUMNS
-from airflow_provider.storage.names import printable
+from airflow_provider.text import one_line
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import Framework
@@ -72,7 +71,7 @@ class Cell(Item):
     @property
     def label(self) -> str:
         """Its document and framework, as logs and errors show them."""
-        return one_line(printable(f"{self.source} ({self.framework})"))
+        return one_line(f"{self.source} ({self.framework})")
 
     @property
     def digest(self) -> str:

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.params import missing_message, optional
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
+from airflow_provider.text import redact
 
 WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
 WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})

@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, ClassVar, Self, TypeVar
 
-from airflow_provider.client.http.masking import one_line
-from airflow_provider.client.http.redaction import redact_text
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.provenance import ATTEMPT_COLUMNS
-from airflow_provider.storage.names import printable
+from airflow_provider.text import one_line, redact_text
 from airflow_provider.waiting.results import Record
 
 MAX_ERROR_CHARS = 500
@@ -90,7 +88,7 @@ class Item:
     @property
     def label(self) -> str:
         """Its key as logs and errors show it, on one line."""
-        return one_line(printable(self.key))
+        return one_line(self.key)
 
     @property
     def outcome(self) -> tuple[object, ...]:
@@ -111,7 +109,7 @@ class Item:
 
     def describe(self, error: object) -> str:
         """Return the text of an error as journal and logs have it: on one line, without secrets."""
-        return one_line(printable(redact_text(str(error))))
+        return one_line(redact_text(str(error)))
 
     def reset(self) -> Self:
         """Return the same item with everything still to do; only its attempts are kept."""

@@ -118,10 +118,9 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:
-        from airflow_provider.client.http.redaction import redact_text
-        from airflow_provider.hooks.interop import mask_secrets
+        from airflow_provider.text import redact_text
 
-        text = mask_secrets(redact_text(str(error))).removesuffix(".")
+        text = redact_text(str(error)).removesuffix(".")
         print_error(f"Unexpected {type(error).__name__}: {text}. Please report this bug.")
         return FAILED
     return code

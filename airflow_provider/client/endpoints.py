@@ -10,7 +10,6 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from airflow_provider.client.http.bodies import TextStream
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.client.http.wire import Body, Call, HttpResponse
 from airflow_provider.client.models import (
     Assessment,
@@ -40,6 +39,7 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
     ComplianceRefusedError,
 )
+from airflow_provider.text import redact, sanitize
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Call[Any], Any, T]
@@ -68,9 +68,9 @@ def submit_url(url: str) -> Call[ContentJob]:
     """Submit a web page."""
     url = url.strip() if isinstance(url, str) else ""
     if not _URL.match(url) or not url.isprintable():
-        shown = redact(url) if "://" in url else redact(f"https://{url}").removeprefix("https://")
+        shown = url if "://" in url else redact(f"https://{url}").removeprefix("https://")
         raise ComplianceInputError(
-            f"{shown[:200]!r} is not a valid URL: it must start with http:// or https:// and "
+            f"{sanitize(shown, 200)!r} is not a valid URL: it must start with http:// or https:// and "
             "a host, without control characters."
         )
     return Call("POST", f"{CONTENT}/url", json={"url": url}, parse=read_accepted_job, operation="submit_url")

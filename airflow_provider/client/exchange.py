@@ -16,7 +16,6 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 from airflow_provider import __version__
 from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
-from airflow_provider.client.http.masking import mask
 from airflow_provider.client.http.wire import (
     Call,
     Failure,
@@ -48,6 +47,7 @@ from airflow_provider.exceptions import (
     ComplianceTlsError,
     ComplianceUncertainError,
 )
+from airflow_provider.text import mask, redact
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -220,7 +220,7 @@ class Exchange(Generic[T]):
     @property
     def _name(self) -> str:
         if self.call.authorized:
-            return f"{self.call.method} {self.url}"
+            return f"{self.call.method} {redact(self.url)}"
         # Airflow masks the whole token URL in its logs because it contains "token", but not its host.
         return f"The token request to {urlsplit(self.url).netloc}"
 
@@ -341,9 +341,8 @@ class Exchange(Generic[T]):
     def _redirected(self, response: HttpResponse) -> ComplianceProtocolError:
         if response.status < 200:
             return ComplianceProtocolError(f"{self._name} got only an interim response ({response.status}).")
-        target = response.headers.get("location", "")[:200]
         return ComplianceProtocolError(
-            f"{self._name} was redirected ({response.status}) to {target!r}. "
+            f"{self._name} was redirected ({response.status}) to {response.target!r}. "
             f"Redirects are never followed: check {self._url_setting}."
         )
 

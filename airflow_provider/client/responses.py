@@ -10,11 +10,10 @@ from http import HTTPStatus
 from typing import Any, TypeVar
 from urllib.parse import unquote, urljoin, urlsplit
 
-from airflow_provider.client.http.masking import one_line
-from airflow_provider.client.http.redaction import redact_text
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus, WireModel
 from airflow_provider.exceptions import ComplianceProtocolError
+from airflow_provider.text import one_line, sanitize
 
 Model = TypeVar("Model", bound=WireModel)
 BODY_EXCERPT_CHARS = 500
@@ -72,7 +71,7 @@ def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool =
     is_named = any(_normalized(unquote(part)) == wanted for part in path.split("/"))
     if location and not is_named and not (any_path and response.location):
         raise ComplianceProtocolError(
-            f"{response.url} was redirected (303) to {one_line(location)[:200]!r}, which is not the result "
+            f"{response.url} was redirected (303) to {response.target!r}, which is not the result "
             f"of '{identifier}': that is a proxy or a login page, not the service."
         )
 
@@ -200,8 +199,7 @@ def reason_phrase(status: int) -> str:
 
 def body_excerpt(response: HttpResponse) -> str:
     """Return the beginning of a body, as text on one line."""
-    text = response.body[: BODY_EXCERPT_CHARS * 4].decode(errors="replace")
-    return one_line(redact_text(text)[:BODY_EXCERPT_CHARS])
+    return sanitize(response.body[: BODY_EXCERPT_CHARS * 8].decode(errors="replace"), BODY_EXCERPT_CHARS)
 
 
 def error_message(response: HttpResponse) -> str:
@@ -209,5 +207,5 @@ def error_message(response: HttpResponse) -> str:
     record = read_object(response, strict=False)
     for key in ("message", "error_description", "detail", "error", "title"):
         if isinstance(text := record.get(key), str) and text.strip():
-            return f", {redact_text(text.strip())[:BODY_EXCERPT_CHARS]!r}"
+            return f", {sanitize(text, BODY_EXCERPT_CHARS)!r}"
     return ""

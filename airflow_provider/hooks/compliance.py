@@ -9,7 +9,6 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider import metrics, provider_info
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -17,6 +16,7 @@ from airflow_provider.exceptions import (
     ComplianceInputError,
 )
 from airflow_provider.hooks.interop import fail_without_retry
+from airflow_provider.text import redact
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient

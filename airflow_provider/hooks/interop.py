@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 from urllib.parse import unquote
 
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
+from airflow_provider.text import redact
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -22,17 +22,6 @@ OBJECT_STORES = {
 LOCAL_SCHEMES = frozenset({"file", "local"})
 # The extra to install for each store.
 EXTRAS = {"s3": "amazon", "gs": "google", "abfs": "azure"}
-
-_SECRETS = re.compile(
-    r"""(?ix) (
-        \b (?: sig | signature | sharedaccesssignature | x-(?:amz|goog)-[a-z-]+ | awsaccesskeyid | accountkey
-            | (?:access|api|account)_key | [a-z_-]*(?:token|password|passwd|secret|credential)[a-z_-]* )
-        (?: \s*=\s*["']? | %3d | ["']\s*:\s*["'] )
-        | \b authorization ["']? \s* [:=] \s* ["']? (?: (?:bearer|basic|sharedkey|aws4-hmac-sha256) \s+ )?
-    )
-    [^&\s'",;<>]+"""
-)
-_LOGINS = re.compile(r"(?<=://)([^/\s?#@:'\"]*):[^/\s?#@'\"]+@")
 
 
 def fail_without_retry(method: Callable[P, T]) -> Callable[P, T]:
@@ -72,11 +61,6 @@ def _non_retryable(kind: type[Any]) -> type[Any]:
     return type(kind.__name__, (kind, AirflowFailException), members)
 
 
-def mask_secrets(text: str) -> str:
-    """Mask signatures, keys, tokens and passwords in a store's error or a URI."""
-    return _LOGINS.sub(r"\1:***@", _SECRETS.sub(r"\1***", text))
-
-
 def object_path(uri: str, name: str = "") -> Any:
     """Return Airflow's path of a URI; if a library or a connection is missing, say what to do.
 
@@ -87,6 +71,11 @@ def object_path(uri: str, name: str = "") -> Any:
     found = re.match("[^/]*://([^/]+)@", uri)
     conn_id = found[1] if found else ""
     problem = f"'{redact(name or uri)}' can't be used"
+    if ":" in unquote(conn_id):  # never looked up: a secrets backend would log it
+        raise ComplianceInputError(
+            f"{problem}: the part before the @ is a login, not the id of an Airflow connection. Create a "
+            "connection in Airflow, and use its id."
+        )
     try:
         if conn_id:
             _check_connection(conn_id)  # else Amazon's provider would go on without credentials
@@ -94,16 +83,15 @@ def object_path(uri: str, name: str = "") -> Any:
         path.fs  # noqa: B018 - only this fails if the storage library is missing
     except AirflowNotFoundException as error:
         missing = f"connection {conn_id} does not exist" if conn_id else error
-        if ":" in unquote(conn_id):
-            missing = "the part before the @ is a login, not the id of an Airflow connection"
-        message = f"{problem}: {missing}. Create it in Airflow, or correct the URI."
-        raise ComplianceInputError(mask_secrets(message)) from None
+        raise ComplianceInputError(
+            f"{problem}: {missing}. Create it in Airflow, or correct the URI."
+        ) from None
     except (ValueError, ImportError) as error:
         extra = EXTRAS.get(OBJECT_STORES.get(uri.partition("://")[0].lower(), ""))
         hint = f" Install airflow-provider-compliance[{extra}], with Airflow's constraints." if extra else ""
-        raise ComplianceInputError(mask_secrets(f"{problem}: {error}.{hint}")) from None
+        raise ComplianceInputError(f"{problem}: {error}.{hint}") from None
     except Exception as error:  # such as a secrets backend that does not respond
-        raise ComplianceStorageError(mask_secrets(f"{problem}: {type(error).__name__}: {error}.")) from None
+        raise ComplianceStorageError(f"{problem}: {type(error).__name__}: {error}.") from None
     return path
 
 

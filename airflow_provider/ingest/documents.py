@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from airflow_provider.bulk.items import Item
 from airflow_provider.bulk.pipeline import Steps
-from airflow_provider.client.http.redaction import is_redacted, mask_address
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.ingest.sources import SourceFile, is_page
 from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import Confirm, store_text
+from airflow_provider.text import is_redacted, mask_address
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import Record
 

@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.layout import OWN_FOLDERS
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.names import printable
+from airflow_provider.text import one_line
 
 log = logging.getLogger(__name__)
 

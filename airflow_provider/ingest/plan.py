@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
 from airflow_provider.bulk.journals import TaskFolder, find_task_folders
-from airflow_provider.client.http.redaction import is_redacted
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceStorageError
 from airflow_provider.ingest.documents import Document
@@ -22,6 +21,7 @@ from airflow_provider.storage.jsonl import find_tables, read_valid_rows
 from airflow_provider.storage.layout import INGEST_FOLDER, INGEST_WORK
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import estimate_seconds
+from airflow_provider.text import is_redacted
 
 if TYPE_CHECKING:
     from airflow_provider.ingest.failures import FailureHistory

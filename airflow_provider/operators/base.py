@@ -21,14 +21,13 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider import lineage
-from airflow_provider.client.http.masking import one_line
 from airflow_provider.compat import apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable, mask_secrets
+from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.params import IS_EXECUTING
-from airflow_provider.storage.names import printable
+from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
@@ -117,7 +116,7 @@ class ComplianceBaseOperator(BaseOperator):
     @property
     def title(self) -> str:
         """The name of a mapped task: short, because Airflow stores 250 characters, and without secrets."""
-        text = mask_secrets(one_line(printable(str(self.topic))))
+        text = sanitize(self.topic, 2 * MAX_TITLE_CHARS)
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             ast.literal_eval(text)
             text = f"#{text}"  # else native templates would make a number of it, which is no name

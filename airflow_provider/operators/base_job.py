@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import AirflowSkipException, conf
 
 from airflow_provider import metrics
-from airflow_provider.client.http.redaction import mask_address
 from airflow_provider.compat import ON_KILL_ENDS_TASK, read_task_state
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -40,6 +39,7 @@ from airflow_provider.storage.task_state import (
     has_same_input,
     open_state_store,
 )
+from airflow_provider.text import mask_address
 from airflow_provider.triggers.base import ENDED
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import ASSESSMENTS

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceNotFoundError,
@@ -15,6 +14,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id
+from airflow_provider.text import redact
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, job_record
 from airflow_provider.waiting.waits import delete_in_worker

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider import lineage
-from airflow_provider.client.http.redaction import redact_all, redact_text
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import (
@@ -30,6 +29,7 @@ from airflow_provider.params import (
 )
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
+from airflow_provider.text import redact_all, redact_text
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 
 if TYPE_CHECKING:

@@ -14,7 +14,6 @@ from airflow_provider.reports.page import (
     format_night,
     read_time,
     render,
-    sanitize,
     split_source,
 )
 from airflow_provider.reports.verdicts import (
@@ -28,6 +27,7 @@ from airflow_provider.reports.verdicts import (
     to_category,
     to_name,
 )
+from airflow_provider.text import sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 
 from airflow_provider.reports.charts import StackedBar, plot_durations, plot_sizes, plot_times
 from airflow_provider.reports.outcomes import ListedDocument, OutcomeStats, Row, order_outcomes, summarize
-from airflow_provider.reports.page import duration, percent, read_number, read_time, render, sanitize, size
+from airflow_provider.reports.page import (
+    duration,
+    percent,
+    read_number,
+    read_time,
+    render,
+    size,
+)
+from airflow_provider.text import sanitize
 
 if TYPE_CHECKING:
     from datetime import datetime

@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import GIVEN_UP, OutcomeStats, limit_source, summarize
-from airflow_provider.reports.page import documents, format_night, plural, render, sanitize
+from airflow_provider.reports.page import documents, format_night, plural, render
 from airflow_provider.reports.trend import NightTotals, plot_trend
 from airflow_provider.reports.verdicts import LABELS, LEGEND, VerdictCounts
+from airflow_provider.text import sanitize
 
 MAX_MISSING = 50
 MAX_CHANGES = 100

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import MAX_SOURCE_LENGTH, documents, percent, read_number, sanitize
+from airflow_provider.reports.page import MAX_SOURCE_LENGTH, documents, percent, read_number
+from airflow_provider.text import sanitize
 
 Row = Mapping[str, Any]
 

@@ -10,34 +10,13 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from airflow_provider.storage.names import printable
+from airflow_provider.text import one_line, redact_text, sanitize
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
-# Control characters, lone surrogates, noncharacters, and characters that change the writing direction.
-_UNSAFE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
-)
-_LOGIN = re.compile(r"(?<=://)[^/\s?#@]+@")
-
-
-def mask(text: str) -> str:
-    """Replace unsafe characters, and hide logins in URLs."""
-    return _LOGIN.sub("***@", _UNSAFE.sub("\ufffd", text))
-
-
-def sanitize(value: object, limit: int = 500) -> str:
-    """Return an untrusted value as one masked line of at most `limit` characters."""
-    try:
-        text = value if isinstance(value, str) else "" if value is None else str(value)
-    except ValueError:  # an integer with thousands of digits
-        text = "(too long)"
-    # Cut first, so that the cost does not grow with the value.
-    line = mask(" ".join(printable(text[: 2 * limit]).split()))
-    return line if len(line) <= limit and len(text) <= 2 * limit else line[: limit - 1] + "…"
 
 
 def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
@@ -179,4 +158,4 @@ def _environment() -> Environment:
 
 def _mask_text(value: Any) -> Any:
     """Mask the output of every expression that is not markup, just before it is escaped."""
-    return value if hasattr(value, "__html__") else mask(str(value))
+    return value if hasattr(value, "__html__") else redact_text(one_line(str(value)))

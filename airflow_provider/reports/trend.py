@@ -10,8 +10,9 @@ from datetime import date, timedelta
 from itertools import pairwise
 
 from airflow_provider.reports.charts import fit_on_a_phone
-from airflow_provider.reports.page import plural, read_number, sanitize
+from airflow_provider.reports.page import plural, read_number
 from airflow_provider.reports.verdicts import CATEGORIES, LEGEND, OTHER
+from airflow_provider.text import sanitize
 
 MIN_SLOTS, MAX_SLOTS = 14, 62
 TICK_STEPS = (1, 2, 3, 5, 7, 10, 14, 20, 30)  # nights

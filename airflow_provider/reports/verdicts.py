@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import NO_REASON, Reasons, generalize, limit_source
-from airflow_provider.reports.page import percent, sanitize
+from airflow_provider.reports.page import percent
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, is_worse, normalize_category
+from airflow_provider.text import sanitize
 
 Row = Mapping[str, Any]
 

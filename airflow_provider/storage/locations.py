@@ -12,16 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.interop import LOCAL_SCHEMES, OBJECT_STORES, mask_secrets, object_path
+from airflow_provider.hooks.interop import LOCAL_SCHEMES, OBJECT_STORES, object_path
 from airflow_provider.params import missing_message, optional
 from airflow_provider.storage.names import printable
+from airflow_provider.text import one_line, redact, redact_text, sanitize
 
 log = logging.getLogger(__name__)
 
@@ -183,7 +183,7 @@ class Location:
         return inner
 
     def __str__(self) -> str:
-        return printable(redact(self.uri))
+        return one_line(redact(self.uri))
 
 
 def one_request(fs: Any) -> dict[str, int]:
@@ -226,26 +226,22 @@ def storage_errors(location: Location, action: Action = "written") -> Iterator[N
 def _masked(error: BaseException) -> BaseException:
     """Return an error, or a stand-in with the same causes if any of them would show a secret."""
     chain = list(_causes(error))
-    if all(_sanitize(text) == text for each in chain for text in (str(each), repr(each))):
+    if all(one_line(redact_text(text)) == text for each in chain for text in (str(each), repr(each))):
         return error
     stand_in: StoreError | None = None
     for each in reversed(chain):
-        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {_sanitize(str(each))}")
+        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {one_line(redact_text(str(each)))}")
         stand_in.__traceback__, stand_in.__cause__ = each.__traceback__, cause
     return stand_in or error
 
 
 def error_text(error: BaseException) -> str:
     """Return the text of a store's error on one line, without secrets."""
-    return _sanitize(" ".join(str(error).split()) or type(error).__name__)[:_MAX_TEXT_CHARS]
-
-
-def _sanitize(text: str) -> str:
-    return printable(mask_secrets(text))
+    return sanitize(error, _MAX_TEXT_CHARS) or type(error).__name__
 
 
 def _map_error(error: Exception, location: Location, action: Action) -> ComplianceError:
-    problem = mask_secrets(f"'{location}' can't be {action}: ") + error_text(error).removesuffix(".") + "."
+    problem = f"'{location}' can't be {action}: {error_text(error).removesuffix('.')}."
     is_local, permission = location.is_local, _PERMISSIONS[action]
     for cause in _causes(error):
         status = getattr(cause, "status_code", None) or getattr(cause, "code", None)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.client.http.redaction import mask_address, redact
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -18,6 +17,7 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceThrottledError,
 )
+from airflow_provider.text import mask_address, redact
 from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import MISSED_POLL_STEP_SECONDS, PollResult
 

@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 import pytest
 
-from airflow_provider.client.http.masking import mask, one_line
-from airflow_provider.client.http.redaction import (
+from airflow_provider.text import (
     is_redacted,
+    mask,
     mask_address,
+    one_line,
     redact,
     redact_all,
     redact_text,
@@ -58,6 +59,7 @@ SECRETS = [
     "https://example.com/a?client_secret=SECRET",
     "https://example.com/a?password=SECRET",
     "https://example.com/a?sig=SECRET",
+    *(f"https://example.com/a?{name}=SECRET" for name in ("pw", "bearer", "creds", "passkey", "code")),
     "https://example.com/a?signature=SECRET",
     "https://example.com/a?X-Amz-Security-Token=SECRET",
     "https://example.com/a?x=1;token=SECRET",
@@ -117,12 +119,13 @@ def test_a_secret_is_replaced_by_a_digest_of_it(address: str) -> None:
 
 @pytest.mark.parametrize("address", HARMLESS)
 def test_what_is_not_a_secret_stays(address: str) -> None:
-    assert redact(address) == redact_text(address) == address
+    assert redact(address) == address
+    assert redact_text(address) == address or address.startswith("/")  # in a text, a path is not an address
     assert not is_redacted(address)
 
 
 @pytest.mark.parametrize("address", PRESIGNED.values(), ids=list(PRESIGNED))
-def test_a_document_that_is_signed_anew_every_night_is_the_same_document(address: str) -> None:
+def test_a_document_that_is_signed_again_every_night_is_the_same_document(address: str) -> None:
     tonight, tomorrow = (address.format(night=night) for night in ("20260101", "20260102"))
     redacted = redact(tonight)
     assert redacted == redact(tomorrow) == redact(redacted)
@@ -211,6 +214,11 @@ HOSTILE = {
     "tokens": "https://h/?a=" + "eyJ-" * 100_000,
     "backslashes": "\\" * 200_000,
     "ampersands": "&amp;" * 40_000,
+    "assignments": "a=" * 100_000,
+    "cookies": "cookie:" + "a;" * 100_000,
+    "credentials": ("bearer" + " " * 100) * 2_000,
+    "bare logins": "a:b" * 60_000 + "@",
+    "quotes": '"a":"' * 40_000,
 }
 
 

@@ -166,8 +166,8 @@ def test_a_status_has_a_phrase() -> None:
 
 
 def test_an_excerpt_has_500_characters_on_one_line() -> None:
-    assert body_excerpt(response("é".encode() * 1000)) == "é" * 500
-    assert body_excerpt(response("\U0001f600".encode() * 1000)) == "\U0001f600" * 500
+    assert body_excerpt(response("é".encode() * 1000)) == "é" * 499 + "…"
+    assert body_excerpt(response("\U0001f600".encode() * 1000)) == "\U0001f600" * 499 + "…"
     assert "\n" not in body_excerpt(response(b"a\nb"))
     assert body_excerpt(response(b"a\xffb")) == "a�b"
 
@@ -175,7 +175,7 @@ def test_an_excerpt_has_500_characters_on_one_line() -> None:
 @pytest.mark.parametrize("key", ["message", "error_description", "detail", "error", "title"])
 def test_the_message_of_an_error_is_in_one_of_the_usual_fields(key: str) -> None:
     assert error_message(response({key: " why "})) == ", 'why'"
-    assert error_message(response({key: "x" * 600})) == f", '{'x' * 500}'"
+    assert error_message(response({key: "x" * 600})) == f", '{'x' * 499 + '…'}'"
 
 
 def test_the_most_telling_field_of_an_error_comes_first() -> None:

@@ -198,7 +198,6 @@ def test_a_password_is_blanked_out_however_it_comes_back(echo: str) -> None:
         with pytest.raises(ComplianceError) as caught:
             exchange.evaluate(HttpResponse(status, headers, page.encode(), "https://api.example.com"))
         said = f"{caught.value} {vars(caught.value)}"
-        assert "***" in said
         assert written[len(written) // 3 : len(written) * 2 // 3] not in said
         if status == 400 and "base64" not in echo and echo != "Python":
             assert getattr(caught.value, "body", None) == "You sent *** to us."

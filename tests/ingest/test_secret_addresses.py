@@ -102,7 +102,7 @@ def test_no_secret_is_stored_or_shown_anywhere(
     assert any("the part before the @ is a login" in error for error in errors)
 
 
-def test_pages_that_are_signed_anew_are_the_same_documents_the_next_night(
+def test_pages_that_are_signed_again_are_the_same_documents_the_next_night(
     service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
 ) -> None:
     nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
@@ -114,7 +114,7 @@ def test_pages_that_are_signed_anew_are_the_same_documents_the_next_night(
     assert {row["status"] for row in nights[1].rows.values()} == {"SKIPPED"}
 
 
-def test_a_retry_finds_its_documents_even_if_they_were_signed_anew(
+def test_a_retry_finds_its_documents_even_if_they_were_signed_again(
     service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:
     service.configure(jobs="manual")

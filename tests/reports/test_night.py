@@ -324,7 +324,6 @@ def test_files_are_linked_so_that_the_links_work_wherever_the_store_is_served() 
 
     assert page.links == ["../_ingest/d/r%3A%201%3F/report.html", "manifests/ab.jsonl"]
     assert "gs://elsewhere/ decisions.jsonl" in page.section("Evidence")
-    assert "aws@" not in page.html
     assert Page(report(files=files)).links == []
 
 

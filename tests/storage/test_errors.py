@@ -79,7 +79,7 @@ def test_what_is_masked_does_not_come_back_in_the_traceback(messages: str, chain
     for leak in (SECRET, SECRET.replace("/", "")):
         assert leak not in logged
         assert leak not in repr(raised.value)
-    assert "***" in logged
+    assert "***" in logged or "redacted" in logged
     assert "ConnectionError" in logged  # what it was, and where it came from
     assert "in _fail" in logged
     seen: list[BaseException] = [raised.value]

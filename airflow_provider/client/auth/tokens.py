@@ -12,8 +12,6 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from airflow_provider.client.http.masking import one_line
-from airflow_provider.client.http.redaction import redact
 from airflow_provider.client.http.wire import Call, HttpResponse
 from airflow_provider.client.models import WireModel
 from airflow_provider.client.responses import proxy_hint, read_object
@@ -25,6 +23,7 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceProtocolError,
 )
+from airflow_provider.text import one_line
 
 LOGIN, REFRESH_TOKEN = "login", "refresh_token"  # names of the calls; the latter is also a grant type
 RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that is less
@@ -238,7 +237,7 @@ class TokenCache:
             record if isinstance(record, dict) else {}, by_name=True, by_alias=False
         )
         token = parsed.access_token.get_secret_value()
-        url = redact(response.url)
+        url = response.url
         if not token:
             problem = f"The response from {url} has no access_token"
         elif not token.isascii() or not token.isprintable() or " " in token:
@@ -274,7 +273,7 @@ class TokenCache:
                 f"The token request of {self._settings.name} did not get through. {proxy_hint(response)}"
             )
         error = ComplianceConfigError(
-            f"{redact(response.url)} returned {response.status} without an OAuth error: it is not a token "
+            f"{response.url} returned {response.status} without an OAuth error: it is not a token "
             f"endpoint, or something in front of it blocks the request. Check the extra 'token_url' "
             f"of {self._settings.name}."
         )

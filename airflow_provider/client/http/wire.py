@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,8 +14,8 @@ from urllib.parse import urljoin, urlsplit
 
 from pydantic import SecretStr
 
-from airflow_provider.client.http.masking import one_line
 from airflow_provider.exceptions import ComplianceError, ComplianceProtocolError
+from airflow_provider.text import one_line, sanitize
 
 T = TypeVar("T")
 _STATUSES = frozenset(map(int, HTTPStatus))
@@ -96,6 +97,11 @@ class HttpResponse:
         except ValueError:
             return None
         return urls[1].path if here == there else None
+
+    @property
+    def target(self) -> str:
+        """The Location as messages show it: without its query, which may contain a token."""
+        return sanitize(re.split("[?#]", self.headers.get("location", ""), maxsplit=1)[0], 200)
 
     def json(self) -> Any:
         """Parse the body as JSON."""
