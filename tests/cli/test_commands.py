@@ -129,7 +129,7 @@ def fail(error: BaseException) -> Any:
     ("error", "code", "said"),
     [
         (ComplianceInputError("Give a root."), 2, "error: Give a root.\n"),
-        (ComplianceStorageError("a\x1b[2Jb\nc"), 2, "error: a\\x1b[2Jb\\nc\n"),
+        (ComplianceStorageError("a\x1b[2Jb\nc"), 2, "error: a\\x1b[2Jb c\n"),
         (KeyboardInterrupt(), 130, "error: Interrupted.\n"),
         (
             RuntimeError("no https://ada:pass-word@example.com/, secret_key=abc\n"),
