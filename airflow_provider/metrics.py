@@ -1,6 +1,6 @@
 """The metrics of this provider, and how they are sent: through Airflow's `Stats`, if metrics are on.
 
-Only values from bounded sets are in names and tags: never an id of a job, a URL, a file name or a user.
+Only values from bounded sets are in tags: never an id of a job, a URL, a file name or a user.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ log = logging.getLogger(__name__)
 PREFIX = "compliance"
 LOGIN = "login"  # the operation that the client calls so
 MAX_VALUE_CHARS = 64  # of a tag: Airflow drops metrics whose names are longer than 250
-_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")  # a dot would be another level of a name
+SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")  # of the section `[metrics]`
+_NOT_ALLOWED = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +59,24 @@ METRICS = (
 
 
 def is_on() -> bool:
-    """Tell whether metrics are sent anywhere."""
-    return _get_backend() is not None
+    """Return whether metrics are sent anywhere."""
+    return _get_stats() is not None
 
 
 def count(metric: Metric, conn_id: str, number: int = 1, **tags: str) -> None:
     """Add to a counter."""
-    if number and (backend := _get_backend()):
-        backend.send("incr", metric, conn_id, number, tags)
+    if number:
+        _send("incr", metric, conn_id, number, tags)
 
 
 def gauge(metric: Metric, conn_id: str, value: float, **tags: str) -> None:
     """Set a gauge."""
-    if backend := _get_backend():
-        backend.send("gauge", metric, conn_id, value, tags)
+    _send("gauge", metric, conn_id, value, tags)
 
 
 def get_observer(conn_id: str) -> Observer | None:
     """Return what counts the requests of a client; None if metrics are off."""
-    return RequestCounter(conn_id) if _get_backend() else None
+    return RequestCounter(conn_id) if is_on() else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,63 +100,38 @@ class RequestCounter:
             count(LOGINS, conn_id, outcome=outcome)
 
 
-class _Backend:
-    """Airflow's `Stats`, as it is configured.
-
-    :param has_tags: it keeps tags; otherwise their values are parts of the name
-    """
-
-    def __init__(self, stats: Any, *, has_tags: bool) -> None:
-        self._stats = stats
-        self._has_tags = has_tags
-        self._has_failed = False
-
-    def send(self, method: str, metric: Metric, conn_id: str, value: float, tags: dict[str, str]) -> None:
-        """Send a value; an error of the backend is logged once, and never raised."""
-        name = f"{PREFIX}.{metric.name}"
-        values = {"conn_id": _clean(conn_id)} | {each: _clean(tags[each]) for each in metric.tags}
+def _send(method: str, metric: Metric, conn_id: str, value: float, tags: dict[str, str]) -> None:
+    """Send a value; an error of the backend is logged once for each kind, and never raised."""
+    if stats := _get_stats():
+        values = {"conn_id": _clean(conn_id)} | {name: _clean(tags[name]) for name in metric.tags}
         try:
-            if self._has_tags:
-                getattr(self._stats, method)(name, value, tags=values)
-            else:
-                getattr(self._stats, method)(".".join((name, *values.values())), value)
-        except Exception as error:  # whatever it is: a metric must not fail a task
-            if not self._has_failed:
-                log.warning("Metrics can't be sent: %s: %s", type(error).__name__, error)
-            self._has_failed = True
+            getattr(stats, method)(f"{PREFIX}.{metric.name}", value, tags=values)
+        except Exception as error:  # a metric must not fail a task
+            _warn_once(f"{type(error).__name__}: {error}")
 
 
 @functools.cache
-def _get_backend() -> _Backend | None:
-    """Return where to send metrics in this process; None if they are off."""
+def _warn_once(problem: str) -> None:
+    log.warning("Metrics can't be sent: %s", problem)
+
+
+@functools.cache
+def _get_stats() -> Any:
+    """Return Airflow's `Stats`; None if metrics are off in this process."""
     try:
-        return _make_backend()
-    except Exception as error:  # whatever Airflow raises, such as for an invalid option
-        log.warning("Metrics are off: %s: %s", type(error).__name__, error)
+        from airflow.providers.common.compat.sdk import conf
+
+        if not any(conf.getboolean("metrics", option, fallback=False) for option in SWITCHES):
+            return None
+        from airflow_provider.compat import get_stats
+
+        return get_stats()
+    except Exception as error:  # such as an invalid option
+        _warn_once(f"{type(error).__name__}: {error}")
         return None
-
-
-def _make_backend() -> _Backend | None:
-    from airflow.providers.common.compat.sdk import conf
-
-    def is_on(option: str, *, default: bool = False) -> bool:
-        return bool(conf.getboolean("metrics", option, fallback=default))
-
-    # In the order in which Airflow chooses.
-    if is_on("statsd_datadog_enabled"):
-        has_tags = is_on("statsd_datadog_metrics_tags", default=True)
-    elif is_on("statsd_on"):
-        has_tags = is_on("statsd_influxdb_enabled")
-    elif is_on("otel_on"):
-        has_tags = True
-    else:
-        return None
-    from airflow_provider.compat import get_stats
-
-    return _Backend(get_stats(), has_tags=has_tags)
 
 
 @functools.lru_cache(1024)
 def _clean(value: str) -> str:
-    """Return a value that every backend accepts in names and tags."""
+    """Return a value that every backend accepts in a tag."""
     return _NOT_ALLOWED.sub("_", value)[:MAX_VALUE_CHARS]

@@ -41,22 +41,22 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 class Stats:
-    """Records what is sent; fails if it is told so."""
+    """Records what is sent, by name and the values of the tags; fails if it is told so."""
 
     def __init__(self) -> None:
         self.counters: Counter[str] = Counter()
         self.gauges: dict[str, list[float]] = {}
-        self.tags: list[dict[str, str] | None] = []
+        self.tags: list[dict[str, str]] = []
         self.error: Exception | None = None
 
-    def incr(self, name: str, count: int = 1, *, tags: dict[str, str] | None = None) -> None:
+    def incr(self, name: str, count: int, *, tags: dict[str, str]) -> None:
         if self.error:
             raise self.error
-        self.counters[name] += count
+        self.counters[".".join((name, *tags.values()))] += count
         self.tags.append(tags)
 
-    def gauge(self, name: str, value: float, *, tags: dict[str, str] | None = None) -> None:
-        self.gauges.setdefault(name, []).append(value)
+    def gauge(self, name: str, value: float, *, tags: dict[str, str]) -> None:
+        self.gauges.setdefault(".".join((name, *tags.values())), []).append(value)
 
     def values(self, metric: str) -> dict[str, int]:
         """Return the counters of a metric by the values of their tags, without the connection."""
@@ -66,7 +66,7 @@ class Stats:
 
 @pytest.fixture
 def stats(monkeypatch: pytest.MonkeyPatch) -> Iterator[Stats]:
-    """Airflow with plain StatsD."""
+    """Airflow with metrics on."""
     yield from _configured(monkeypatch, "statsd_on")
 
 
@@ -75,9 +75,10 @@ def _configured(monkeypatch: pytest.MonkeyPatch, *options: str) -> Iterator[Stat
     for name in options:
         monkeypatch.setenv(f"AIRFLOW__METRICS__{name.upper()}", "True")
     monkeypatch.setattr(compat, "get_stats", lambda: made)
-    metrics._get_backend.cache_clear()
+    metrics._warn_once.cache_clear()
+    metrics._get_stats.cache_clear()
     yield made
-    metrics._get_backend.cache_clear()
+    metrics._get_stats.cache_clear()
 
 
 def test_the_documentation_lists_every_metric() -> None:
@@ -94,21 +95,11 @@ def test_the_documentation_lists_every_metric() -> None:
     ]
 
 
-def test_without_tags_their_values_are_in_the_name(stats: Stats) -> None:
-    metrics.count(metrics.REQUESTS, "c", 2, status="200", operation="cancel")
-    assert stats.counters == {"compliance.requests.c.cancel.200": 2}
-    assert stats.tags == [None]
-
-
-@pytest.mark.parametrize(
-    "options", [("otel_on",), ("statsd_datadog_enabled",), ("statsd_on", "statsd_influxdb_enabled")]
-)
-def test_where_the_backend_keeps_tags_they_are_tags(
-    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
-) -> None:
-    for stats in _configured(monkeypatch, *options):
+@pytest.mark.parametrize("option", metrics.SWITCHES)
+def test_a_value_is_sent_with_its_tags_to_every_backend(monkeypatch: pytest.MonkeyPatch, option: str) -> None:
+    for stats in _configured(monkeypatch, option):
         metrics.count(metrics.REQUESTS, "c", 2, status="200", operation="cancel")
-        assert stats.counters == {"compliance.requests": 2}
+        assert stats.counters == {"compliance.requests.c.cancel.200": 2}
         assert stats.tags == [{"conn_id": "c", "operation": "cancel", "status": "200"}]
 
 

@@ -15,11 +15,12 @@ END = b"end"
 
 
 class StatsdServer:
-    """Receives lines such as `airflow.compliance.requests.c.get_status.200:1|c`.
+    """Receives lines such as `airflow.compliance.requests,conn_id=c,operation=get_status,status=200:1|c`.
 
-    :ivar counters: sums of the counters of this provider, by name without the prefix
+    :ivar counters: sums of the counters of this provider, by name without the prefix and the values of tags,
+        such as `requests.c.get_status.200`
     :ivar gauges: all values of its gauges, in order
-    :ivar lines: all lines, of whomever
+    :ivar lines: all lines, also those of Airflow itself
     :param on_gauge: is called with each value of a gauge
     """
 
@@ -36,7 +37,12 @@ class StatsdServer:
     @property
     def environment(self) -> dict[str, str]:
         """How Airflow is configured to send its metrics here."""
-        options = {"statsd_on": "True", "statsd_host": "127.0.0.1", "statsd_port": str(self.port)}
+        options = {
+            "statsd_on": "True",
+            "statsd_influxdb_enabled": "True",
+            "statsd_host": "127.0.0.1",
+            "statsd_port": str(self.port),
+        }
         variables = {f"AIRFLOW__METRICS__{name.upper()}": value for name, value in options.items()}
         if find_spec("statsd") is None:
             variables["PYTHONPATH"] = str(Path(__file__).with_name("statsd_client"))
@@ -64,7 +70,8 @@ class StatsdServer:
                 value, _, kind = rest.partition("|")
                 if not name.startswith(PREFIX):
                     continue
-                name = name.removeprefix(PREFIX)
+                name, *tags = name.removeprefix(PREFIX).split(",")
+                name = ".".join((name, *(tag.partition("=")[2] for tag in tags)))
                 if kind == "c":
                     self.counters[name] += int(value)
                 else:
