@@ -80,8 +80,6 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     :param destination: where to write the results as JSON, such as `s3://conn_id@bucket/results/`; below a
         prefix that ends with a slash the file is called `<assessment id>.json`. An existing file is replaced.
     :param conn_id: the Airflow connection
-    :param xcom_limit: maximum size in bytes of results in XCom, by default 256 KiB; larger ones need a
-        destination
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id", "destination")
@@ -92,13 +90,11 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         *,
         assessment_id: str | int | XComArg,
         destination: str | None = None,
-        xcom_limit: int = XCOM_LIMIT_BYTES,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.assessment_id = assessment_id
         self.destination = destination
-        self.xcom_limit = xcom_limit
 
     @property
     def topic(self) -> object:
@@ -112,13 +108,12 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         results = self.hook.get_assessment_results(identifier)
         # JSON can contain half of a surrogate pair, which UTF-8 can't: it is written as an escape.
         data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
-        if self.destination:
+        if self.destination is not None:
             return self._write(identifier, data)
-        if len(data) > self.xcom_limit:
+        if len(data) > XCOM_LIMIT_BYTES:
             raise ComplianceInputError(
                 f"The results of assessment {identifier} have {len(data):,} bytes, more than the "
-                f"{self.xcom_limit:,} that fit into an XCom: set a destination in object storage, or a "
-                "higher xcom_limit."
+                f"{XCOM_LIMIT_BYTES:,} that fit into an XCom: set a destination in object storage."
             )
         self.log.info("Got the results of assessment %s: %s bytes.", identifier, len(data))
         return results

@@ -13,6 +13,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTas
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
+from airflow_provider.operators import assessment as assessment_module
 from airflow_provider.operators.assessment import (
     ComplianceCancelAssessmentOperator,
     ComplianceGetAssessmentResultsOperator,
@@ -276,10 +277,13 @@ def test_results_with_half_of_a_surrogate_pair_come_back_from_their_file(
     assert json.loads(Path(uri).read_text()) == {"rationale": "\ud800 §"}
 
 
-def test_results_too_large_for_an_xcom_ask_for_a_destination(service: Emulator, attempts: Attempts) -> None:
+def test_results_too_large_for_an_xcom_ask_for_a_destination(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assessment_module, "XCOM_LIMIT_BYTES", 100)
     assessment = service.add_assessment(PAYLOAD)
     with pytest.raises(exc.ComplianceInputError, match="set a destination in object storage") as caught:
-        attempts.run(get_results(assessment["uuid"], xcom_limit=100))
+        attempts.run(get_results(assessment["uuid"]))
     assert isinstance(caught.value, AirflowFailException)
 
 
