@@ -93,8 +93,8 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
     ),
     "max_in_flight": _field(
         "Max in flight",
-        "A whole number of at least 1: how many jobs a bulk operator may have at the service at a time; all "
-        "bulk operators of a host together, if tokens are shared. Default: no limit.",
+        "A whole number of at least 1: how many jobs a bulk operator may have at the service at a time. "
+        "Default: no limit.",
         "integer",
         minimum=1,
     ),

@@ -32,8 +32,6 @@ TARGETS = {
     "tests/bulk/test_in_flight.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
-    "bulk/claims": "tests/bulk/test_in_flight.py",
-    "bulk/in_flight": "tests/bulk/test_in_flight.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
     "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",

@@ -293,7 +293,7 @@ class AssessmentNight:
             item.replaces = missing[item.source]
             item.set_address(self._sources[item.source].address)
         in_flight = [each for each in self.cells if each.state is SUBMITTED]
-        if options.limit and in_flight:  # they count as well, so they have to end before
+        if options.max_in_flight and in_flight:  # they count as well, so they have to end before
             await run_engine(client, in_flight, self._steps(client), self.checkpoint, options)
 
         def target(document: Document) -> Location:

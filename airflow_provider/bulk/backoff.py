@@ -36,8 +36,8 @@ class AdaptiveLimiter:
         self._released = asyncio.Event()
 
     @asynccontextmanager
-    async def slot(self) -> AsyncIterator[None]:
-        """Wait for a slot, and hold it for one request."""
+    async def request(self) -> AsyncIterator[None]:
+        """Wait until a request may be sent; enter it while the request is in flight."""
         async with self._turn:  # first come, first served: else a busy worker would starve the poller
             while self.in_flight + 1 > self.limit:
                 self._released.clear()
@@ -51,7 +51,7 @@ class AdaptiveLimiter:
             self._released.set()
 
     def lift(self) -> None:
-        """Let everybody pass from now on."""
+        """Lift the limit from now on."""
         self.limit = self._max_limit = math.inf
         self._released.set()
 

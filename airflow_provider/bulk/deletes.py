@@ -192,7 +192,7 @@ class JobDeleter:
             if not await self._is_stored(uuid):
                 return
             await self._checkpoint.confirm_owner()
-            async with self._limiter.slot():
+            async with self._limiter.request():
                 await self._cancel(uuid)
         except ComplianceSupersededError:
             raise

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Generic
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
-from airflow_provider.bulk.in_flight import InFlightLimit
 from airflow_provider.bulk.items import READY, I
 from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
 from airflow_provider.event_loop import run_to_end
@@ -37,7 +36,7 @@ class BulkOptions:
 
     :param deadline: on the clock of the engine
     :param may_defer: end when only waiting is left
-    :param limit: of jobs in flight
+    :param max_in_flight: maximum number of jobs at the service; None is no limit
     :param is_last_attempt: Airflow has no retry left
     """
 
@@ -47,7 +46,7 @@ class BulkOptions:
     deadline: float
     cancel_on_kill: bool
     may_defer: bool
-    limit: InFlightLimit | None = None
+    max_in_flight: int | None = None
     is_last_attempt: bool = False
 
 
@@ -80,13 +79,12 @@ class BulkEngine(Generic[I]):
         self._checkpoint = checkpoint
         self._options = options
         self._log = log
-        outdated = list(outdated)
-        self._outdated = outdated if options.cancel_on_kill else []
+        self._outdated = list(outdated) if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
         self._pipeline = Pipeline(
             items, steps, checkpoint, self._limiter, options.concurrency, options.retry_failed, clock, log,
-            options.limit, outdated,
+            options.max_in_flight,
         )  # fmt: skip
         self._updates: Subscription
 
@@ -95,25 +93,14 @@ class BulkEngine(Generic[I]):
 
         :return: the jobs in flight
         """
-        limit, jobs = self._options.limit, self._pipeline.jobs
-        if limit is None:
-            return await self._run_to_end()
-        try:
-            return await self._run_to_end()
-        except ComplianceSupersededError:
-            limit = None  # the jobs are the other attempt's now
-            raise
-        finally:
-            if limit:
-                await limit.close(list(jobs))
-
-    async def _run_to_end(self) -> list[str]:
         pipeline = self._pipeline
         progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
-        accepts, slot = pipeline.refreshes.accepts, self._limiter.slot
+        accepts, request = pipeline.refreshes.accepts, self._limiter.request
+        if self._outdated:  # before others are submitted
+            await self._cancel(self._outdated)
         try:
             async with subscribe(
-                self._hook, self._steps.kind, (), self._options.poll_interval, accepts, slot
+                self._hook, self._steps.kind, (), self._options.poll_interval, accepts, request
             ) as self._updates:
                 pipeline.start(self._updates)
                 await self._run(progress)
@@ -124,7 +111,7 @@ class BulkEngine(Generic[I]):
         await self._checkpoint.flush()
         await self._checkpoint.check_owner()
         self._log.info("%s", progress.line())
-        return pipeline.jobs_of_items
+        return list(pipeline.jobs)
 
     async def _run(self, progress: Progress) -> None:
         pipeline, concurrency = self._pipeline, self._options.concurrency
@@ -132,18 +119,7 @@ class BulkEngine(Generic[I]):
             self._checkpoint.run_writer(),
             progress.run(),
             pipeline.receive(),
-            self._cancel(self._outdated, pipeline.drop_job),
         ]
-        if limit := self._options.limit:
-            background.append(
-                limit.run(
-                    pipeline.usage,
-                    pipeline.submit_waiting,
-                    self._steps.kind,
-                    self._client,
-                    self._limiter.slot,
-                )
-            )
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in background]
             tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]

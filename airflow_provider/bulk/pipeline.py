@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime
@@ -13,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic
 from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Counts
-from airflow_provider.bulk.in_flight import InFlightLimit, Usage
 from airflow_provider.bulk.items import (
     COMPLETED,
     FAILED,
@@ -88,8 +88,7 @@ class Pipeline(Generic[I]):
     :param concurrency: how many items are processed at a time
     :param retry_failed: how often a failed job is processed again
     :param clock: returns monotonic time
-    :param limit: of jobs in flight
-    :param outdated: jobs in flight that nobody waits for; they count, too
+    :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
     """
 
     def __init__(
@@ -102,8 +101,7 @@ class Pipeline(Generic[I]):
         retry_failed: int,
         clock: Callable[[], float],
         log: Any,
-        limit: InFlightLimit | None = None,
-        outdated: Iterable[str] = (),
+        max_in_flight: int | None = None,
     ) -> None:
         self.items = list(items)
         self.counts = Counts(each.state for each in self.items)
@@ -120,11 +118,10 @@ class Pipeline(Generic[I]):
         self._retry_failed = retry_failed
         self._clock = clock
         self._log = log
-        self._limit = limit
-        self._outdated = list(outdated) if limit else []
+        self._max_in_flight = math.inf if max_in_flight is None else max_in_flight
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
-        self._waiting: list[tuple[int, int, I]] = []  # for a slot of the limit, as a heap
-        self._reserved: set[str] = set()  # items that have a slot, and no job yet
+        self._waiting: list[tuple[int, int, I]] = []  # to be submitted when a job ends, as a heap
+        self._submitting: set[str] = set()  # items that may be submitted, and have no job yet
         self._updates: Subscription
         self._queue: asyncio.PriorityQueue[tuple[int, int, I]] = asyncio.PriorityQueue()
         self._order = itertools.count()
@@ -147,15 +144,8 @@ class Pipeline(Generic[I]):
                 self.jobs.setdefault(item.job_id, []).append(item)
             elif not item.state.is_final:
                 self._enqueue(item)
-        for each in self._outdated:
-            self.jobs.setdefault(each, [])
         self._updates.add(self.jobs)
-        self.submit_waiting()
-
-    @property
-    def jobs_of_items(self) -> list[str]:
-        """The jobs in flight that an item waits for."""
-        return [job_id for job_id, items in self.jobs.items() if items]
+        self._submit_waiting()
 
     @property
     def is_done(self) -> bool:
@@ -174,37 +164,29 @@ class Pipeline(Generic[I]):
     def on_deadline(self) -> None:
         """Fetch what is completed without further delay, and do nothing else from now on."""
         self.is_past_deadline = True
-        self._limiter.lift()  # submits that stall hold slots
+        self._limiter.lift()  # submits that stall count as requests
         for item in self.items:
             if item.state is READY and (backoff := self._backoffs.get(item.key)):
                 backoff.cancel()
                 self._enqueue(item)
 
-    def usage(self) -> Usage:
-        """Return what counts for the limit."""
-        return Usage(list(self.jobs), len(self._reserved), len(self._waiting))
-
-    def submit_waiting(self) -> None:
-        """Let items that wait be sent, as far as the limit allows; call it whenever a job has ended."""
-        limit = self._limit
-        if limit is None:
-            return
-        in_flight = len(self.jobs) + len(self._reserved)
-        limit.on_change(in_flight, len(self._waiting))
-        while self._waiting and in_flight < limit.allowed and not self.is_past_deadline:
+    def _submit_waiting(self) -> None:
+        """Let items that wait be submitted, as far as `max_in_flight` allows; call it when a job ends."""
+        while self._waiting and self._has_room and not self.is_past_deadline:
             _, order, item = heapq.heappop(self._waiting)
-            self._reserved.add(item.key)
+            self._submitting.add(item.key)
             # Before those that are yet to be checked whether to skip them.
             self._queue.put_nowait((PRIORITIES[RETRYING], order, item))
-            in_flight += 1
-            limit.on_change(in_flight, len(self._waiting))
 
-    def drop_job(self, job_id: str) -> None:
-        """Count an outdated job no longer, which was cancelled."""
-        if self.jobs.get(job_id) == []:
-            del self.jobs[job_id]
-            self._updates.remove([job_id])
-            self.submit_waiting()
+    @property
+    def _has_room(self) -> bool:
+        return len(self.jobs) + len(self._submitting) < self._max_in_flight
+
+    def _may_submit(self, item: I) -> bool:
+        if item.key not in self._submitting and (self._waiting or not self._has_room):
+            return False
+        self._submitting.add(item.key)
+        return True
 
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
@@ -232,8 +214,9 @@ class Pipeline(Generic[I]):
             cause = f"the last poll of its job failed: {last}"
         elif item.state is SUBMITTED:
             return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
-        elif is_waiting and self._limit:
-            cause = f"it was waiting to be submitted: {self._limit.reason}"
+        elif is_waiting and self._max_in_flight < math.inf:
+            limit = f"max_in_flight of the connection is {self._max_in_flight}"
+            cause = f"it was waiting to be submitted: {limit}"
         elif item.last_error:
             cause = f"the last error was: {item.last_error}"
         else:
@@ -250,23 +233,22 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        if self._limit and item.state is RETRYING:
-            self._wait_for_slot(item)
+        if item.state is RETRYING:
+            self._wait_to_submit(item)
         elif not self.is_past_deadline or item.state is READY:
             self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
 
     def _enqueue_later(self, delay: float, item: I) -> None:
         self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
 
-    def _wait_for_slot(self, item: I) -> None:
+    def _wait_to_submit(self, item: I) -> None:
         heapq.heappush(self._waiting, (PRIORITIES[item.state], next(self._order), item))
-        self.submit_waiting()
+        self._submit_waiting()
 
-    def _release_slot(self, item: I) -> None:
-        """Give its slot back; if it has a job now, that counts instead."""
-        if self._limit:
-            self._reserved.discard(item.key)
-            self.submit_waiting()
+    def _end_submit(self, item: I) -> None:
+        """Make room for another item, unless this one has a job now, which counts instead."""
+        self._submitting.discard(item.key)
+        self._submit_waiting()
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
@@ -294,7 +276,7 @@ class Pipeline(Generic[I]):
                 continue
             if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(delay, item)
-                self._release_slot(item)
+                self._end_submit(item)
                 continue
             self.sends_in_flight += state is not READY
             try:
@@ -309,16 +291,16 @@ class Pipeline(Generic[I]):
         try:
             if state is READY:
                 await self._fetch(item)
-            elif state is PENDING and item.key not in self._reserved and await self._steps.skip(item):
+            elif state is PENDING and item.key not in self._submitting and await self._steps.skip(item):
                 self._complete(item, SKIPPED)
-            elif self._limit and item.key not in self._reserved:
-                self._wait_for_slot(item)
+            elif not self._may_submit(item):
+                self._wait_to_submit(item)
                 await asyncio.sleep(0)  # let others send: thousands may come to wait in a row
             else:
                 try:
                     await self._send(item)
                 finally:
-                    self._release_slot(item)
+                    self._end_submit(item)
         except ComplianceError as error:
             if self._is_systemic(state, error):
                 raise
@@ -363,7 +345,7 @@ class Pipeline(Generic[I]):
         is_retry, attempts = item.state is RETRYING, item.attempts
         await self._unwritten.acquire()
         try:
-            async with self._limiter.slot():
+            async with self._limiter.request():
                 if self.is_past_deadline:
                     return
                 record = await (self._steps.retry if is_retry else self._steps.submit)(item)
@@ -392,7 +374,7 @@ class Pipeline(Generic[I]):
         self._on_record(item, record)
 
     async def _fetch(self, item: I) -> None:
-        async with self._limiter.slot():
+        async with self._limiter.request():
             await self._steps.fetch(item)
         self._complete(item, COMPLETED)
 
@@ -417,7 +399,7 @@ class Pipeline(Generic[I]):
                     self._on_record(item, update)
                 except Exception as error:
                     self._fail_unexpectedly(item, error)
-        self.submit_waiting()
+        self._submit_waiting()
         self.has_changed.set()
 
     def _on_record(self, item: I, record: Record) -> None:

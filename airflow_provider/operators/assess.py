@@ -138,7 +138,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         night.checkpoint.acquire()
         assessing = night.assess(
             self._run_engine,
-            self._options(context["ti"], ends_at),
+            self._options(ends_at),
             is_new_attempt=is_new_attempt,
             changed_only=self.changed_only,
             resubmit_missing=self.resubmit_missing,

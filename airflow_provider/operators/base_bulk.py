@@ -195,14 +195,12 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
 
         return self._run_in_loop(delete(), threads=2 * self.concurrency + 2)
 
-    def _options(self, ti: Any, ends_at: float, retry_failed: int = 0) -> BulkOptions:
+    def _options(self, ends_at: float, retry_failed: int = 0) -> BulkOptions:
         """Return the options of the engine.
 
-        :param ti: the task instance
         :param ends_at: the deadline, on our clock
         """
         from airflow_provider.bulk.engine import BulkOptions
-        from airflow_provider.bulk.in_flight import make_limit
 
         return BulkOptions(
             concurrency=self.concurrency,
@@ -211,9 +209,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
             deadline=ends_at,
             cancel_on_kill=self.cancel_on_kill,
             may_defer=self.deferrable,
-            limit=make_limit(
-                self.hook.get_conn().settings, ti, time.time() + ends_at - self.clock(), self.log
-            ),
+            max_in_flight=self.hook.get_conn().settings.max_in_flight,
             is_last_attempt=self._is_last_attempt,
         )
 

@@ -163,7 +163,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             documents,
             destination,
             checkpoint,
-            self._options(ti, ends_at, self.retry_failed),
+            self._options(ends_at, self.retry_failed),
             self._unchanged_index(root, night),
             history,
             started=() if is_new_attempt else earlier,

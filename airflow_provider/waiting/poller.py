@@ -34,8 +34,8 @@ PHASE_SECONDS = 86_400.0  # longer than any poll interval
 Update = tuple[str, Record | Exception]
 """What a subscription gets: the id, and the record or the error that ends the wait for it."""
 
-Slot = Callable[[], AbstractAsyncContextManager[None]]
-"""Returns what to enter while a request is in flight, such as the slot of a limiter."""
+Request = Callable[[], AbstractAsyncContextManager[None]]
+"""Returns what to enter while a request is in flight, such as `AdaptiveLimiter.request`."""
 
 
 @dataclass(eq=False)
@@ -191,8 +191,8 @@ class Poller:
                     self._on_result(each, error)
             else:
                 async with AsyncExitStack() as stack:
-                    for slot in self._slots(ids):
-                        await stack.enter_async_context(slot())
+                    for request in self._requests(ids):
+                        await stack.enter_async_context(request())
                     await self._kind.poll(client, ids, self._on_result)
             has_changed = self._is_connection_doubtful and await self._connection.reload()
             if has_changed:
@@ -212,9 +212,9 @@ class Poller:
     def _count_waiters(self) -> int:
         return len({each for one in self._watched.values() for each in one.subscriptions})
 
-    def _slots(self, ids: Iterable[str]) -> set[Slot]:
+    def _requests(self, ids: Iterable[str]) -> set[Request]:
         watched = (self._watched[each] for each in ids if each in self._watched)
-        return {each.slot for one in watched for each in one.subscriptions if each.slot}
+        return {each.request for one in watched for each in one.subscriptions if each.request}
 
     def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
@@ -281,14 +281,14 @@ class Subscription:
     """Updates on what somebody waits for; ids can be added and removed while it runs.
 
     :param accepts: whether a record ends the wait for it
-    :param slot: limits how many requests are in flight
+    :param request: limits how many requests are in flight
     """
 
     hook: ComplianceHook
     kind: JobKind
     poll_interval: float
     accepts: Accepts = accept_final
-    slot: Slot | None = None
+    request: Request | None = None
     ids: set[str] = field(default_factory=set)
     queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
     poller: Poller = field(init=False)
@@ -331,10 +331,10 @@ async def subscribe(
     ids: Collection[str],
     poll_interval: float,
     accepts: Accepts = accept_final,
-    slot: Slot | None = None,
+    request: Request | None = None,
 ) -> AsyncIterator[Subscription]:
     """Get an update on each: the record or the error that ends the wait for it."""
-    subscription = Subscription(hook, kind, poll_interval, accepts, slot)
+    subscription = Subscription(hook, kind, poll_interval, accepts, request)
     subscription.add(ids)
     try:
         yield subscription

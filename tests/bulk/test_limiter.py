@@ -16,7 +16,7 @@ class Service:
         self.busy = self.most = 0
 
     async def request(self, limiter: AdaptiveLimiter, throttled: bool = False) -> None:
-        async with limiter.slot():
+        async with limiter.request():
             self.busy += 1
             self.most = max(self.most, self.busy)
             await asyncio.sleep(0.001)
@@ -64,7 +64,7 @@ def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
 def test_nobody_who_waits_is_overtaken() -> None:
     async def hold(name: str, times: int) -> None:
         for _ in range(times):
-            async with limiter.slot():
+            async with limiter.request():
                 order.append(name)
                 await asyncio.sleep(0)
 
@@ -78,7 +78,7 @@ def test_nobody_who_waits_is_overtaken() -> None:
 
 def test_a_limit_that_is_lifted_holds_nobody_back() -> None:
     async def story() -> None:
-        async with limiter.slot():
+        async with limiter.request():
             waiting = asyncio.create_task(service.request(limiter, throttled=True))
             await asyncio.sleep(0.01)
             assert not service.most
@@ -92,12 +92,12 @@ def test_a_limit_that_is_lifted_holds_nobody_back() -> None:
     assert service.most == 1
 
 
-def test_an_error_releases_the_slot() -> None:
+def test_an_error_ends_the_request() -> None:
     async def story() -> None:
         limiter = AdaptiveLimiter(1, lambda: 0)
         for _ in range(3):
             try:
-                async with limiter.slot():
+                async with limiter.request():
                     raise ValueError
             except ValueError:
                 pass
@@ -124,7 +124,7 @@ def test_throttlings_from_before_do_not_count() -> None:
     limiter = AdaptiveLimiter(8, lambda: 5)
 
     async def story() -> None:
-        async with limiter.slot():
+        async with limiter.request():
             assert limiter.in_flight == 1
 
     virtual_time.run(story())
@@ -148,7 +148,7 @@ def test_a_waiter_gets_the_slot_that_is_released() -> None:
         order: list[str] = []
 
         async def hold(name: str) -> None:
-            async with limiter.slot():
+            async with limiter.request():
                 order.append(name)
                 await asyncio.sleep(0)
                 order.append(f"-{name}")

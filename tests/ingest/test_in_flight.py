@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import claims, in_flight
 from airflow_provider.emulator import Emulator
-from airflow_provider.hooks.runtime_directory import runtime_directory
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.clock import Clock
@@ -20,16 +17,16 @@ from tests.support.forking import Child, may_fork
 from tests.support.in_flight import JobsInFlight
 from tests.support.signals import signalled_when, until
 
-SetLimit = Callable[..., JobsInFlight]
+SetLimit = Callable[[int], JobsInFlight]
 
 
 @pytest.fixture
 def set_limit(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> SetLimit:
     """Set the limit of the connection, and count what the emulator has in flight."""
 
-    def configure(limit: int, **extra: Any) -> JobsInFlight:
+    def configure(limit: int) -> JobsInFlight:
         connection = service.connection()
-        connection["extra"] |= {"max_retries": 0, "max_in_flight": limit, **extra}
+        connection["extra"] |= {"max_retries": 0, "max_in_flight": limit}
         monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
         return JobsInFlight(service)
 
@@ -124,68 +121,3 @@ def test_documents_that_were_not_submitted_in_time_name_the_limit(
     errors = [row["error"] for row in outcome.rows.values()]
     assert sum("max_in_flight of the connection is 2" in each for each in errors) == 1
     assert service.count("cancel") == 2
-
-
-# -- shared by the processes of a host
-
-
-@pytest.fixture
-def _runtime_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    monkeypatch.setattr(in_flight, "WAITING_SECONDS", 0.1)
-    monkeypatch.setattr(claims, "LOCK_SECONDS", 120.0)
-    monkeypatch.setattr(in_flight, "CHECK_SECONDS", 0.2)
-    runtime_directory.cache_clear()
-    yield
-    runtime_directory.cache_clear()
-
-
-def attempt(corpus: Corpus, folder: Path, task: str, **options: Any) -> Callable[[], Any]:
-    """Return what makes an attempt of a task of its own."""
-    attempts, outcome = Attempts(identity={"task_id": task}), Outcome(folder / task)
-    return lambda: counts(attempts.run(ingest(corpus.sources[:5], outcome, task_id=task, **options)))
-
-
-def claimed(folder: Path) -> list[str]:
-    """Return the jobs that tasks of the host have claimed."""
-    claims = [json.loads(path.read_text()) for path in folder.glob("*/in-flight-*.json")]
-    return [job for each in claims for claim in each.values() for job in claim["jobs"]]
-
-
-@may_fork
-@pytest.mark.usefixtures("_runtime_directory")
-def test_processes_share_the_limit(
-    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit
-) -> None:
-    service.configure(jobs="manual")
-    jobs = set_limit(3, share_tokens=True)
-    children = [Child(attempt(corpus, tmp_path, task)) for task in ("a", "b")]
-    until(lambda: jobs.peak >= 3)
-    polls = service.count("get_statuses")
-    until(lambda: service.count("get_statuses") >= polls + 10)
-    service.configure(jobs="instant")
-    assert [child.result() for child in children] == [(5, 0, 0)] * 2
-    assert jobs.peak == 3
-    assert claimed(tmp_path) == []
-
-
-@may_fork
-@pytest.mark.usefixtures("_runtime_directory")
-def test_the_jobs_of_a_process_that_was_killed_count_until_they_end(
-    service: Emulator, corpus: Corpus, tmp_path: Path, set_limit: SetLimit, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(claims, "QUIET_SECONDS", 1.0)
-    service.configure(jobs="manual")
-    jobs = set_limit(3, share_tokens=True)
-    child = Child(attempt(corpus, tmp_path, "a"))
-    until(lambda: len(claimed(tmp_path)) == 3)
-    child.kill()
-
-    def finish() -> None:
-        service.configure(jobs="instant")
-
-    with signalled_when(lambda: service.count("get_statuses") >= 8, finish):
-        assert attempt(corpus, tmp_path, "b")() == (5, 0, 0)
-    assert jobs.peak == 3
-    assert attempt(corpus, tmp_path, "a")() == (5, 0, 0)  # its retry
-    assert jobs.peak == 3

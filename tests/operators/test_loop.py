@@ -17,7 +17,6 @@ from uuid import UUID, uuid4
 import pytest
 from airflow.providers.common.compat.sdk import task_group
 
-from airflow_provider.bulk import in_flight
 from airflow_provider.bulk.deletes import FinishedJob, PendingDeletes
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
@@ -31,7 +30,6 @@ from tests.operators import run_loop
 from tests.support.attempts import TaskInstance
 from tests.support.jobs import completed
 from tests.support.state_stores import make_attempts
-from tests.support.values import settings_for
 
 ROOT = Path(__file__).parents[2]
 OUTSIDE = UUID(int=0)
@@ -143,13 +141,6 @@ def test_iteration_deletes_only_its_own_jobs_and_the_first_also_old_ones(tmp_pat
     assert [job.uuid for job in pending(1, "2026-03-02").read()] == ["u-1"]
     assert [job.uuid for job in pending(0, "2026-03-02").read()] == ["u-0"]
     assert {job.uuid for job in pending(0, "2026-03-04").read()} == {"u-0", "u-1", "u-2"}
-
-
-def test_claims_of_two_iterations_are_two(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_flight, "runtime_directory", lambda: tmp_path)
-    settings = settings_for("https://example.com", share_tokens=True, max_in_flight=7)
-    limits: list[Any] = [in_flight.make_limit(settings, in_loop(each), 5.0, None) for each in (0, 1, 1)]
-    assert limits[0]._task != limits[1]._task == limits[2]._task
 
 
 # -- as Airflow runs it

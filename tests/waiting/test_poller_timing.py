@@ -578,12 +578,12 @@ def test_a_bug_ends_all_waits_and_the_next_one_gets_a_new_poller(service: Polled
     assert [each.is_open for each in service.clients] == [False, False]
 
 
-def test_a_round_of_polls_takes_each_slot_once(service: PolledService) -> None:
+def test_a_round_of_polls_counts_once_for_each_limiter(service: PolledService) -> None:
     for name in "abcd":
         service.job(name)
     taken: list[str] = []
 
-    def slot(name: str) -> Any:
+    def request(name: str) -> Any:
         @asynccontextmanager
         async def enter() -> AsyncIterator[None]:
             taken.append(name)
@@ -594,7 +594,7 @@ def test_a_round_of_polls_takes_each_slot_once(service: PolledService) -> None:
 
     async def story() -> None:
         join = shared(service)
-        async with join("a", "b", slot=slot("x")), join("c", slot=slot("y")), join("d"):
+        async with join("a", "b", request=request("x")), join("c", request=request("y")), join("d"):
             await asyncio.sleep(1.5)
 
     play(story())

@@ -74,17 +74,19 @@ def test_the_poller_has_closed_its_connections_when_the_last_subscription_ends(
     asyncio.run(story())
 
 
-def test_polls_take_the_slot_of_their_waiter(service: Emulator, hook: ComplianceHook) -> None:
+def test_polls_count_as_requests_of_their_waiter(service: Emulator, hook: ComplianceHook) -> None:
     taken: list[str] = []
 
     @asynccontextmanager
-    async def slot() -> AsyncIterator[None]:
+    async def request() -> AsyncIterator[None]:
         taken.append("taken")
         yield
         taken.append(f"released after {service.count('get_statuses')}")
 
     async def story() -> None:
-        async with subscribe(hook, JOBS, [completed(service), completed(service)], 0.1, slot=slot) as updates:
+        async with subscribe(
+            hook, JOBS, [completed(service), completed(service)], 0.1, request=request
+        ) as updates:
             await updates.get()
             await updates.get()
 
