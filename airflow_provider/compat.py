@@ -172,14 +172,9 @@ def wait_for_form(operator: Any, context: Any, kwargs: dict[str, Any]) -> None:
     operator.defer(trigger=trigger, method_name="execute_complete", kwargs=kwargs)
 
 
-def asset_stores_of(trigger: BaseTrigger) -> list[Any] | None:
-    """Return the state stores of all assets that a trigger watches; None is an Airflow that has no such.
-
-    None and all that follows from it are not needed when 3.3 is the oldest supported version.
-    """
-    if not hasattr(trigger, "asset_state_store"):
-        return None
-    stores = trigger.asset_state_store
+def asset_stores_of(trigger: BaseTrigger) -> list[Any]:
+    """Return the state stores of all assets that a trigger watches; Airflow before 3.3 has none."""
+    stores = getattr(trigger, "asset_state_store", None)
     # There is no public way to list them, and the way to the only one fails where there are two.
     return [] if stores is None else [*stores._by_name.values(), *stores._by_uri.values()]  # noqa: SLF001
 

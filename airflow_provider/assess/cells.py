@@ -12,7 +12,7 @@ from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.bulk.items import FAILED, SKIPPED, Item
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.frameworks.catalog import Catalog
+from airflow_provider.frameworks.catalog import fingerprint, framework_key
 from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.text import one_line
 
@@ -187,12 +187,12 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
 
 
 def _parse_framework(record: Framework) -> AssessedFramework:
-    entry = next(iter(Catalog.parse([record]).frameworks.values()))
+    key = framework_key(record)
     fields = record.model_dump(by_alias=True, exclude={"criteria"}, exclude_none=True)
     return AssessedFramework(
-        record.id or entry.key,
-        record.code_name or record.name or record.id or entry.key,
-        entry.fingerprint,
+        record.id or key,
+        record.code_name or record.name or record.id or key,
+        fingerprint(record),
         fields,
         tuple((each.code_name or each.name or "", each.name or "") for each in record.criteria),
     )

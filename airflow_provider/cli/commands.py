@@ -16,7 +16,7 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-NAMES = ("doctor", "plan", "jobs", "frameworks", "verify")
+NAMES = ("doctor", "plan", "jobs", "verify")
 DESCRIPTION = "Check a connection, plan an ingestion, and inspect what tasks of this provider have left."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130

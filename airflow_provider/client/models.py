@@ -17,6 +17,7 @@ from pydantic import (
     ValidationInfo,
     ValidatorFunctionWrapHandler,
     field_validator,
+    model_validator,
 )
 from pydantic.alias_generators import to_camel
 
@@ -115,13 +116,19 @@ class Criterion(WireModel):
 
 
 class Framework(WireModel):
-    """A compliance framework with its criteria."""
+    """A compliance framework with its criteria; `raw` is all that the service lists of it."""
 
     id: str | None = None
     name: str | None = None
     code_name: str | None = None
     description: str | None = None
     criteria: list[Criterion] = Field(default_factory=list)
+    raw: dict[str, Any] = Field(default_factory=dict, repr=False, exclude=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_raw(cls, data: Any) -> Any:
+        return {**data, "raw": data} if isinstance(data, dict) else data
 
     @field_validator("criteria", mode="before")
     @classmethod

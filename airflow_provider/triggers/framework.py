@@ -13,11 +13,11 @@ from airflow.triggers.base import TriggerEvent
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS, BaseEventTrigger, asset_stores_of
 from airflow_provider.frameworks.watcher import (
-    AssetBackend,
+    AssetState,
     FrameworkPoller,
-    StateBackend,
-    VariableBackend,
+    VariableState,
     Watcher,
+    WatcherState,
 )
 from airflow_provider.hooks.compliance import ComplianceHook
 
@@ -26,7 +26,7 @@ EVENT_STORE_SECONDS = 5.0  # after which an event counts as stored, where Airflo
 
 @dataclass(eq=False, repr=False)
 class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
-    """Fires when a framework or a criterion was added, removed or changed; the event says which.
+    """Fires when a framework was added, removed or changed, criteria included; the event has its id.
 
     Each change is sent at least once, with an id that repeats share; changes during a restart of the
     triggerer are noticed afterwards. Errors of the service are retried and never end the trigger.
@@ -93,13 +93,12 @@ class ComplianceFrameworkChangeTrigger(BaseEventTrigger):
             raise
 
     def _watcher(self) -> Watcher:
-        return Watcher(self._backend(), self.conn_id, self.poll_interval, self.fire_on_first_snapshot)
+        return Watcher(self._state(), self.conn_id, self.fire_on_first_snapshot)
 
-    def _backend(self) -> StateBackend:
-        stores = asset_stores_of(self)
-        if stores is None:
-            # A hash, because Airflow masks variables whose name sounds like a secret.
-            digest = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
-            description = f"State of {type(self).__name__} for '{self.conn_id}'"
-            return VariableBackend(f"compliance_frameworks_{digest}", description)
-        return AssetBackend(stores, f"compliance_frameworks:{self.conn_id}") if stores else StateBackend()
+    def _state(self) -> WatcherState:
+        if stores := asset_stores_of(self):
+            return AssetState(stores, f"compliance_frameworks:{self.conn_id}")
+        # A hash, because Airflow masks variables whose name sounds like a secret.
+        digest = sha256(repr(sorted(self.serialize()[1].items())).encode()).hexdigest()[:12]
+        description = f"State of {type(self).__name__} for '{self.conn_id}'"
+        return VariableState(f"compliance_frameworks_{digest}", description)

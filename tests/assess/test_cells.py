@@ -6,7 +6,7 @@ from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, READY, SKIPPED, SUBMITTED
-from airflow_provider.client.models import Criterion, Framework
+from airflow_provider.client.models import Framework
 from airflow_provider.exceptions import ComplianceInputError
 
 DORA = Framework.model_validate(
@@ -80,14 +80,6 @@ def test_two_frameworks_with_the_same_id_are_refused_if_they_are_wanted() -> Non
     assert [each.id for each in select_frameworks([DORA, twin, GDPR], ["2"])] == ["2"]
     with pytest.raises(ComplianceInputError, match="more than one framework '1'"):
         select_frameworks([DORA, twin], [])
-
-
-def test_the_fingerprint_changes_with_any_criterion_only() -> None:
-    changed = DORA.model_copy(update={"criteria": [Criterion(code_name="D-1", name="Exit strategy")]})
-    fingerprints = [select_frameworks([each], [])[0].fingerprint for each in (DORA, changed, DORA)]
-    assert fingerprints[0] == fingerprints[2] != fingerprints[1]
-    # Other frameworks make no difference.
-    assert select_frameworks([GDPR, DORA], ["DORA"])[0].fingerprint == fingerprints[0]
 
 
 @pytest.mark.parametrize(

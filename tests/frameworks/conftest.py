@@ -38,5 +38,4 @@ def shares(request: pytest.FixtureRequest) -> bool:
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten every wait of a watcher."""
     monkeypatch.setattr(watcher, "MIN_POLL_SECONDS", 0.01)
-    monkeypatch.setattr(watcher, "CONFIRM_SECONDS", 0.02)
     monkeypatch.setattr(framework, "EVENT_STORE_SECONDS", 0.02)

@@ -10,9 +10,8 @@ import pytest
 
 from airflow_provider.compat import HAS_ASSET_WATCHERS
 from airflow_provider.emulator import Emulator
-from airflow_provider.frameworks import catalog as catalog_module
 from airflow_provider.frameworks import watcher as watcher_module
-from airflow_provider.frameworks.watcher import VariableBackend
+from airflow_provider.frameworks.watcher import VariableState
 from airflow_provider.triggers import framework as trigger_module
 from tests.frameworks.triggerers import (
     CONN,
@@ -84,7 +83,7 @@ def test_without_a_confirmation_an_event_counts_as_stored_after_a_while(
             add(service)
             await until(lambda: first.fired)
             await asyncio.sleep(0.1)  # far less than it waits, far more than a write takes
-            assert store.state["frameworks"] == 2
+            assert store.ids == ["1", "2"]
         async with running(False, watcher(), store) as second:
             await until(lambda: second.fired)
             return first.fired + second.fired
@@ -113,7 +112,7 @@ def test_an_event_that_may_not_be_stored_is_left_to_the_next_watcher(
         with pytest.raises(TimeoutError):
             _ = [event async for event in events]
         await snapshots[-1].commit()
-        assert store.state["frameworks"] == 2
+        assert store.ids == ["1", "2"]
 
     asyncio.run(scenario())
 
@@ -173,27 +172,13 @@ def test_an_event_whose_state_could_not_be_written_is_not_sent_again(
                 await asyncio.sleep(0)
             store.error = RuntimeError("The database is away.")
             await polled(service)
-            assert store.state["frameworks"] == 2
+            assert store.ids == ["1", "2"]
             store.error = None
             await committed(service, store)
             await polled(service)
             return triggerer.fired
 
     assert len(asyncio.run(scenario())) == 1
-
-
-def test_the_stored_state_has_names_and_digests_and_no_other_texts(
-    service: Emulator, store: AssetStore, shares: bool
-) -> None:
-    async def scenario() -> None:
-        async with running(shares, watcher(), store):
-            await polled(service)
-
-    asyncio.run(scenario())
-    stored = store.state["catalog"]["1"]
-    assert stored["code_name"] == "DORA"
-    assert all(each["description"].startswith("sha256:") for each in stored["criteria"].values())
-    assert service.frameworks()[0]["criteria"][0]["description"] not in json.dumps(store.state)
 
 
 def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
@@ -206,13 +191,12 @@ def test_each_asset_gets_an_event(service: Emulator, shares: bool) -> None:
         await until(lambda: all(each.state for each in stores))
         add(service)
         await until(lambda: len(triggerer.events) == 5)
-        await until(lambda: all(each.state["frameworks"] == 3 for each in stores))
+        await until(lambda: all(len(each.ids) == 3 for each in stores))
         await polled(service, 20)
         await triggerer.die()
         return triggerer.fired
 
     assert len(asyncio.run(scenario())) == 5
-    assert {each.state["frameworks"] for each in stores} == {3}
 
 
 def test_assets_of_one_trigger_store_the_same_state(service: Emulator, shares: bool) -> None:
@@ -266,65 +250,19 @@ def test_without_its_state_a_watcher_sends_nothing(
     assert caplog.text.count("The database is away.") == 1
 
 
-def test_every_change_of_a_catalog_too_large_to_store_is_sent_once(
-    service: Emulator, store: AssetStore, shares: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(catalog_module, "MAX_STORED_CHARS", 10)
-
-    async def scenario() -> list[dict[str, Any]]:
-        fired: list[dict[str, Any]] = []
-        for change in ("A", "B", ""):
-            async with running(shares, watcher(), store) as triggerer:
-                await until(lambda: len(fired) == "AB".find(change) or triggerer.events or not change)  # noqa: B023
-                await committed(service, store)
-                await polled(service)
-                fired += triggerer.fired
-            if change:
-                add(service, change)
-        return fired
-
-    first, second = asyncio.run(scenario())
-    assert "catalog" not in store.state
-    assert store.state["frameworks"] == 4
-    assert first["summary"].startswith("2 frameworks before, 3 now")
-    assert second["framework_ids"] == ["1", "2", "A", "B"]
-    assert not second["details_known"]
-
-
-@pytest.mark.parametrize(
-    "odd",
-    [
-        {"at": 1},
-        {"at": 1, "frameworks": 1, "criteria": 0, "digest": "x", "catalog": 7},
-        {"frameworks": "?"},
-    ],
-)
-def test_an_invalid_state_is_replaced(
-    service: Emulator, store: AssetStore, shares: bool, odd: dict[str, Any]
-) -> None:
-    store["compliance_frameworks:compliance_default"] = odd
+def test_an_invalid_state_is_replaced(service: Emulator, store: AssetStore, shares: bool) -> None:
+    store["compliance_frameworks:compliance_default"] = {"at": 1, "digest": "x", "fingerprints": 7}
 
     async def scenario() -> None:
         async with running(shares, watcher(), store) as triggerer:
-            await until(lambda: store.state.get("frameworks") == 2)
+            await until(lambda: store.state["at"] != 1)
             assert not triggerer.fired
 
     asyncio.run(scenario())
+    assert store.ids == ["1", "2"]
 
 
-def test_without_an_asset_the_state_lasts_as_long_as_the_watcher(service: Emulator, shares: bool) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher()) as triggerer:
-            await polled(service)
-            add(service)
-            await until(lambda: triggerer.events)
-            await polled(service)
-            return triggerer.fired
-
-    assert len(asyncio.run(scenario())) == 1
-
-
-def test_before_airflow_3_3_the_state_is_a_variable(
+def test_without_a_store_of_an_asset_the_state_is_a_variable(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     variables: dict[str, Any] = {}
@@ -338,7 +276,6 @@ def test_before_airflow_3_3_the_state_is_a_variable(
 
     monkeypatch.setattr(watcher_module, "get_variable", get_variable)
     monkeypatch.setattr(watcher_module, "set_variable", set_variable)
-    monkeypatch.setattr(trigger_module, "asset_stores_of", lambda _: None)
 
     async def scenario() -> list[list[dict[str, Any]]]:
         lives = []
@@ -362,4 +299,4 @@ def test_a_variable_that_is_not_written_is_an_error(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(watcher_module, "get_variable", nothing)
     monkeypatch.setattr(watcher_module, "set_variable", nothing)
     with pytest.raises(RuntimeError, match="'v' could not be written"):
-        asyncio.run(VariableBackend("v", "").write({"at": 1}))
+        asyncio.run(VariableState("v", "").write({"at": 1}))

@@ -44,6 +44,11 @@ class AssetStore(dict[str, Any]):
         """The stored state of a watcher of the default connection."""
         return self.get("compliance_frameworks:compliance_default", {})
 
+    @property
+    def ids(self) -> list[str]:
+        """The frameworks in it."""
+        return sorted(self.state.get("fingerprints", ()))
+
 
 def rebuilt(
     trigger: ComplianceFrameworkChangeTrigger, *stores: AssetStore
@@ -145,4 +150,4 @@ async def polled(service: Emulator, times: int = 5) -> None:
 
 async def committed(service: Emulator, store: AssetStore) -> None:
     """Wait until the state has the frameworks of the service."""
-    await until(lambda: store.state.get("frameworks") == len(service.frameworks()))
+    await until(lambda: len(store.ids) == len(service.frameworks()))

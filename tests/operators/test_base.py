@@ -135,7 +135,7 @@ def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
         async with aclosing(poller.stream()) as snapshots:
             return await anext(snapshots)
 
-    assert asyncio.run(first()).catalog.frameworks
+    assert asyncio.run(first()).catalog.fingerprints
 
 
 def test_an_operator_that_waits_says_what_to_do_with_the_result() -> None:

@@ -178,15 +178,17 @@ class State:
         forms = (f"{millis}Z", f"{millis}000Z", f"{millis}000000Z", f"{millis}+00:00")
         return self.random.choice(forms) if self.settings.quirks else forms[0]
 
-    def shape_record(self, record: dict[str, Any]) -> dict[str, Any]:
-        """Add undocumented fields, and omit some that are null."""
+    def shape_record(self, record: dict[str, Any], *, constant: bool = False) -> dict[str, Any]:
+        """Add undocumented fields, and omit some that are null.
+
+        :param constant: the same ones each time, as in a catalog, which only changes if it is changed
+        """
         if not self.settings.quirks:
             return record
-        kept = {
-            name: value for name, value in record.items() if value is not None or self.random.random() < 0.5
-        }
-        extras = self.random.sample(EXTRA_FIELDS, self.random.randint(0, 2))
-        return {**kept, **dict(extras)}
+        seed = f"{self.settings.seed} {record.get('id')} {record.get('codeName')}"
+        rng = random.Random(seed) if constant else self.random  # noqa: S311 variations, not secrets
+        kept = {name: value for name, value in record.items() if value is not None or rng.random() < 0.5}
+        return {**kept, **dict(rng.sample(EXTRA_FIELDS, rng.randint(0, 2)))}
 
     def make_location(self, request: web.Request, operation: str, **parts: str) -> str:
         """Return a Location: absolute, or sometimes relative to the host or the request."""

@@ -261,7 +261,8 @@ async def get_application_info(request: web.Request) -> web.Response:
 async def list_frameworks(request: web.Request) -> web.Response:
     """List all frameworks with their criteria."""
     state = get_context(request).state
-    return json_response([state.shape_record(public_framework(each)) for each in state.catalog.frameworks])
+    listed = [public_framework(each) for each in state.catalog.frameworks]
+    return json_response([state.shape_record(each, constant=True) for each in listed])
 
 
 async def list_criteria(request: web.Request) -> web.Response:
@@ -270,7 +271,8 @@ async def list_criteria(request: web.Request) -> web.Response:
     framework = state.catalog.find(request.match_info["framework_id"])
     if framework is None:
         raise RequestError(404, f"No framework {request.match_info['framework_id']}")
-    return json_response([state.shape_record(public_criterion(each)) for each in framework["criteria"]])
+    listed = [public_criterion(each) for each in framework["criteria"]]
+    return json_response([state.shape_record(each, constant=True) for each in listed])
 
 
 async def submit_feedback(request: web.Request) -> web.Response:
