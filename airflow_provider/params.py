@@ -24,8 +24,7 @@ def as_list(given: Any, what: str) -> list[Any]:
 
     :param what: what an item is, for the error
     """
-    if given is None:
-        raise ComplianceInputError(missing_message(what))
+    given = required(given, what)
     if isinstance(given, str) and given.strip().startswith("["):
         try:
             return list(_parse(given.strip(), what))
@@ -40,9 +39,16 @@ def as_list(given: Any, what: str) -> list[Any]:
     return list(given) if isinstance(given, Iterable) else [given]
 
 
-def missing_message(what: str) -> str:
-    """Return the error for a parameter that has rendered to nothing."""
-    return f"Missing {what}: the upstream task returned nothing. Check that it ran, and what it returns."
+def required(given: Any, what: str) -> Any:
+    """Return a parameter as it is; one that has rendered to nothing is an error.
+
+    :param what: the parameter, for the error
+    """
+    if optional(given) is None:
+        raise ComplianceInputError(
+            f"Missing {what}: the upstream task returned nothing. Check that it ran, and what it returns."
+        )
+    return given
 
 
 def _unquote(text: str) -> str:
@@ -93,8 +99,7 @@ def as_json(given: Any, what: str) -> Any:
 
     A string is parsed as JSON: a template renders one, unless it renders native objects.
     """
-    if optional(given) is None:
-        raise ComplianceInputError(missing_message(what))
+    given = required(given, what)
     value = _to_builtins(_parse(given, what) if isinstance(given, str) else given)
     try:
         json.dumps(value, allow_nan=False)

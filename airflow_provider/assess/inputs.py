@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.params import missing_message, optional
+from airflow_provider.params import required
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -62,8 +62,7 @@ def read_documents(value: Any) -> Documents:
     :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
         fields of a row of the manifest, of which `uuid` is required
     """
-    if optional(value) is None:
-        raise ComplianceInputError(missing_message("documents"))
+    required(value, "documents")
     found: dict[str, AssessedDocument | None] = {}
     for row, place in _rows(value):
         document = _parse(row, place)

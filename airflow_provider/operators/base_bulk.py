@@ -246,7 +246,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         from airflow_provider.ingest.output import report_link
 
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        link = report_link(report, str(self.destination), self.report_base_url) or ""
+        link = report_link(report, str(self.destination), optional(self.report_base_url)) or ""
         context["ti"].xcom_push(key=REPORT_URL, value=link)
 
     def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:

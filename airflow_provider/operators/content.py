@@ -13,7 +13,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
-from airflow_provider.params import RedactedField, as_id
+from airflow_provider.params import RedactedField, as_id, required
 from airflow_provider.text import redact
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, job_record
@@ -107,7 +107,8 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
 
     def submit(self) -> ContentJob:
         """Upload the file."""
-        return self.hook.submit_file(self.file, self.file_name)
+        file_name = None if self.file_name is None else required(self.file_name, "file_name")
+        return self.hook.submit_file(required(self.file, "file"), file_name)
 
 
 class ComplianceSubmitUrlOperator(ComplianceContentOperator):
@@ -152,7 +153,7 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
 
     def submit(self) -> ContentJob:
         """Submit the page."""
-        return self.hook.submit_url(self.url)
+        return self.hook.submit_url(required(self.url, "url"))
 
 
 class ComplianceRefreshContentOperator(ComplianceContentOperator):
@@ -184,14 +185,15 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     @property
     def source(self) -> str:
         """The job itself."""
-        return self.uuid
+        return as_id(self.uuid, "uuid")
 
     def submit(self) -> ContentJob:
         """Refresh the job; its record from before tells the new result from the old one."""
         # Not by the status of the single job: a completed one answers with a redirect, without its times.
-        before = self.hook.get_statuses([self.uuid]).get(self.uuid)
-        job = self.hook.refresh(self.uuid)
-        self._before = job_record(self.uuid, before) if before and before.status.is_final else None
+        uuid = self.source
+        before = self.hook.get_statuses([uuid]).get(uuid)
+        job = self.hook.refresh(uuid)
+        self._before = job_record(uuid, before) if before and before.status.is_final else None
         return job
 
 

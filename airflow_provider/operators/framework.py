@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.params import as_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -60,11 +61,12 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
+        framework_id = as_id(self.framework_id, "framework_id")
         try:
-            criteria = self.hook.list_criteria(self.framework_id)
+            criteria = self.hook.list_criteria(framework_id)
         except ComplianceNotFoundError as error:
-            raise _unknown(self.framework_id, self.hook, error) from None
-        self.log.info("Listed %s criteria of framework %s.", len(criteria), self.framework_id)
+            raise _unknown(framework_id, self.hook, error) from None
+        self.log.info("Listed %s criteria of framework %s.", len(criteria), framework_id)
         return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from airflow_provider.client.findings import parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
-from airflow_provider.params import as_json, missing_message, optional
+from airflow_provider.params import as_json, optional, required
 from airflow_provider.reports.page import split_source
 from airflow_provider.review.selection import NightFinding, Selection, check_only, is_wanted, priority, select
 from airflow_provider.storage.jsonl import parse_line, read_lines
@@ -223,8 +223,7 @@ def _check_map_length(forms: int) -> None:
 
 def _tables(value: Any) -> Iterator[tuple[str, list[list[int]] | None]]:
     """Yield the URI of each table, and which of its rows, if not all."""
-    if optional(value) is None:
-        raise ComplianceInputError(missing_message("findings"))
+    required(value, "findings")
     if isinstance(value, str):
         text = value.strip()
         if text.startswith(("{", "[")):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import Finding, parse_number
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.params import as_json_or_file, missing_message, optional
+from airflow_provider.params import as_json_or_file, optional, required
 from airflow_provider.review.selection import Selection, add_context, select
 from airflow_provider.storage.names import name_in
 
@@ -114,8 +114,7 @@ class ReviewedFindingsMixin:
     def _load_results(self) -> Any:
         if self.results is not None:
             return as_json_or_file(self.results, "results of an assessment")
-        if (assessment_id := optional(self.assessment_id)) is None:
-            raise ComplianceInputError(missing_message("assessment_id"))
+        assessment_id = required(self.assessment_id, "assessment_id")
         return self.hook.get_assessment_results(assessment_id)
 
     def _threshold(self) -> float | None:

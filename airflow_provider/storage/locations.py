@@ -19,7 +19,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageError,
 )
 from airflow_provider.hooks.interop import LOCAL_SCHEMES, OBJECT_STORES, object_path
-from airflow_provider.params import missing_message, optional
+from airflow_provider.params import required
 from airflow_provider.storage.names import printable
 from airflow_provider.text import one_line, redact, redact_text, sanitize
 
@@ -69,9 +69,7 @@ class Location:
 
         :param what: the parameter, for errors
         """
-        if optional(uri) is None:
-            raise ComplianceInputError(missing_message(what))
-        location = cls(str(uri))
+        location = cls(str(required(uri, what)))
         if location.uri != printable(location.uri):
             raise ComplianceInputError(f"The {what} '{location}' is not valid UTF-8: choose another one.")
         _ = location.fs  # asks Airflow for the connection
