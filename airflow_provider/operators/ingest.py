@@ -26,6 +26,7 @@ from airflow_provider.params import (
     as_seconds,
     check_unless_templated,
     optional,
+    required,
 )
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
@@ -143,7 +144,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         from airflow_provider.storage.nights import Night
 
         ends_at = self.clock() + deadline.at - time.time()
-        check_template(self.file_name_template)
+        check_template(required(self.file_name_template, "file_name_template"))
         is_deleting = parse_delete_after(self.delete_after) == FETCH
         give_up_after = parse_give_up_after(self.give_up_after)
         ti, destination = context["ti"], Location.to_write(self.destination)

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.params import required
 from airflow_provider.provenance import instance_of
 
 if TYPE_CHECKING:
@@ -101,7 +100,6 @@ def source_fields(name: str, default: str) -> dict[str, str]:
 
 def check_template(template: str, known: Sequence[str]) -> None:
     """Refuse a template with unknown fields or an unsafe path."""
-    required(template, "file_name_template")
     try:
         parts = list(Formatter().parse(template))
     except ValueError as error:

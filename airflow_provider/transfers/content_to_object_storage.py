@@ -14,7 +14,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
-from airflow_provider.params import as_seconds, as_str_list, unique
+from airflow_provider.params import as_seconds, as_str_list, required, unique
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
@@ -114,7 +114,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """Poll the jobs, wait for them if asked to, and write their texts."""
-        names.check_template(self.file_name_template, (*JOB_FIELDS, *RUN_FIELDS))
+        names.check_template(
+            required(self.file_name_template, "file_name_template"), (*JOB_FIELDS, *RUN_FIELDS)
+        )
         uuids = unique(self.uuids)
         if not uuids:
             self.log.info("Found no texts to write.")

@@ -117,7 +117,7 @@ def test_a_valid_template_is_accepted_and_filled_in(template: str, name: str) ->
         ("../{uuid}", "relative path"),
         ("a//{uuid}", "relative path"),
         ("{uuid}/", "relative path"),
-        ("", "Missing file_name_template"),
+        ("", "relative path"),
         ("a\n{uuid}", "control characters"),
     ],
 )
