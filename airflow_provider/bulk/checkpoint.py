@@ -79,6 +79,7 @@ class Checkpoint:
         self._expires_at = expires_at
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
+        self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
         self._token = secrets.token_hex(8)
         self._checked_at = -OWNER_CHECK_SECONDS
         self._owned_at: float | None = None  # when the lease was ours for certain, on the wall clock
@@ -232,6 +233,7 @@ class Checkpoint:
         is_ours = not self.account or record.get("account", self.account) == self.account
         if not is_ours and item.state not in (COMPLETED, SKIPPED):
             log.warning("Job %s is not used: the connection had another host or account then.", item.job_id)
+            self.foreign_jobs[item.key] = item.job_id
             item = item.reset()
         return float(record.get("at", 0.0)), item
 

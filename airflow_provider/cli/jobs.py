@@ -1,16 +1,20 @@
-"""`jobs`: what journals say is in flight, beside what the service says; cancels what nobody waits for."""
+"""`jobs`: what journals say is in flight, beside what the service says; cancels the jobs that are named."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
 import json
-import sys
+import logging
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from airflow_provider.cli.commands import (
+    FAILED,
     FOUND,
     GOOD,
     Command,
@@ -21,18 +25,68 @@ from airflow_provider.cli.commands import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider.cli.orphans import JobCheck, JournaledJob
+    from airflow_provider.bulk.items import Item
+    from airflow_provider.bulk.journals import TaskFolder
     from airflow_provider.hooks.compliance import ComplianceHook
+    from airflow_provider.storage.locations import Location
+    from airflow_provider.waiting.kinds import JobKind
+    from airflow_provider.waiting.rules import PollResult
 
 MAX_SHOWN = 50
-IN_FLIGHT = "in flight"
-MAX_NAMED = 10  # before a question
+CONCURRENCY = 8  # of cancels
+EXPIRED_SECONDS = 3600.0  # after its end, from which on a lease has expired by every clock
+ORPHAN, UNCLEAR, IN_FLIGHT = "orphan", "unclear", "in flight"
+# By what the service says, in the order in which people want to see them.
+STATES = {"COMPLETED": "not fetched", "FAILED": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
+ORDER = (ORPHAN, UNCLEAR, "not fetched", IN_FLIGHT, "failed", "cancelled", "unknown")
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class JournaledJob:
+    """A job that tasks have left: in flight, or failed.
+
+    :param label: its document
+    :param tasks: the task instances that have it in their journals, and until when each may wait for it
+    :param status: what the service says; empty if nothing
+    :param why: the reason of its state
+    """
+
+    kind: JobKind
+    job_id: str
+    label: str
+    submitted_at: str | None
+    tasks: dict[str, float | None]
+    status: str = ""
+    state: str = UNCLEAR
+    why: str = ""
+
+    @property
+    def task(self) -> str:
+        """The DAG, run and task that have it, as their folders are named."""
+        first, *others = self.tasks
+        return f"{first} and {len(others)} more" if others else first
+
+    def set_state(self, result: PollResult) -> None:
+        """Set the state by what a poll has returned."""
+        if isinstance(result, Exception):
+            self.status, self.state, self.why = "", UNCLEAR, str(result)
+            return
+        self.status, self.why = str(result["status"]), str(result.get("error") or "")
+        self.state = STATES.get(self.status, IN_FLIGHT)
+        if self.state == IN_FLIGHT:
+            ends = [each for each in self.tasks.values() if each is not None]
+            if len(ends) < len(self.tasks):
+                self.why = "its task may wait for it: until when is not known"
+            elif time.time() > max(ends) + EXPIRED_SECONDS:
+                self.state, self.why = ORPHAN, f"its task could wait for it until {_minute(max(ends))}"
+            else:
+                self.why = f"its task may wait for it until {_minute(max(ends))}"
 
 
 def run(options: argparse.Namespace) -> int:
-    """Compare journals with the service, and cancel orphans if asked to."""
+    """Compare journals with the service, and cancel the named jobs."""
     from airflow_provider.cli.access import as_uri, asking_airflow, naming_schemes
-    from airflow_provider.cli.orphans import JobCheck, add_tasks_of_other_nights, find_jobs
     from airflow_provider.exceptions import ComplianceInputError
     from airflow_provider.storage.locations import Location
 
@@ -42,23 +96,89 @@ def run(options: argparse.Namespace) -> int:
             _ = destination.fs  # asks Airflow for the connection
         hook = _import_hook(options.hook_class)(options.conn_id)
         hook.get_conn()
-        found = find_jobs(destination, hook.account_digest)
-        if not found.tasks:
+        jobs: dict[tuple[str, str], JournaledJob] = {}
+        tasks, invalid_lines, foreign_jobs = set(), 0, 0
+        for kind, item_type, task in _find_tasks(destination):
+            tasks.add(task.name)
+            task.checkpoint.account = hook.account_digest
+            items = task.checkpoint.read(item_type)
+            _add_jobs(jobs, kind, task, items.values())
+            invalid_lines += task.checkpoint.invalid_lines
+            foreign = task.checkpoint.foreign_jobs.items()
+            foreign_jobs += sum(1 for key, job_id in foreign if job_id and not items[key].job_id)
+        if not tasks:
             raise ComplianceInputError(
                 f"There is neither a journal nor a manifest at '{destination}': give the destination of an "
                 "ingest or assess task, after rendering."
             )
-        check = JobCheck(hook, found.jobs, time.time)
-        asyncio.run(check.poll())
-        if check.orphans and add_tasks_of_other_nights(check.orphans, destination, time.time()):
-            asyncio.run(check.poll())
-    if options.cancel_orphans and check.orphans and _may_cancel(check.orphans, is_sure=options.yes):
-        with asking_airflow():
-            asyncio.run(check.cancel())
-    if found.invalid_lines:
-        print_note(f"Lines that can't be read: {found.invalid_lines:,}. Which jobs they name is not known.")
-    (_print_json if options.json else _print_jobs)(check, found.tasks)
-    return FOUND if check.orphans or found.invalid_lines else GOOD
+        if unknown := set(options.cancel) - {each.job_id for each in jobs.values()}:
+            raise ComplianceInputError(
+                f"No task at '{destination}' has left the job {', '.join(sorted(unknown))}, so nothing was "
+                "cancelled: check the destination and the id."
+            )
+        are_gone = asyncio.run(_cancel_and_poll(hook, list(jobs.values()), set(options.cancel)))
+    if invalid_lines:
+        print_note(f"Lines that can't be read: {invalid_lines:,}. Which jobs they name is not known.")
+    if foreign_jobs:
+        print_note(
+            f"Jobs of another host or account, not polled: {foreign_jobs:,}. Name their connection with "
+            "--conn-id."
+        )
+    ordered = sorted(jobs.values(), key=lambda each: (ORDER.index(each.state), each.submitted_at or ""))
+    (_print_json if options.json else _print_jobs)(ordered, len(tasks))
+    if foreign_jobs:
+        return FAILED
+    has_found = invalid_lines or not are_gone or any(each.state == ORPHAN for each in ordered)
+    return FOUND if has_found else GOOD
+
+
+def _find_tasks(destination: Location) -> Iterator[tuple[JobKind, type[Item], TaskFolder]]:
+    from airflow_provider.assess.cells import Cell
+    from airflow_provider.assess.output import ASSESSMENTS as ASSESSMENTS_FILE
+    from airflow_provider.bulk.journals import find_task_folders
+    from airflow_provider.ingest.documents import Document
+    from airflow_provider.ingest.output import MANIFEST
+    from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK
+    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+
+    for task in find_task_folders(destination, INGEST_WORK, INGEST_FOLDER, MANIFEST):
+        yield JOBS, Document, task
+    for task in find_task_folders(destination, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS_FILE):
+        yield ASSESSMENTS, Cell, task
+
+
+def _add_jobs(
+    jobs: dict[tuple[str, str], JournaledJob], kind: JobKind, task: TaskFolder, items: Iterable[Item]
+) -> None:
+    for item in items:
+        if item.job_id and item.state in ("SUBMITTED", "FAILED"):
+            new = JournaledJob(kind, item.job_id, item.label, item.submitted_at, {})
+            # A service may give one job to equal documents.
+            jobs.setdefault((kind.noun, item.job_id), new).tasks[task.name] = task.waits_until
+
+
+async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], named: set[str]) -> bool:
+    """Set the states of jobs; return whether none of the named ones is in flight any more.
+
+    A job that has completed is left alone, because cancelling deletes it.
+    """
+    from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+
+    async with await hook.get_async_conn() as client:
+        for kind in (JOBS, ASSESSMENTS):
+            by_id = {each.job_id: each for each in jobs if each.kind is kind}
+            await kind.cancel_in_flight(client, [each for each in by_id if each in named], CONCURRENCY, log)
+            results: dict[str, PollResult] = {}
+            await kind.poll(client, list(by_id), results.__setitem__)
+            for job_id, result in results.items():
+                by_id[job_id].set_state(result)
+            errors = [each for each in results.values() if isinstance(each, Exception)]
+            if errors and len(errors) == len(by_id):
+                raise errors[0]
+    left = [each for each in jobs if each.job_id in named and each.state in (IN_FLIGHT, ORPHAN, UNCLEAR)]
+    for job in left:
+        print_note(f"Not cancelled: {job.kind.noun} {job.job_id} of '{job.label}': {job.status or job.why}")
+    return not left
 
 
 def _import_hook(path: str) -> type[ComplianceHook]:
@@ -71,7 +191,7 @@ def _import_hook(path: str) -> type[ComplianceHook]:
         return ComplianceHook
     try:
         found = resolve_name(path)
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # any error of the module
         raise ComplianceInputError(
             f"The hook class '{path}' can't be imported: {error}. Check --hook-class and PYTHONPATH."
         ) from None
@@ -80,26 +200,8 @@ def _import_hook(path: str) -> type[ComplianceHook]:
     return found
 
 
-def _may_cancel(orphans: list[JournaledJob], *, is_sure: bool) -> bool:
-    """Show what will be cancelled, and ask a person."""
-    from airflow_provider.exceptions import ComplianceInputError
-    from airflow_provider.reports.page import plural
-
-    for each in orphans[:MAX_NAMED]:
-        print_note(f"{each.kind.noun} {each.job_id} of '{each.label}': {each.why}")
-    if len(orphans) > MAX_NAMED:
-        print_note(f"and {len(orphans) - MAX_NAMED:,} more")
-    print_note(f"This cancels {plural(len(orphans), 'job')}, which deletes what the service has of them.")
-    if is_sure:
-        return True
-    if not sys.stdin.isatty():
-        raise ComplianceInputError("There is no terminal to confirm on, so nothing was cancelled: add --yes.")
-    print_note("Type yes to continue:")
-    return sys.stdin.readline().strip().lower() == "yes"
-
-
-def _print_json(check: JobCheck, tasks: int) -> None:
-    for each in check.jobs:
+def _print_json(jobs: Sequence[JournaledJob], tasks: int) -> None:
+    for each in jobs:
         line = {
             "kind": each.kind.noun,
             "id": each.job_id,
@@ -111,48 +213,50 @@ def _print_json(check: JobCheck, tasks: int) -> None:
             "why": each.why,
         }
         print_line(json.dumps(line))
-    print_line(json.dumps({"totals": {"tasks": tasks, **_count(check)}}))
+    states = Counter(each.state for each in jobs)
+    totals = {"jobs": len(jobs), "orphans": states[ORPHAN], "states": dict(sorted(states.items()))}
+    print_line(json.dumps({"totals": {"tasks": tasks, **totals}}))
 
 
-def _count(check: JobCheck) -> dict[str, Any]:
-    states = Counter(str(each.state) for each in check.jobs)
-    return {"jobs": len(check.jobs), "orphans": len(check.orphans), "states": dict(sorted(states.items()))}
-
-
-def _minute(at: str | None) -> str:
-    return (at or "")[:16].replace("T", " ")
-
-
-def _print_jobs(check: JobCheck, tasks: int) -> None:
+def _print_jobs(jobs: Sequence[JournaledJob], tasks: int) -> None:
     from airflow_provider.reports.page import plural
 
-    # What a person has to do something about comes first.
-    ordered = sorted(check.jobs, key=lambda each: (each.state.rank, each.submitted_at or ""))
     rows = [
-        (each.state, each.kind.noun, each.job_id, _minute(each.submitted_at), each.label, each.task, each.why)
-        for each in ordered[:MAX_SHOWN]
+        (
+            each.state,
+            each.kind.noun,
+            each.job_id,
+            (each.submitted_at or "")[:16].replace("T", " "),
+            each.label,
+            each.task,
+            each.why,
+        )
+        for each in jobs[:MAX_SHOWN]
     ]
     if rows:
         print_table(("STATE", "KIND", "ID", "SUBMITTED", "DOCUMENT", "TASK", "WHY"), rows)
-    if len(ordered) > MAX_SHOWN:
-        print_line(f"and {len(ordered) - MAX_SHOWN:,} more: --json lists all")
-    counts = _count(check)
-    states = ", ".join(f"{number:,} {state}" for state, number in counts["states"].items())
-    left = f"{plural(len(ordered), 'job')} left{f': {states}' if states else ''}"
+    if len(jobs) > MAX_SHOWN:
+        print_line(f"and {len(jobs) - MAX_SHOWN:,} more: --json lists all")
+    states = Counter(each.state for each in jobs)
+    counted = ", ".join(f"{number:,} {state}" for state, number in sorted(states.items()))
+    left = f"{plural(len(jobs), 'job')} left{f': {counted}' if counted else ''}"
     print_line(f"{plural(tasks, 'task')}, {left}.")
-    if check.orphans:
-        print_line("Nobody waits for the orphans: cancel them with --cancel-orphans.")
-    elif counts["states"].get(IN_FLIGHT):
-        print_line("If the task of these jobs has died, clear it: it resumes them.")
+    if states[ORPHAN] or states[IN_FLIGHT]:
+        print_line("To resume jobs of a task that has died, clear it. To cancel jobs: --cancel ID...")
+
+
+def _minute(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 COMMAND = Command(
     name="jobs",
-    help="Show jobs in flight, and cancel those that nobody waits for",
+    help="Show the jobs that tasks have left, and cancel those that you name",
     description="Show the jobs that journals of bulk tasks at a destination say are in flight or have "
-    "failed, beside what the service says now. An orphan is in flight at the service, but no attempt waits "
-    "for it any more. Exit code 0: there are no orphans, or all were cancelled; 1: there are orphans; 2: "
-    "wrong usage, or the store or the service has failed.",
+    "failed, beside what the service says now. An orphan is in flight at the service after the time that its "
+    "task had. Exit code 0: there are no orphans, and all named jobs have ended or are gone; 1: there are "
+    "orphans, or a named job is still in flight; 2: wrong usage, the store or the service has failed, or "
+    "jobs belong to another connection.",
     options=(
         option(
             "destination", metavar="DESTINATION", help="of the tasks: a URI or a local path, after rendering"
@@ -164,8 +268,7 @@ COMMAND = Command(
             metavar="PATH",
             help="your subclass of ComplianceHook, if tasks use one",
         ),
-        option("--cancel-orphans", action="store_true", help="cancel orphans, after confirmation"),
-        option("--yes", action="store_true", help="cancel without confirmation"),
+        option("--cancel", nargs="+", default=[], metavar="ID", help="cancel these jobs, if in flight"),
         option("--json", action="store_true", help="print one JSON object per job, then one with totals"),
     ),
     run=run,
