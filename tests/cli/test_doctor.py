@@ -211,13 +211,24 @@ def test_a_state_path_that_does_not_exist_is_not_said_to_be_readable(
     assert "can be read" in diagnose(connection)[1]["state path"][1]
 
 
+@pytest.mark.parametrize("below", ["", "/", "/state"])
+def test_a_state_path_that_is_a_file_is_a_problem(
+    diagnose: Any, connection: dict[str, Any], tmp_path: Path, below: str
+) -> None:
+    (tmp_path / "file").write_text("{}")
+    connection["extra"]["state_path"] = f"{tmp_path}/file{below}"
+    code, lines = diagnose(connection)
+    assert (code, lines["state path"][0]) == (1, "PROBLEM")
+    assert "file" in lines["state path"][1]
+
+
 def test_a_state_path_in_a_bucket_is_not_created_by_the_first_task(
     diagnose: Any, connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def ls(*_: Any) -> None:
         raise FileNotFoundError
 
-    monkeypatch.setattr(Location, "fs", SimpleNamespace(ls=ls))
+    monkeypatch.setattr(Location, "fs", SimpleNamespace(ls=ls, isfile=lambda _: False))
     connection["extra"]["state_path"] = "s3://bucket/state/"
     _, lines = diagnose(connection)
     assert "has no objects yet; whether its bucket exists is not tested" in lines["state path"][1]
