@@ -42,14 +42,12 @@ class ComplianceSubmitAssessmentOperator(ComplianceBaseJobOperator):
         task fails
     :param cancel_on_kill: cancel an assessment in flight when the task is killed, marked, timed out or fails
         for good; on by default
-    :param durable: re-attach to the assessment of a previous attempt. None, the default, does so wherever the
-        assessment can be stored; True also warns where it can't; False submits in every attempt
-    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
-        `resubmit`, the default, or `fail` without retries
+    :param durable: re-attach to the assessment of a previous attempt, where it can be stored; on by default.
+        False submits in every attempt
     """
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
-    template_fields: Sequence[str] = ("conn_id", "payload", "on_uncertain")
+    template_fields: Sequence[str] = ("conn_id", "payload")
     template_fields_renderers: ClassVar[dict[str, str]] = {"payload": "json"}
 
     def __init__(self, *, payload: dict[str, Any] | Sequence[Any] | str | XComArg, **kwargs: Any) -> None:

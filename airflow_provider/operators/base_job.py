@@ -15,7 +15,6 @@ from airflow_provider import metrics
 from airflow_provider.compat import ON_KILL_ENDS_TASK, read_task_state
 from airflow_provider.exceptions import (
     ComplianceError,
-    ComplianceInputError,
     ComplianceInterruptedError,
     ComplianceProtocolError,
     ComplianceStateError,
@@ -23,7 +22,6 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import (
     JOB_URL,
     ComplianceBaseOperator,
@@ -32,7 +30,7 @@ from airflow_provider.operators.base import (
     entry_point,
     fails_for_good,
 )
-from airflow_provider.params import as_seconds, check_unless_templated
+from airflow_provider.params import as_seconds
 from airflow_provider.storage.task_state import (
     JOB_KEY,
     SubmitState,
@@ -58,7 +56,6 @@ CANCEL_GRACE_SECONDS = 15.0  # for the cancellation of a killed task's job
 # and is killed 5 s after the signal: so `on_kill` may return before its thread is done, and must, if the
 # interrupted code holds a lock.
 CANCEL_GRACE_SECONDS_WITH_STORE = 3.0
-RESUBMIT, FAIL = "resubmit", "fail"
 CLEARED = "restarting"  # the state of a task that was cleared while it ran
 
 
@@ -84,10 +81,8 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         fails
     :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails for
         good; on by default
-    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
-        job can be stored; True also warns where it can't; False submits in every attempt
-    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
-        `resubmit`, the default, or `fail` without retries
+    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
+        False submits in every attempt
     """
 
     _supports_durable_execution: ClassVar[bool] = True
@@ -102,20 +97,16 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         poll_interval: float | timedelta = 30.0,
         timeout: float | timedelta = 24 * 3600.0,
         cancel_on_kill: bool = True,
-        durable: bool | None = None,
-        on_uncertain: str = RESUBMIT,
+        durable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_unless_templated(parse_on_uncertain, on_uncertain)
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
         self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
-        self.durable = durable is not False
-        self.on_uncertain = on_uncertain
-        self._must_be_durable = durable is True
+        self.durable = durable
         self._id: str | None = None
         self._before: Record | None = None
         self._ti: Any = None
@@ -146,10 +137,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     def submit(self) -> ContentJob | Assessment:
         """Submit to the service."""
 
-    def resubmit(self, identifier: str) -> bool:
-        """Have the service process a failed job of a previous attempt again; False means: submit it again."""
-        return False
-
     def console_url(self, identifier: str) -> str | None:
         """Return where a person finds the job, if the connection says so."""
         return self.hook.console_url(identifier)
@@ -157,13 +144,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> str:
         """Submit or re-attach, then wait if asked to."""
-        parse_on_uncertain(self.on_uncertain)
         self._prepare(context, open_state_store(context, self.hook) if self.durable else None)
-        if self._must_be_durable and not self._state.is_persistent:
-            self.log.warning(
-                "`durable` has no effect: Airflow before 3.3 has no task state store. Set `state_path` in "
-                "the connection or in the section [compliance] of Airflow's configuration."
-            )
         if self.deferrable and self.wait_for_completion:
             check_hook_class(self.hook_class)  # before a job is submitted that nobody could wait for
         with self._cancelling_at_the_end():
@@ -371,11 +352,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         self._state.save_intent(given)
         try:
             job = self.submit()
-        except ComplianceUncertainError as error:
-            if self.on_uncertain == FAIL:
-                raise as_non_retryable(error) from None
-            raise
-        except ComplianceProtocolError:  # it has accepted something, but did not say what
+        except (ComplianceUncertainError, ComplianceProtocolError):  # the service may have accepted it
             raise
         except ComplianceError:  # the service surely has not accepted it
             self._state.remove_intent()
@@ -406,8 +383,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         try:
             return self._state.read()
         except ComplianceStateError as error:
-            if self.on_uncertain == FAIL:
-                raise
             self.log.warning("Submitting, perhaps for the second time: %s", error)
             return {}
 
@@ -419,7 +394,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             return None
         given = self._input()
         if not identifier:
-            self._check_intent(stored, given)
+            self._warn_of_intent(stored, given)
             return None
         name = f"{self.kind.noun.capitalize()} {identifier} of a previous attempt"
         if not has_same_input(stored, given):
@@ -438,9 +413,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             self._before = None
         if status not in FINAL or is_stale:
             pass  # in flight
-        elif status == "FAILED" and self.resubmit(identifier):
-            self.log.info("%s failed (%s): refreshing it.", name, reason)
-            self._before = record
         elif status != "COMPLETED" or self._state.is_cleared(stored):
             self.log.info("%s is %s%s: submitting again.", name, status, f" ({reason})" if reason else "")
             self._before = None
@@ -451,37 +423,27 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         return record
 
     def _cancel_superseded(self, stored: dict[str, Any], identifier: str) -> None:
-        """Cancel a job for another input, with the connection that it was submitted with."""
-        owner = self.hook_class(str(stored.get("connection", self.conn_id)))
-        if stored.get("account", owner.account_digest) != owner.account_digest:
-            self.log.warning(
-                "%s %s is not cancelled: its connection has another host or account now.",
-                self.kind.noun.capitalize(), identifier,
-            )  # fmt: skip
-            return
-        cancel_in_worker(self.kind, owner, identifier, self.log)
+        """Cancel a job for another input, at the service and with the account that it was submitted with."""
+        name = f"{self.kind.noun.capitalize()} {identifier}"
+        try:
+            hook = self.hook
+            if stored.get("account") != hook.account_digest:
+                hook = self.hook_class(str(stored.get("connection")))
+            if stored.get("account") != hook.account_digest:
+                self.log.warning("%s is not cancelled: its connection has another host or account now.", name)
+                return
+            cancel_in_worker(self.kind, hook, identifier, self.log)
+        except Exception as error:  # the old connection may be gone, and this attempt does not need it
+            self.log.warning("%s is not cancelled: %s", name, error)
 
-    def _check_intent(self, stored: dict[str, Any], given: dict[str, Any]) -> None:
-        """Decide what follows after an attempt that ended while it submitted; return to submit again."""
-        if not has_same_input(stored, given):
-            return
-        what = f"A previous attempt ended while it submitted {self.source} at {stored['intent']}"
-        if self.on_uncertain == FAIL and not self._state.is_cleared(stored):
-            raise as_non_retryable(
-                ComplianceUncertainError(
-                    f"{what}, so the service may have accepted it. Check there for a {self.kind.noun} of "
-                    "that time. To submit again, clear the task."
-                )
-            )
-        self.log.warning("%s: submitting again, though the service may have accepted it.", what)
+    def _warn_of_intent(self, stored: dict[str, Any], given: dict[str, Any]) -> None:
+        """Log that an attempt ended while it submitted the same input, so that it may be submitted twice."""
+        if has_same_input(stored, given):
+            self.log.warning(
+                "A previous attempt ended while it submitted %s at %s: submitting again, though the service "
+                "may have accepted it.", self.source, stored["intent"],
+            )  # fmt: skip
 
     def _is_stale(self, record: Record) -> bool:
         """Tell whether a record is from before the job was refreshed."""
         return self._before is not None and is_new_result(self._before, record) is False
-
-
-def parse_on_uncertain(value: Any) -> str:
-    """Return what to do after an uncertain submit."""
-    if value not in (RESUBMIT, FAIL):
-        raise ComplianceInputError(f"on_uncertain must be '{RESUBMIT}' or '{FAIL}', not {value!r}.")
-    return str(value)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceNotFoundError,
-    ComplianceRefusedError,
-    ComplianceUncertainError,
 )
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
@@ -26,28 +24,9 @@ if TYPE_CHECKING:
 
 
 class ComplianceContentOperator(ComplianceBaseJobOperator):
-    """Base of the operators that have content processed and may wait for it.
-
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
-        by default
-    """
+    """Base of the operators that have content processed and may wait for it."""
 
     trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
-
-    def __init__(self, *, refresh_failed: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.refresh_failed = refresh_failed
-
-    def resubmit(self, identifier: str) -> bool:
-        """Refresh the job if asked to."""
-        if not self.refresh_failed:
-            return False
-        try:
-            self.hook.refresh(identifier)
-        except (ComplianceNotFoundError, ComplianceRefusedError, ComplianceUncertainError) as error:
-            self.log.warning("Job %s can't be refreshed: %s", identifier, error)
-            return False
-        return True
 
 
 class ComplianceSubmitFileOperator(ComplianceContentOperator):
@@ -66,15 +45,11 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
         fails
     :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
         for good; on by default
-    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
-        job can be stored; True also warns where it can't; False submits in every attempt
-    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
-        `resubmit`, the default, or `fail` without retries
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
-        by default
+    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
+        False submits in every attempt
     """
 
-    template_fields: Sequence[str] = ("conn_id", "file", "file_name", "on_uncertain")
+    template_fields: Sequence[str] = ("conn_id", "file", "file_name")
     file = RedactedField()
 
     def __init__(self, *, file: Any, file_name: str | None = None, **kwargs: Any) -> None:
@@ -126,15 +101,11 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
         fails
     :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
         for good; on by default
-    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
-        job can be stored; True also warns where it can't; False submits in every attempt
-    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
-        `resubmit`, the default, or `fail` without retries
-    :param refresh_failed: refresh a failed job of a previous attempt instead of submitting it again; off
-        by default
+    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
+        False submits in every attempt
     """
 
-    template_fields: Sequence[str] = ("conn_id", "url", "on_uncertain")
+    template_fields: Sequence[str] = ("conn_id", "url")
     url = RedactedField()
 
     def __init__(self, *, url: str, **kwargs: Any) -> None:
@@ -170,13 +141,11 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     :param timeout: seconds or timedelta to wait, by default one day; then the task fails
     :param cancel_on_kill: cancel, and so delete, a job in flight when the task is killed, marked or timed
         out; off by default, because the job existed before the task
-    :param durable: re-attach to the job of a previous attempt. None, the default, does so wherever the
-        job can be stored; True also warns where it can't; False submits in every attempt
-    :param on_uncertain: what a retry does if the service may have accepted the submit of the attempt before:
-        `resubmit`, the default, or `fail` without retries
+    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
+        False submits in every attempt
     """
 
-    template_fields: Sequence[str] = ("conn_id", "uuid", "on_uncertain")
+    template_fields: Sequence[str] = ("conn_id", "uuid")
 
     def __init__(self, *, uuid: str, cancel_on_kill: bool = False, **kwargs: Any) -> None:
         super().__init__(cancel_on_kill=cancel_on_kill, **kwargs)

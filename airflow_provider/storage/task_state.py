@@ -220,7 +220,5 @@ def has_same_input(stored: dict[str, Any], given: dict[str, Any]) -> bool:
     """Return whether what is stored is about this input; an unknown fingerprint says nothing."""
     one, other = stored.get("fingerprint"), given["fingerprint"]
     is_changed = bool(one and other) and one != other
-    is_same_connection = all(
-        stored.get(name, given[name]) == given[name] for name in ("connection", "account")
-    )
-    return stored.get("source") == given["source"] and is_same_connection and not is_changed
+    is_same_account = stored.get("account") == given["account"]  # however its connection is called
+    return stored.get("source") == given["source"] and is_same_account and not is_changed

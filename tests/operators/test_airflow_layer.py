@@ -55,8 +55,6 @@ def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
 @pytest.mark.parametrize("kind", [*CLASSES, assessment.ComplianceSubmitAssessmentOperator])
 def test_every_parameter_is_described(kind: Any) -> None:
     own = own_parameters(kind)
-    if kind is operators.ComplianceRefreshContentOperator:
-        own -= {"refresh_failed"}  # a refresh is a refresh
     if issubclass(kind, ComplianceBaseSensor):
         own |= {"timeout"}  # of Airflow's base class, but with a default that surprises
     assert own == described_parameters(kind)

@@ -180,16 +180,6 @@ def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
         assert kind._supports_durable_execution is True
 
 
-@pytest.mark.parametrize("durable", [None, True, False])
-def test_durable_warns_where_nothing_can_be_stored(
-    compliance_service: Emulator, durable: bool | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    Attempts(store=None).run(
-        heard(content.ComplianceSubmitUrlOperator(task_id="t", url=PAGE, durable=durable))
-    )
-    assert ("`durable` has no effect" in caplog.text) is (durable is True)
-
-
 def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
     compliance_service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:

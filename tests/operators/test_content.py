@@ -222,23 +222,6 @@ def test_a_job_of_an_earlier_attempt_that_is_cancelled_meanwhile_is_begun_anew(
     assert service.count("submit_url", 202) == 2
 
 
-def test_a_retry_refreshes_a_failed_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
-    uuid = attempts.run(submit(wait_for_completion=False))
-    service.set_job(uuid, status="FAILED", error="once")
-    assert attempts.run(submit(wait_for_completion=False, refresh_failed=True)) == uuid
-    assert (service.count("submit_url"), service.count("refresh", 202)) == (1, 1)
-
-
-@pytest.mark.parametrize("status", [404, 409, 405])
-def test_a_failed_job_that_can_not_be_refreshed_is_submitted_again(
-    service: Emulator, attempts: Attempts, status: int
-) -> None:
-    uuid = attempts.run(submit(wait_for_completion=False))
-    service.set_job(uuid, status="FAILED", error="once")
-    service.fail("refresh", status=status, times=None)
-    assert attempts.run(submit(wait_for_completion=False, refresh_failed=True)) != uuid
-
-
 def test_a_job_of_another_source_is_not_gone_on_with(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit(wait_for_completion=False))
     second = attempts.run(submit(wait_for_completion=False, url=f"{PAGE}/other"))

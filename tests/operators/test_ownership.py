@@ -213,13 +213,6 @@ def test_a_retry_continues_though_the_file_is_gone_meanwhile(
     assert attempts.run(upload(document)) == first
 
 
-def test_what_an_earlier_version_has_stored_is_gone_on_with(service: Emulator, attempts: Attempts) -> None:
-    uuid = attempts.run(submit())
-    assert attempts.store is not None
-    attempts.store.set("compliance_job", {"uuid": uuid, "source": PAGE})
-    assert attempts.run(submit()) == uuid
-
-
 @pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
 def test_a_clear_submits_again_what_has_come_to_its_end(
     service: Emulator, attempts: Attempts, status: str

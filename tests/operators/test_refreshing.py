@@ -10,7 +10,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.operators.content import ComplianceRefreshContentOperator, ComplianceSubmitUrlOperator
+from airflow_provider.operators.content import ComplianceRefreshContentOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.rules import RefreshCheck, is_new_result
@@ -105,21 +105,6 @@ def test_a_retry_of_a_refresh_does_not_take_the_old_result(
     service.configure(jobs="instant")
     assert attempts.run(refresh(uuid, deferrable)) == uuid
     assert service.count("refresh") == 2
-
-
-def test_a_failed_job_that_is_refreshed_is_not_taken_for_failed_again(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    def submit(**kwargs: Any) -> ComplianceSubmitUrlOperator:
-        return ComplianceSubmitUrlOperator(
-            task_id="t", url="http://127.0.0.1:9/", poll_interval=0.1, refresh_failed=True, **kwargs
-        )
-
-    uuid = attempts.run(submit())
-    old = wire(uuid, "FAILED", completedAt=T0, error="old")
-    lag(service, old, wire(uuid, "RUNNING"), wire(uuid, "COMPLETED", completedAt=T1))
-    assert attempts.run(submit(wait_for_completion=True, deferrable=deferrable)) == uuid
-    assert (service.count("submit_url"), service.count("refresh")) == (1, 1)
 
 
 def test_one_who_waits_for_the_job_as_it_is_does_not_wait_for_the_refresh(service: Emulator) -> None:

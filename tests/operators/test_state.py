@@ -104,24 +104,37 @@ def test_what_the_next_attempt_does(
     assert service.count("cancel") == (job == "other input")
 
 
-def test_another_connection_is_another_input(
+def test_a_renamed_connection_to_the_same_account_finds_the_job(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The job is cancelled at the service that has it."""
+    first = attempts.run(submit())
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
+    monkeypatch.delenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT")
+    assert attempts.run(submit(conn_id="other")) == first
+    assert attempts.run(submit(conn_id="other", url=PAGE + "/other")) != first
+    assert service.count("cancel", 200) == 1
+
+
+@pytest.mark.parametrize("is_old_one_there", [True, False])
+@pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
+def test_a_task_with_another_connection_does_not_need_the_old_one(
+    service: Emulator,
+    attempts: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    is_cleared: bool,
+    is_old_one_there: bool,
+) -> None:
+    """The job is cancelled at the service that has it, if that can still be reached."""
     connection = json.loads(os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
     first = attempts.run(submit())
-    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps(connection))
-    used: list[str] = []
-    make = ComplianceHook.__init__
-
-    def record(self: ComplianceHook, conn_id: str = "") -> None:
-        used.append(conn_id)
-        make(self, conn_id)
-
-    monkeypatch.setattr(ComplianceHook, "__init__", record)
+    monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({**connection, "login": "bob", "password": "bob"}))
+    service.add_user("bob", "bob")
+    if not is_old_one_there:
+        monkeypatch.delenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT")
+    if is_cleared:
+        attempts.clear()
     assert attempts.run(submit(conn_id="other")) != first
-    assert used == ["other", "compliance_default"]
-    assert service.count("cancel", 200) == 1
+    assert service.count("cancel", 200) == is_old_one_there
 
 
 @pytest.mark.parametrize("change", [{"login": "bob"}, {"host": "http://127.0.0.2:9"}])
@@ -191,7 +204,7 @@ def test_without_a_store_every_attempt_submits(service: Emulator) -> None:
 # -- the intent
 
 
-def die_while_submitting(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, **kwargs: Any) -> None:
+def die_while_submitting(attempts: Attempts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let an attempt die after the service has accepted its submit, and before it knows the uuid."""
     send = ComplianceHook.submit_url
 
@@ -202,71 +215,51 @@ def die_while_submitting(attempts: Attempts, monkeypatch: pytest.MonkeyPatch, **
     with monkeypatch.context() as patch:
         patch.setattr(ComplianceHook, "submit_url", send_and_die)
         with pytest.raises(DiedError):
-            attempts.run(submit(**kwargs))
+            attempts.run(submit())
 
 
-@pytest.mark.parametrize("policy", ["resubmit", "fail"])
-def test_a_policy_decides_after_an_attempt_that_died_while_it_submitted(
+def test_retry_submits_again_after_an_attempt_that_died_while_it_submitted(
     service: Emulator,
     attempts: Attempts,
-    policy: str,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    die_while_submitting(attempts, monkeypatch, on_uncertain=policy)
-    if policy == "fail":
-        for _ in range(2):
-            with pytest.raises(exc.ComplianceUncertainError, match="Check there for a job") as caught:
-                attempts.run(submit(on_uncertain=policy))
-            assert isinstance(caught.value, AirflowFailException)
-        assert service.count("submit_url") == 1
-        attempts.clear()
-    second = attempts.run(heard(submit(on_uncertain=policy)))
+    die_while_submitting(attempts, monkeypatch)
+    second = attempts.run(heard(submit()))
     assert "though the service may have accepted it" in caplog.text
     assert service.count("submit_url", 202) == 2
-    assert attempts.run(submit(on_uncertain=policy)) == second
+    assert attempts.run(submit()) == second
 
 
 def test_an_uncertain_submit_of_another_input_does_not_matter(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     die_while_submitting(attempts, monkeypatch)
-    attempts.run(submit(url=PAGE + "/other", on_uncertain="fail"))
+    attempts.run(heard(submit(url=PAGE + "/other")))
+    assert "though the service may have accepted it" not in caplog.text
     assert service.count("submit_url", 202) == 2
 
 
-@pytest.mark.parametrize("policy", ["resubmit", "fail"])
-def test_a_submit_without_a_clear_answer_follows_the_same_policy(
-    service: Emulator, attempts: Attempts, policy: str
+def test_retry_submits_again_after_a_submit_without_a_clear_answer(
+    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
     service.fail("submit_url", reset="after")
     with pytest.raises(exc.ComplianceUncertainError) as caught:
-        attempts.run(submit(on_uncertain=policy))
-    assert isinstance(caught.value, AirflowFailException) is (policy == "fail")
-    if policy == "fail":
-        with pytest.raises(exc.ComplianceUncertainError, match="ended while it submitted"):
-            attempts.run(submit(on_uncertain=policy))
-        attempts.clear()
-    attempts.run(submit(on_uncertain=policy))
-    assert service.count("submit_url", 202) == 1  # of the first one, the service's answer was lost
+        attempts.run(submit())
+    assert not isinstance(caught.value, AirflowFailException)
+    attempts.run(heard(submit()))
+    assert "though the service may have accepted it" in caplog.text
     assert len(uuids(service)) == 2
 
 
-def test_a_submit_that_surely_failed_leaves_no_intent(service: Emulator, attempts: Attempts) -> None:
+def test_a_submit_that_surely_failed_leaves_no_intent(
+    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
     service.fail("submit_url", status=403)
     with pytest.raises(exc.ComplianceRefusedError):
-        attempts.run(submit(on_uncertain="fail"))
-    assert attempts.run(submit(on_uncertain="fail")) in uuids(service)
-
-
-def test_on_uncertain_is_checked_when_the_dag_is_parsed_or_rendered(attempts: Attempts) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="on_uncertain must be 'resubmit' or 'fail'"):
-        submit(on_uncertain="retry")
-    task = submit(on_uncertain="{{ params.policy }}")
-    assert "on_uncertain" in task.template_fields
-    task.on_uncertain = "retry"
-    with pytest.raises(exc.ComplianceInputError, match="not 'retry'"):
-        attempts.run(task)
+        attempts.run(submit())
+    assert attempts.run(heard(submit())) in uuids(service)
+    assert "though the service may have accepted it" not in caplog.text
 
 
 # -- two attempts at once
@@ -455,10 +448,6 @@ def test_damaged_state_is_uncertain(
 ) -> None:
     in_objects.run(submit())
     state_file(tmp_path).write_bytes(content)
-    with pytest.raises(exc.ComplianceStateError, match=r"is damaged|is not what") as caught:
-        in_objects.run(submit(on_uncertain="fail"))
-    assert isinstance(caught.value, AirflowFailException)
-    assert service.count("submit_url") == 1
     second = in_objects.run(heard(submit()))
     assert "perhaps for the second time" in caplog.text
     assert in_objects.run(submit()) == second
