@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import functools
 import queue
 import threading
 import time
@@ -23,13 +22,12 @@ CANCEL_GRACE_SECONDS = 20.0  # for cancelled work to clean up; Airflow kills the
 WAKE_UP_SECONDS = 1.0
 SHUTDOWN_SECONDS = 2.0  # how long the end of the loop waits for threads, which may hang
 
-# Of the event loop of a task.
-_threads: contextvars.ContextVar[_DaemonThreadPool | None] = contextvars.ContextVar("threads", default=None)
+_is_in_task: contextvars.ContextVar[bool] = contextvars.ContextVar("is_in_task", default=False)
 
 
 def is_in_task() -> bool:
-    """Tell whether this runs in the event loop of a task; otherwise it is that of a triggerer."""
-    return _threads.get() is not None
+    """Return whether this runs in the event loop of a task; otherwise it is that of a triggerer."""
+    return _is_in_task.get()
 
 
 class EventLoop:
@@ -80,8 +78,7 @@ class EventLoop:
         self._finished.wait(CANCEL_GRACE_SECONDS)
 
     def _serve(self, work: Coroutine[Any, Any, T], result: Future[T]) -> None:
-        threads = _DaemonThreadPool(self._threads, "compliance")
-        _threads.set(threads)
+        _is_in_task.set(True)
 
         async def main() -> T:
             self._work = asyncio.current_task()
@@ -93,7 +90,7 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(threads)
+                self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
                 value = runner.run(main())
         except BaseException as error:  # re-raised in the task's thread
             self._finished.set()
@@ -103,14 +100,6 @@ class EventLoop:
             result.set_result(value)
         finally:
             self._loop = self._work = None
-
-
-class _UncancellableFuture(asyncio.Future[T]):
-    """Ignores cancellation, so that asyncio cancels a task that waits for it only once it is done."""
-
-    def cancel(self, msg: Any = None) -> bool:
-        """Refuse."""
-        return False
 
 
 class _DaemonThreadPool(ThreadPoolExecutor):
@@ -140,25 +129,6 @@ class _DaemonThreadPool(ThreadPoolExecutor):
                 future.set_exception(error)
             else:
                 future.set_result(result)
-
-        self._start(call)
-        return future
-
-    def call(self, function: Callable[[], T]) -> asyncio.Future[T]:
-        """Call a function in one of the threads, for the running event loop.
-
-        Several times as fast as `submit`, whose future is one for threads, and not of asyncio.
-        """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[T] = _UncancellableFuture(loop=loop)
-
-        def call() -> None:
-            try:
-                report = functools.partial(future.set_result, function())
-            except BaseException as error:  # for the caller
-                report = functools.partial(future.set_exception, error)
-            with suppress(RuntimeError):  # the loop has ended without it
-                loop.call_soon_threadsafe(report)
 
         self._start(call)
         return future
@@ -195,8 +165,6 @@ async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs)
         except StopIteration as error:  # which no future takes
             raise RuntimeError(repr(error)) from error
 
-    if threads := _threads.get():
-        return await threads.call(call)
     return await run_to_end(asyncio.get_running_loop().run_in_executor(None, call))
 
 

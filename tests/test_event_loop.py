@@ -163,9 +163,7 @@ def test_a_call_that_returns_after_its_loop_has_ended_is_forgotten(
         may_end.wait(30)
 
     async def work() -> None:
-        pool = event_loop._threads.get()
-        assert pool
-        pool.call(slow)
+        asyncio.get_running_loop().run_in_executor(None, slow)
         await asyncio.to_thread(begun.wait, 30)
 
     EventLoop(2).run(work())
