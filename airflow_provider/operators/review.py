@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider.client.findings import Finding, parse_number
 from airflow_provider.compat import (
     human_in_the_loop,
     response_timeout_for,
@@ -19,33 +20,52 @@ from airflow_provider.compat import (
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import optional
+from airflow_provider.params import as_json_or_file, missing_message, optional
 from airflow_provider.provenance import describe_attempt, read_provenance
-from airflow_provider.review.subject import ReviewedFindingsMixin
+from airflow_provider.review.form import (
+    build_fields,
+    describe_findings,
+    parse_answers,
+    render,
+    to_line,
+    verdicts_of,
+)
+from airflow_provider.review.selection import (
+    BEYOND_LIMIT,
+    Selection,
+    Verdict,
+    add_context,
+    select,
+    verdict_of,
+)
+from airflow_provider.review.state import ReviewState, send
+from airflow_provider.storage.names import name_in
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
     from airflow.providers.standard.operators.hitl import HITLOperator
-
-    from airflow_provider.client.findings import Finding
-    from airflow_provider.review.selection import Selection
-    from airflow_provider.review.state import ReviewState
 else:
     HITLOperator = human_in_the_loop()
 
 SEND = "Send feedback"
 NOTHING = "No feedback"
 MAX_SUBJECT_CHARS = 160
+MAX_TEXT_BYTES = 10 << 20  # of a text, to find passages in
+MORE_HINT = (
+    "Some findings are beyond the limit of the form. For a form with those, map the task over "
+    "group_findings(), or over chunk(results, max_findings); or set a threshold."
+)
 STORE_HINT = "To have it stored from now on, set `state_path` in the connection, or a `destination`."
 NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
 
 
-class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOperator, HITLOperator):
+class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     """Have an expert review the findings of an assessment or of a night, and send the answers as feedback.
 
     Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with three fields for each:
     the category, as the service gave it, a switch to agree, and a rationale. Where an expert writes a
-    rationale, feedback is sent. An agreement is only recorded. A finding that is left unchanged is undecided.
+    rationale, feedback is sent. An agreement, or a category that is corrected without a rationale, is only
+    recorded. A finding that is left unchanged is undecided.
 
     Returns the decisions, a list of dicts: `document`, `framework`, `criterion`, `decision` (`agreed`,
     `commented` or `changed`), `category_before`, `category_after`, `answered_by` and `decided_at`; what was
@@ -90,22 +110,9 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
     """
 
     template_fields: Sequence[str] = (
-        "conn_id",
-        "assessment_id",
-        "results",
-        "findings",
-        "only",
-        "limit",
-        "document",
-        "framework",
-        "text_uri",
-        "source_uri",
-        "destination",
-        "expert_id",
-        "threshold",
-        "subject",
-        "body",
-    )
+        "conn_id", "assessment_id", "results", "findings", "only", "limit", "document", "framework",
+        "text_uri", "source_uri", "destination", "expert_id", "threshold", "subject", "body",
+    )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json", "findings": "json"}
     ui_color = "#e3f0e0"
 
@@ -169,11 +176,14 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
 
     # -- asking
 
+    @property
+    def topic(self) -> object:
+        """The document and the framework, for the name of a mapped task."""
+        return ", ".join(filter(None, [self._reviewed, optional(self.framework)]))
+
     @entry_point
     def execute(self, context: Context) -> Any:
         """Ask, unless an earlier attempt was answered already."""
-        from airflow_provider.review.state import ReviewState
-
         if context["ti"].try_number > 1 and ReviewState.is_lost(self._open_store(context)):
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
@@ -195,43 +205,44 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
         return self._review(context, self._state(context))
 
     def _review(self, context: Context, state: ReviewState) -> Any:
-        from airflow_provider.review.form import keep_asked
-
-        selection = self._select()
-        self._adopt_names(keep_asked(selection.asked))
-        if state.asked_digest not in ("", selection.digest) and not state.start_over():
+        verdicts = verdicts_of(state.shown)
+        selection = self._select(verdicts)
+        asked = {verdict_of(finding) for finding in selection.asked}
+        shown = state.shown or describe_findings(selection.asked)
+        resumed = {"shown": shown, "outdated": [verdict[0] for verdict in verdicts - selection.valid]}
+        self._adopt_names(shown)
+        if state.has_open_form:
+            self.log.info("Waiting for the answer to the form of an earlier attempt.")
+            send_map_index(self, context)
+            # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
+            return wait_for_form(self._with_fields(selection), context, resumed)
+        is_answered = state.is_answered and (bool(verdicts) or asked <= verdicts_of(state.answered))
+        if is_answered:
+            self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
+        else:
+            self.log.info("Asking about %d findings. Left out: %s.", len(asked), selection.omitted or "none")
+            if selection.left_out[BEYOND_LIMIT]:
+                self.log.warning(MORE_HINT)
+        if verdicts and not asked <= verdicts:
+            self._finish(context, state)
             raise ComplianceInputError(
                 "The findings have changed since this task first asked, and Airflow keeps the first form. "
                 "Start a new DAG run to review them."
             )
-        if state.is_answered:
-            decisions = self._finish(context, state)
-            if not state.invalid:
-                self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
-                return decisions
-        selection.log_summary(self.log, self.max_findings)
-        return self._ask(context, state, selection) if selection.asked else self._finish(context, state)
+        if is_answered or not asked:
+            return self._finish(context, state)
+        return self._ask(context, state, selection, resumed)
 
-    def _ask(self, context: Context, state: ReviewState, selection: Selection) -> Any:
-        from airflow.sdk import Param
-        from airflow.sdk.definitions.param import ParamsDict
-
-        from airflow_provider.review.form import build_fields, keep_asked, render, to_line
-
-        resumed = {"asked": keep_asked(selection.asked)}
+    def _ask(
+        self, context: Context, state: ReviewState, selection: Selection, resumed: dict[str, Any]
+    ) -> Any:
         send_map_index(self, context)
-        fields = build_fields(selection.asked)
-        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
-        if state.has_open_form:
-            # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
-            self.log.info("Waiting for the answer to the form of an earlier attempt.")
-            return wait_for_form(self, context, resumed)
+        self._with_fields(selection)
         against = f" against {self.framework}" if self.framework else ""
         self.subject = self.subject or to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
         self.body = render(
             self._add_contexts(selection),
             self.body or "",
-            self._threshold(),
             reviewed=" · ".join(filter(None, [self._reviewed, self.framework])),
             links={
                 label: uri
@@ -244,9 +255,18 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
             return unwrap(HITLOperator.execute)(self, context)
         except waiting_for_input() as signal:
             waiting: Any = signal
-            state.record_form(selection.digest)
+            state.record_form(resumed["shown"])
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
+
+    def _with_fields(self, selection: Selection) -> Any:
+        """Set the fields of the form."""
+        from airflow.sdk import Param
+        from airflow.sdk.definitions.param import ParamsDict
+
+        fields = build_fields(selection.asked)
+        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
+        return self
 
     # -- the answer
 
@@ -254,44 +274,51 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
         """Leave it to `parse_answers`: the form is not known in the process that gets the answer."""
 
     @entry_point
-    def execute_complete(self, context: Context, event: dict[str, Any], asked: Any = None) -> Any:
-        """Store the answer, then send it."""
-        from airflow_provider.review.form import parse_answers
+    def execute_complete(
+        self,
+        context: Context,
+        event: dict[str, Any],
+        shown: Any = None,
+        outdated: Collection[int] = (),
+    ) -> Any:
+        """Store the answer, then send it.
 
-        asked = asked or {}
-        self._adopt_names(asked)
+        :param shown: the findings on the form, by ID
+        :param outdated: IDs of those whose verdict has changed since then
+        """
+        shown = shown or {}
+        self._adopt_names(shown)
         state = self._state(context)
         user = event.get("responded_by_user")
         if user is None:
-            state.expire_form()
+            state.close_form()
         answer = super().execute_complete(context, event)
         if user is None:
-            self.log.warning("Nobody answered in time: sending no feedback.")
-        else:
-            is_feedback = SEND in answer["chosen_options"]
-            answers = parse_answers(answer["params_input"], asked, with_feedback=is_feedback)
-            if answers.decisions:
-                by = {
-                    "answered_by": user["id"],
-                    "decided_at": event["responded_at"].isoformat(),
-                    **read_provenance(context),
-                }
-                signed = [{**each, "expert_id": self._expert(user), **by} for each in answers.decisions]
-                answers = replace(answers, decisions=signed)
-            if known := state.record_answers(answers):
-                self.log.info(
-                    "Sending nothing on %d findings again, on which feedback was given before.", known
-                )
-        decisions = self._finish(context, state)
-        counts = Counter(each["decision"] for each in decisions)
+            self.log.warning("No one answered in time: sending no feedback.")
+            return self._finish(context, state)
+        is_feedback = SEND in answer["chosen_options"]
+        decisions, warnings = parse_answers(answer["params_input"], shown, with_feedback=is_feedback)
+        if outdated:
+            warnings.append(
+                f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
+                "decisions on them are recorded for what it showed, and not sent."
+            )
+        for warning in warnings:
+            self.log.warning("%s", warning)
+        signature = {
+            "expert_id": self._expert(user) if decisions else "",
+            "answered_by": user["id"],
+            "decided_at": event["responded_at"].isoformat(),
+            **read_provenance(context),
+        }
+        state.record_answer(shown, [{**decision, **signature} for decision in decisions], outdated)
+        counts = Counter(decision["decision"] for decision in decisions)
         self.log.info(
             "Recorded decisions: %s. Undecided findings: %d.",
             ", ".join(f"{number} {decision}" for decision, number in counts.items()) or "none",
-            len(asked) - len(decisions) - len(state.invalid),
+            len(shown) - len(decisions),
         )
-        if state.invalid:
-            raise ComplianceInputError(self._fault(state))
-        return decisions
+        return self._finish(context, state)
 
     def _expert(self, user: dict[str, str]) -> str:
         expert = optional(self.expert_id) or self.expert_of(user)
@@ -299,25 +326,11 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
             raise ComplianceInputError("There is no ID of the expert: set expert_id, or override expert_of.")
         return str(expert)
 
-    def _fault(self, state: ReviewState) -> str:
-        names = "; ".join(f"'{name}'" for name in state.invalid.values())
-        how = (
-            "Clear this task to be asked again, and leave the others as they are."
-            if state.is_persistent
-            else NEXT_STEP
-        )
-        return (
-            f"The category was changed without a rationale, which the service requires, on {names}. Feedback "
-            f"on the other findings is sent, and will not be sent again. {how}"
-        )
-
     def _finish(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
         """Send what is not sent yet, write all decisions, and return them."""
-        from airflow_provider.review.state import send
-
         try:
             self._write(context, state.results())  # before anything is sent: sending may fail
-            refused = send(self.hook.submit_feedback, state, self.log)
+            refused = send(self.hook.submit_feedback, self._check_service, state, self.log)
             decisions = state.results()
             self._write(context, decisions)
             if refused:
@@ -333,19 +346,113 @@ class ComplianceReviewAssessmentOperator(ReviewedFindingsMixin, ComplianceBaseOp
             raise as_non_retryable(ComplianceError(message)) from error
         return decisions
 
+    def _check_service(self) -> None:
+        """Raise the error of a service that does not respond."""
+        try:
+            self.hook.list_frameworks()
+        except ComplianceError as error:
+            if error.transient:
+                raise
+
     def _open_store(self, context: Context) -> Any:
         from airflow_provider.storage.task_state import open_state_store
 
         return open_state_store(context, self.hook, optional(self.destination))
 
     def _state(self, context: Context, *, is_new_attempt: bool = False) -> ReviewState:
-        from airflow_provider.review.state import ReviewState
-
         attempt = describe_attempt(context["ti"])
-        return ReviewState(self._open_store(context), **attempt, is_new_attempt=is_new_attempt)
+        return ReviewState(self._open_store(context), attempt, is_new_attempt=is_new_attempt)
 
     def _write(self, context: Context, decisions: list[dict[str, Any]]) -> None:
         from airflow_provider.review.decisions import write_decisions
 
         for location in write_decisions(decisions, optional(self.destination), context["ti"], self._reviewed):
             self.log.info("Wrote the decisions to %s.", location)
+
+    # -- the findings
+
+    def _select(self, shown: Collection[Verdict]) -> Selection:
+        """Select the findings to ask about.
+
+        :param shown: the verdicts on the form of an earlier attempt
+        """
+        threshold, given = optional(self.threshold), optional(self.document) or optional(self.source_uri)
+        if threshold is not None and (threshold := parse_number(threshold)) is None:
+            raise ComplianceInputError(f"threshold must be a number, not {self.threshold!r}.")
+        if self.findings is None:
+            findings = [
+                replace(
+                    finding,
+                    document=self._reviewed if given else finding.document or self._reviewed,
+                    framework=optional(self.framework) or finding.framework,
+                )
+                for finding in self.findings_of(self._load_results())
+            ]
+            return select(findings, self.max_findings, threshold=threshold, shown=shown)
+        from airflow_provider.review.grouping import select_findings
+
+        return select_findings(
+            self.findings,
+            only=self.only,
+            limit=self.limit,
+            threshold=threshold,
+            max_findings=self.max_findings,
+            shown=shown,
+        )
+
+    def _load_results(self) -> Any:
+        if self.results is not None:
+            return as_json_or_file(self.results, "results of an assessment")
+        if (assessment_id := optional(self.assessment_id)) is None:
+            raise ComplianceInputError(missing_message("assessment_id"))
+        return self.hook.get_assessment_results(assessment_id)
+
+    def _add_contexts(self, selection: Selection) -> Selection:
+        """Show passages in the context of the text, where it can be read."""
+        uri = optional(self.text_uri)
+        if not uri or uri.startswith(("http://", "https://")):
+            return selection
+        from airflow_provider.storage.texts import read_text
+
+        try:
+            text = read_text(uri, MAX_TEXT_BYTES)
+        except ComplianceError as error:
+            self.log.warning("Showing passages without their context: %s", error)
+            return selection
+        return replace(selection, asked=tuple(add_context(each, text) for each in selection.asked))
+
+    # -- names
+
+    @property
+    def _reviewed(self) -> str:
+        """The name of the document, or what is known instead."""
+        source = str(optional(self.source_uri) or optional(self.text_uri) or "")
+        if name := optional(self.document) or name_in(source):
+            return str(name)
+        if self.findings is not None:
+            return "findings"
+        if self.results is None:
+            return f"assessment {self.assessment_id}"
+        is_uri = isinstance(self.results, str) and not self.results.lstrip().startswith(("{", "["))
+        return name_in(self.results) if is_uri else "results"
+
+    def _adopt_names(self, shown: Mapping[str, Mapping[str, Any]]) -> None:
+        """Take the document and the framework of all findings on the form, where no parameter gives them."""
+        common = {
+            name: _common(each.get(name, "") for each in shown.values())
+            for name in ("document", "framework", "criterion", "source", "text_path")
+        }
+        self.framework = optional(self.framework) or common["framework"]
+        self.source_uri = optional(self.source_uri) or common["source"]
+        self.text_uri = optional(self.text_uri) or common["text_path"]
+        self.document = optional(self.document) or common["document"]
+        if shown and self.findings is not None and not self.document:
+            documents = len({each["source"] for each in shown.values()})
+            about = f"{common['criterion']} in " if common["criterion"] else ""
+            self.document = f"{about}{documents} documents"
+
+
+def _common(values: Iterable[str]) -> str:
+    """Return the value that all have in common; empty if they differ."""
+    found = set(values)
+    return found.pop() if len(found) == 1 else ""

@@ -8,19 +8,18 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
-from airflow_provider.review.selection import CONTEXT_CHARS, ORIGIN, NightFinding, Selection
+from airflow_provider.review.selection import CONTEXT_CHARS, NightFinding, Selection, Verdict
 from airflow_provider.severity import normalize_category
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
-DECIDED = ("document", "framework", "criterion", *ORIGIN)  # what a decision is about
+DECIDED = ("document", "framework", "criterion", "source", "night", "cell", "findings")
 MAX_LABEL_CHARS = 60
 MAX_HINT_CHARS = 240
 MAX_RATIONALE_CHARS = 1200
@@ -36,36 +35,33 @@ BARE_LINK = re.compile(r"(?i)(https?|ftp|mailto|xmpp|www|@)(?=[:.\w])")
 JOINER = "\u2060"
 INSTRUCTIONS = """\
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
+- The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
 - If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
 - No feedback is sent on findings that you leave unchanged.
 - **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with."""
 
 
-@dataclass(frozen=True)
-class Answers:
-    """The answers of an expert.
-
-    :param decisions: what was decided, for each finding that was not left as it is
-    :param invalid: findings, name by id, whose category was changed without a rationale
-    """
-
-    decisions: list[dict[str, Any]] = field(default_factory=list)
-    invalid: dict[str, str] = field(default_factory=dict)
-
-
-def keep_asked(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
-    """Return as JSON, by id, what it takes to parse the answers: they come in another process."""
+def describe_findings(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
+    """Return as JSON, by ID, what a form shows: the answers come in another process, and are about that."""
     return {
-        str(each.id): {
-            "name": format_name(each, MAX_LABEL_CHARS),
-            "document": each.document,
-            "framework": each.framework,
-            "criterion": each.code or each.title,
-            "category": each.category,
-            **(each.origin if isinstance(each, NightFinding) else {}),
+        str(finding.id): {
+            "name": format_name(finding, MAX_LABEL_CHARS),
+            "document": finding.document,
+            "framework": finding.framework,
+            "criterion": finding.code or finding.title,
+            "category": finding.category,
+            **(finding.origin if isinstance(finding, NightFinding) else {}),
         }
-        for each in findings
+        for finding in findings
     }
+
+
+def verdicts_of(shown: Mapping[str, Mapping[str, Any]]) -> set[Verdict]:
+    """Return the verdicts that a form shows.
+
+    :param shown: what `describe_findings` returned
+    """
+    return {(parse_id(number), each["category"], each.get("cell", "")) for number, each in shown.items()}
 
 
 def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
@@ -97,7 +93,7 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
         fields[f"{RATIONALE}{finding.id}"] = {
             "default": None,
             "title": f"{number}. Your rationale",
-            "description": "Leave it empty to send no feedback on this finding.",
+            "description": "Required to send feedback on this finding, also with another category.",
             "type": ["string", "null"],
             "format": "multiline",
         }
@@ -105,48 +101,55 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
 
 
 def parse_answers(
-    answered: Mapping[str, Any], asked: Mapping[str, Mapping[str, Any]], *, with_feedback: bool = True
-) -> Answers:
-    """Parse the fields of an answered form.
+    answered: Mapping[str, Any], shown: Mapping[str, Mapping[str, Any]], *, with_feedback: bool = True
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the decisions of an answered form, and warnings about what is not sent.
 
     A finding with no rationale and an unchanged category gets no feedback, and is a decision only if it was
     agreed with. So is one without fields: answers through Airflow's REST API may omit them.
 
-    :param asked: what `keep_asked` returned
+    :param shown: what `describe_findings` returned
     :param with_feedback: False to read agreements only
     """
     if not with_feedback:
         answered = {name: value for name, value in answered.items() if name.startswith(AGREED) and value}
     fields = [name for name in answered if name.startswith((AGREED, CATEGORY, RATIONALE))]
-    ids = list(dict.fromkeys(name.partition("_")[2] for name in fields))
-    if not set(ids) <= set(asked):
+    numbers = list(dict.fromkeys(name.partition("_")[2] for name in fields))
+    if not set(numbers) <= set(shown):
         raise ComplianceInputError(
             "The form has other findings than the results have now: Airflow keeps the form of the first "
             "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
         )
-    answers = Answers()
-    for each in ids:
-        finding = asked[each]
+    decisions: list[dict[str, Any]] = []
+    warnings: list[str] = []
+    for number in numbers:
+        finding = shown[number]
         given = _known_category(finding["category"])
-        category = answered.get(f"{CATEGORY}{each}", given) or None
-        rationale = str(answered.get(f"{RATIONALE}{each}") or "").strip()
-        is_agreed = answered.get(f"{AGREED}{each}") in (True, "true")
+        category = answered.get(f"{CATEGORY}{number}", given) or None
+        rationale = str(answered.get(f"{RATIONALE}{number}") or "").strip()
+        is_agreed = answered.get(f"{AGREED}{number}") in (True, "true")
+        if category not in (None, *CATEGORIES):
+            warnings.append(f"Ignored the category of '{finding['name']}', which does not exist.")
+            category = given
         is_changed = category not in (None, given)
-        if category not in (None, *CATEGORIES) or (is_changed and not rationale):
-            answers.invalid[each] = finding["name"]
-        elif rationale or is_agreed:
-            answers.decisions.append(
+        if is_changed and not rationale:
+            warnings.append(
+                f"The new category of '{finding['name']}' is recorded, but not sent: the service requires a "
+                "rationale."
+            )
+        if rationale or is_agreed or is_changed:
+            decisions.append(
                 {
                     **{name: finding[name] for name in DECIDED if name in finding},
                     "decision": "changed" if is_changed else "agreed" if is_agreed else "commented",
                     "category_before": finding["category"],
                     "category_after": category if is_changed else finding["category"],
                     "rational_feedback": rationale,
-                    "assessment_response_id": parse_id(each),
+                    "assessment_response_id": parse_id(number),
                     "category_feedback": category if rationale else None,
                 }
             )
-    return answers
+    return decisions, warnings
 
 
 def _known_category(category: str | None) -> str | None:
@@ -179,7 +182,6 @@ def format_name(finding: Finding, limit: int = MAX_TITLE_CHARS) -> str:
 def render(
     selection: Selection,
     heading: str = "",
-    threshold: float | None = None,
     *,
     reviewed: str = "",
     links: Mapping[str, str] | None = None,
@@ -193,7 +195,8 @@ def render(
     findings = selection.asked
     title = f"**{escape(reviewed, MAX_TITLE_CHARS)}**" if reviewed else ""
     about = " · ".join(filter(None, [title, *(_link(label, uri) for label, uri in (links or {}).items())]))
-    parts = [heading.strip(), about, _summary(findings), INSTRUCTIONS, _omitted(selection, threshold), "---"]
+    omitted = selection.omitted and f"*Findings that are not on the form: {selection.omitted}.*"
+    parts = [heading.strip(), about, _summary(findings), INSTRUCTIONS, omitted, "---"]
     differing = [name for name in ("document", "framework") if len({getattr(f, name) for f in findings}) > 1]
     parts += [_block(number, finding, differing) for number, finding in enumerate(findings, 1)]
     return "\n\n".join(part for part in parts if part)
@@ -246,16 +249,6 @@ def _passage(finding: Finding) -> list[str]:
     left, right = (escape(each, 2 * CONTEXT_CHARS) for each in around)
     passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
     return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]
-
-
-def _omitted(selection: Selection, threshold: float | None) -> str:
-    reasons = [
-        (selection.confident, f"with a score of {threshold or 0:g} or more"),
-        (selection.without_id, "without a response ID"),
-        (selection.over_limit, "beyond the limit of the form: the log of this task says how to include them"),
-    ]
-    said = [f"{_count(number)} {why}" for number, why in reasons if number]
-    return f"*Not on the form: {'; '.join(said)}.*" if said else ""
 
 
 def _count(number: int) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
+import heapq
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
@@ -15,65 +16,146 @@ from airflow_provider.storage.names import name_in
 
 QUOTE = re.compile(r"""["\u201c\u201e](.{20,2000}?)["\u201c\u201d]""", re.DOTALL)
 CONTEXT_CHARS = 300  # of the text, on each side of a passage
-ORIGIN = ("source", "night", "cell", "findings")
+TEXT_COLUMNS = (
+    "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "expert"
+)  # fmt: skip
+BEYOND_LIMIT = "beyond the limit"
+
+Verdict = tuple[int | None, str | None, str]
+"""What an expert decides on: the response, its category, and the cell that it is about, if there is one."""
 
 
 @dataclass(frozen=True)
-class Selection:
-    """The findings on the form, and how many are not and why.
+class NightFinding(Finding):
+    """A row of `findings.jsonl`.
 
-    :param asked: the findings on the form
-    :param confident: how many have a score of `threshold` or more
-    :param without_id: how many have no id for feedback to refer to
-    :param over_limit: how many exceed `max_findings`
-    :param advice: how to be asked about those, too
+    :param source: where the document comes from
+    :param text_path: where its text is
+    :param night: when it was assessed
+    :param cell: identifies text, framework and payload, so that the next night finds a decision on it
+    :param changed_from: the category of the night before, if that was another one
+    :param expert: who has decided on it before
+    :param findings: the URI of `findings.jsonl`
     """
 
-    asked: tuple[Finding, ...]
-    confident: int = 0
-    without_id: int = 0
-    over_limit: int = 0
-    advice: str = ""
+    source: str = ""
+    text_path: str = ""
+    night: str = ""
+    cell: str = ""
+    changed_from: str = ""
+    expert: str = ""
+    findings: str = ""
 
     @property
-    def digest(self) -> str:
-        """Identifies the set of findings."""
-        return hashlib.sha256(repr(sorted(str(each.id) for each in self.asked)).encode()).hexdigest()
+    def origin(self) -> dict[str, str]:
+        """Where the finding comes from."""
+        return {name: getattr(self, name) for name in ("source", "text_path", "night", "cell", "findings")}
 
-    def log_summary(self, log: Any, limit: int) -> None:
-        """Log what is on the form, and how to get the rest."""
-        log.info(
-            "Asking about %d findings, leaving out %d with a high score.", len(self.asked), self.confident
+    @property
+    def priority(self) -> tuple[bool, int, bool]:
+        """Sorts what has become worse first, then by category, the worst first, changed before unchanged."""
+        before = self.changed_from
+        return not (before and is_worse(before, self.category)), -severity_of(self.category), not before
+
+    def is_wanted(self, only: str) -> bool:
+        """Return whether an expert is asked about it, decided or not."""
+        if only == "changed":
+            return bool(self.changed_from)
+        return only == "all" or normalize_category(self.category) != SUFFICIENT
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any], uri: str) -> NightFinding:
+        """Read a row.
+
+        :param uri: of the table that it is in
+        """
+        texts = {name: str(row.get(name) or "") for name in TEXT_COLUMNS}
+        criterion = str(row.get("criterion") or "")
+        return cls(
+            id=parse_id(row.get("response_id")),
+            category=str(row.get("category") or "") or None,
+            score=parse_number(row.get("score")),
+            code=criterion if criterion != texts["title"] else "",
+            document=name_in(texts["source"]) or texts["source"],
+            findings=uri,
+            **texts,
         )
-        if self.without_id:
-            log.warning(
-                "Leaving out %d findings without an assessment response ID, to which feedback can't refer: "
-                "override findings_of if the results have the ID elsewhere.",
-                self.without_id,
-            )
-        if self.over_limit:
-            split = f"Set a threshold, or split the findings with .expand(results=chunk(findings, {limit}))."
-            log.warning(
-                "Leaving out %d findings, because max_findings is %d. %s",
-                self.over_limit,
-                limit,
-                self.advice or split,
-            )
 
 
-def select(findings: Iterable[Finding], threshold: float | None, limit: int) -> Selection:
-    """Select the findings below the threshold, de-duplicated, up to the limit."""
-    named: dict[int, Finding] = {}
-    without_id = 0
-    for each in findings:
-        if each.id is None:
-            without_id += 1
-        else:
-            named.setdefault(each.id, each)
-    unsure = [
-        each for each in named.values() if threshold is None or each.score is None or each.score < threshold
-    ]
-    return Selection(tuple(unsure[:limit]), len(named) - len(unsure), without_id, len(unsure[limit:]))
+def verdict_of(finding: Finding) -> Verdict:
+    """Return what identifies the verdict: a service may keep the ID of a response whose category changes."""
+    return finding.id, finding.category, getattr(finding, "cell", "")
+
+
+def check_only(only: Any) -> str:
+    """Return which findings are wanted, or say which ones there are."""
+    if only not in ("changed", "insufficient", "all"):
+        raise ComplianceInputError(f"only must be 'changed', 'insufficient' or 'all', not {only!r}.")
+    return str(only)
+
+
+@dataclass
+class Selection:
+    """The findings to ask about, the most urgent first.
+
+    :ivar left_out: how many findings are left out, by reason
+    :ivar valid: the verdicts on an earlier form that still hold
+    """
+
+    asked: tuple[Finding, ...] = ()
+    left_out: Counter[str] = field(default_factory=Counter)
+    valid: set[Verdict] = field(default_factory=set)
+
+    @property
+    def omitted(self) -> str:
+        """How many findings are left out and why; empty if there are none."""
+        return "; ".join(f"{number:,} {reason}" for reason, number in self.left_out.items() if number)
+
+
+def select(
+    findings: Iterable[Finding],
+    limit: int,
+    *,
+    threshold: float | None = None,
+    only: str = "all",
+    shown: Collection[Verdict] = (),
+) -> Selection:
+    """Select the findings that an expert is asked about; only those are held in memory.
+
+    :param threshold: leave out findings with this score or more
+    :param only: of a night: `changed` or `insufficient`, without what an expert has decided before, or `all`
+    :param shown: the verdicts that an earlier form showed
+    """
+    selection = Selection()
+    criteria: dict[int, tuple[str, str]] = {}
+    chosen: set[int] = set()
+
+    def choose() -> Iterator[Finding]:
+        for finding in findings:
+            if (verdict := verdict_of(finding)) in shown:
+                selection.valid.add(verdict)
+            if isinstance(finding, NightFinding) and not finding.is_wanted(only):
+                continue
+            criterion = verdict[2], finding.code or finding.title
+            if finding.id is None:
+                reason = "without a response ID"
+            elif criteria.setdefault(finding.id, criterion) != criterion:
+                reason = "with the response ID of another finding"
+            elif only != "all" and getattr(finding, "expert", ""):
+                reason = "decided by an expert before"
+            elif threshold is not None and finding.score is not None and finding.score >= threshold:
+                reason = f"with a score of {threshold:g} or more"
+            elif finding.id in chosen:  # equal texts share a verdict: one decision is enough
+                continue
+            else:
+                chosen.add(finding.id)
+                yield finding
+                continue
+            selection.left_out[reason] += 1
+
+    selection.asked = tuple(heapq.nsmallest(limit, choose(), key=lambda each: getattr(each, "priority", ())))
+    selection.left_out[BEYOND_LIMIT] += len(chosen) - len(selection.asked)
+    return selection
 
 
 def add_context(finding: Finding, text: str) -> Finding:
@@ -89,70 +171,3 @@ def add_context(finding: Finding, text: str) -> Finding:
             context = "… " * (start > 0) + text[start:end] + " …" * (end < len(text))
             return replace(finding, passage=found.group(), context=context)
     return finding
-
-
-@dataclass(frozen=True)
-class NightFinding(Finding):
-    """A row of `findings.jsonl`.
-
-    :param source: where the document comes from
-    :param text_path: where its text is
-    :param night: when it was assessed
-    :param cell: identifies text, framework and payload, so that the next night finds a decision on it
-    :param changed_from: the category of the night before, if that was another one
-    :param findings: the URI of `findings.jsonl`
-    """
-
-    source: str = ""
-    text_path: str = ""
-    night: str = ""
-    cell: str = ""
-    changed_from: str = ""
-    findings: str = ""
-
-    @property
-    def origin(self) -> dict[str, str]:
-        """What a decision refers to."""
-        return {name: getattr(self, name) for name in ORIGIN}
-
-    @classmethod
-    def from_row(cls, row: Mapping[str, Any], uri: str) -> NightFinding:
-        """Read a row.
-
-        :param uri: of the table that it is in
-        """
-        texts = {name: str(row.get(name) or "") for name in ("source", "text_path", "night", "cell")}
-        criterion, title = str(row.get("criterion") or ""), str(row.get("title") or "")
-        return cls(
-            id=parse_id(row.get("response_id")),
-            title=title,
-            category=str(row.get("category") or "") or None,
-            rationale=str(row.get("rationale") or ""),
-            score=parse_number(row.get("score")),
-            code=criterion if criterion != title else "",
-            document=name_in(texts["source"]) or texts["source"],
-            framework=str(row.get("framework") or ""),
-            changed_from=str(row.get("changed_from") or ""),
-            findings=uri,
-            **texts,
-        )
-
-
-def check_only(only: Any) -> str:
-    """Return which findings are wanted, or say which ones there are."""
-    if only not in ("changed", "insufficient", "all"):
-        raise ComplianceInputError(f"only must be 'changed', 'insufficient' or 'all', not {only!r}.")
-    return str(only)
-
-
-def is_wanted(row: Mapping[str, Any], only: str) -> bool:
-    """Return whether a row is among those that an expert is asked about, decided or not."""
-    if only == "changed":
-        return bool(row.get("changed_from"))
-    return only == "all" or normalize_category(row.get("category")) != SUFFICIENT
-
-
-def priority(row: Mapping[str, Any]) -> tuple[bool, int, bool]:
-    """Sort what has become worse first, then by category, the worst first, changed before unchanged."""
-    category, before = row.get("category"), row.get("changed_from")
-    return not (before and is_worse(before, category)), -severity_of(category), not before

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import uuid4
 
 from airflow_provider.exceptions import (
+    ComplianceConnectionError,
     ComplianceError,
     ComplianceInputError,
     ComplianceNotFoundError,
@@ -15,14 +16,19 @@ from airflow_provider.exceptions import (
     ComplianceUncertainError,
 )
 from airflow_provider.provenance import is_newer
-from airflow_provider.review.form import Answers
 
 # Errors of a single feedback; any other one would affect the next one, too.
 PER_ITEM_ERRORS = (ComplianceInputError, ComplianceNotFoundError, ComplianceRefusedError)
-QUESTION, ANSWER, SENT = "compliance_review_question", "compliance_review_answer", "compliance_review_sent"
+FORM, ANSWER, SENT = "compliance_review_form", "compliance_review_answer", "compliance_review_sent"
 LEASE = "compliance_review_lease"
 SENDING = "sending"
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
+
+
+class _Unstored(dict[str, Any]):
+    """Stands in for a store where nothing survives an attempt."""
+
+    set = dict.__setitem__
 
 
 class ReviewState:
@@ -33,39 +39,31 @@ class ReviewState:
     the newest attempt holds a lease: see `begin`.
 
     :param store: see `storage.task_state`; None where nothing survives an attempt
-    :param try_number: the number of this attempt; an older one stops when it finds the lease of a newer one
-    :param started_at: when the attempt started, as a timestamp; 0 if unknown
+    :param attempt: see `describe_attempt`; an older one stops when it finds the lease of a newer one
     :param is_new_attempt: the attempt starts now; otherwise it is resumed
     """
 
-    def __init__(
-        self, store: Any, try_number: int = 1, started_at: float = 0.0, *, is_new_attempt: bool = False
-    ) -> None:
-        self._store: Any = {} if store is None else store
+    def __init__(self, store: Any, attempt: Mapping[str, Any], *, is_new_attempt: bool = False) -> None:
+        self._store: Any = _Unstored() if store is None else store
         self.is_persistent = store is not None
-        self._lease = {"try_number": try_number, "started_at": started_at, "process": uuid4().hex}
+        self._lease = {**attempt, "process": uuid4().hex}
         held = self._store.get(LEASE) or {}
+        self._acquire_lease(held)
         # A run that was deleted and created again counts its attempts from 1, and has no form yet.
-        is_created_again = is_new_attempt and held.get("try_number", 0) >= try_number
-        self._acquire_lease({**held, "is_new_run": is_created_again or held.get("is_new_run", False)})
+        is_created_again = is_new_attempt and held.get("try_number", 0) >= attempt["try_number"]
+        if is_created_again or self._store.get(FORM) is None:
+            self._store.set(FORM, {})
         self._read_answer()
-        # One key for all, before each feedback had its own.
-        self._legacy_outcomes: dict[str, str] = dict(self._store.get(SENT) or {})
 
     @staticmethod
     def is_lost(store: Any) -> bool:
-        """Return whether earlier attempts left nothing, or what is left was deleted in part."""
-        if store is None:
-            return True
-        lease = store.get(LEASE) or {}
-        return bool(lease.get("has_asked", True)) and not store.get(QUESTION) and not store.get(ANSWER)
+        """Return whether nothing is stored of earlier attempts, or not enough to know what was answered."""
+        return store is None or (store.get(FORM) is None and not store.get(ANSWER))
 
     # -- the lease
 
     def _check_lease(self) -> bool:
         """Return whether this process still holds the lease; reacquire it from an older attempt."""
-        if not self.is_persistent:
-            return True
         held = self._store.get(LEASE) or {}
         if held == self._lease:
             return True
@@ -74,90 +72,77 @@ class ReviewState:
         self._acquire_lease(held)
         return False
 
-    def _acquire_lease(self, held: dict[str, Any]) -> None:
+    def _acquire_lease(self, held: Mapping[str, Any]) -> None:
         if is_newer(held, self._lease):
             raise ComplianceSupersededError(_superseded_message(held))
-        # A retention rule may delete the form before the lease, which every attempt writes again.
-        self._lease["has_asked"] = bool(held.get("has_asked") or self._store.get(QUESTION))
-        self._lease["is_new_run"] = bool(held.get("is_new_run"))
-        self._write(LEASE, self._lease)
+        self._store.set(LEASE, self._lease)
+
+    def _set(self, key: str, value: dict[str, Any]) -> None:
+        self._check_lease()
+        self._store.set(key, value)
 
     # -- the form
 
     @property
-    def asked_digest(self) -> str:
-        """The digest of the findings on the form; empty if there was none."""
-        return str(self._question.get("about") or "")
+    def shown(self) -> dict[str, dict[str, Any]]:
+        """What the form shows that Airflow has of this task: see `describe_findings`; empty without one."""
+        return dict((self._store.get(FORM) or {}).get("shown") or {})
 
     @property
     def has_open_form(self) -> bool:
         """Whether a form waits for its answer."""
-        return bool(self._question.get("waiting")) and not self._lease["is_new_run"]
+        return bool((self._store.get(FORM) or {}).get("is_open"))
 
-    def record_form(self, digest: str) -> None:
+    def record_form(self, shown: Mapping[str, Any]) -> None:
         """Record that the form is shown."""
-        self._set(QUESTION, {"about": digest, "waiting": True})
-        if self._lease["is_new_run"]:
-            self._lease["is_new_run"] = False
-            self._write(LEASE, self._lease)
+        self._set(FORM, {"shown": dict(shown), "is_open": True})
 
-    def start_over(self) -> bool:
-        """Forget question and answer if they are of a run that was deleted; return whether they are.
-
-        What was sent is never forgotten.
-        """
-        if self._lease["is_new_run"]:
-            self._set(QUESTION, {})
-            self._set(ANSWER, {})
-            self._read_answer()
-        return bool(self._lease["is_new_run"])
-
-    def expire_form(self) -> None:
-        """Record that the form is closed: the next attempt asks again."""
-        self._set(QUESTION, {"about": self.asked_digest, "waiting": False})
-
-    @property
-    def _question(self) -> dict[str, Any]:
-        return dict(self._store.get(QUESTION) or {})
+    def close_form(self) -> None:
+        """Record that the form is closed: unless it was answered, the next attempt asks again."""
+        self._set(FORM, {"shown": self.shown, "is_open": False})
 
     # -- the answer
 
     def _read_answer(self) -> None:
         answer: Any = self._store.get(ANSWER) or {}
+        self.answered: dict[str, dict[str, Any]] = dict(answer.get("shown") or {})
         self.decisions: list[dict[str, Any]] = list(answer.get("decisions") or [])
-        self.invalid: dict[str, str] = dict(answer.get("invalid") or {})
+        self.outdated: list[int] = list(answer.get("outdated") or [])
         self.is_answered = bool(answer)
 
     @property
     def feedback(self) -> list[dict[str, Any]]:
-        """The decisions to send: those with a rationale, which the service requires."""
-        return [each for each in self.decisions if each["rational_feedback"]]
+        """The decisions to send: on verdicts that still hold, with a rationale, which is required."""
+        return [each for each in self.decisions if self._is_feedback(each)]
 
-    def record_answers(self, answers: Answers) -> int:
-        """Add answers to those of an earlier form; return on how many of them feedback was given before.
+    def _is_feedback(self, decision: Mapping[str, Any]) -> bool:
+        is_outdated = decision["assessment_response_id"] in self.outdated
+        return bool(decision["rational_feedback"]) and not is_outdated
 
-        Such feedback stays as it is. What was only agreed with may be decided again.
+    def record_answer(
+        self,
+        shown: Mapping[str, Any],
+        decisions: Sequence[dict[str, Any]],
+        outdated: Collection[int] = (),
+    ) -> None:
+        """Record the decisions on a form; feedback that was sent before stays as it is.
+
+        :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
         """
         self._read_answer()
-        given = {each["assessment_response_id"]: each for each in self.feedback}
-        earlier, new = (
-            {each["assessment_response_id"]: each for each in decisions}
-            for decisions in (self.decisions, answers.decisions)
+        given = [each for each in self.feedback if self.outcome(each)]
+        merged = {each["assessment_response_id"]: each for each in (*decisions, *given)}
+        self._set(
+            ANSWER,
+            {"shown": dict(shown), "decisions": list(merged.values()), "outdated": sorted(outdated)},
         )
-        self.decisions = list({**earlier, **new, **given}.values())
-        self.invalid = {each: name for each, name in answers.invalid.items() if int(each) not in given}
-        self.is_answered = True
-        self._set(ANSWER, {"decisions": self.decisions, "invalid": self.invalid})
-        for each in given.values():
-            if outcome := self.outcome(each):
-                self.record_outcome(each, outcome)  # so that no retention rule deletes it before the answer
-        self.expire_form()
-        return sum(bool(each["rational_feedback"]) for number, each in new.items() if number in given)
+        self._read_answer()
+        self.close_form()
 
     def results(self) -> list[dict[str, Any]]:
         """Return all decisions, each with its `outcome`."""
         return [
-            {**each, "outcome": self.outcome(each) or "pending" if each["rational_feedback"] else "recorded"}
+            {**each, "outcome": (self.outcome(each) or "pending") if self._is_feedback(each) else "recorded"}
             for each in self.decisions
         ]
 
@@ -177,28 +162,26 @@ class ReviewState:
 
     def outcome(self, feedback: dict[str, Any]) -> str:
         """Return `sent`, `uncertain`, or an empty string if it is not sent yet."""
-        number = str(feedback["assessment_response_id"])
-        noted = self._store.get(_key(feedback)) or {"outcome": self._legacy_outcomes.get(number, "")}
-        return "uncertain" if noted["outcome"] == SENDING else str(noted["outcome"])
+        outcome = str((self._store.get(_key(feedback)) or {}).get("outcome", ""))
+        return "uncertain" if outcome == SENDING else outcome
 
     def record_outcome(self, feedback: dict[str, Any], outcome: str) -> None:
         """Record `sending`, `sent`, `uncertain`, or an empty string if it was surely not sent."""
-        self._write(_key(feedback), {"outcome": outcome, **self._lease})
-
-    def _set(self, key: str, value: dict[str, Any]) -> None:
-        self._check_lease()
-        self._write(key, value)
-
-    def _write(self, key: str, value: dict[str, Any]) -> None:
-        if self.is_persistent:
-            self._store.set(key, value)
-        else:
-            self._store[key] = value
+        self._store.set(_key(feedback), {"outcome": outcome, **self._lease})
 
 
-def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[str]:
-    """Send what is not sent yet; return which feedback the service refused, and why."""
+def send(
+    submit: Callable[..., None], check_service: Callable[[], object], state: ReviewState, log: Any
+) -> list[str]:
+    """Send what is not sent yet; return which feedback the service refused, and why.
+
+    A submit without a clear response is not repeated. It may be the first one into an outage, so the others
+    are sent only while the service responds; what is left is sent by a retry.
+
+    :param check_service: raises an error while the service does not respond
+    """
     refused: list[str] = []
+    is_failing = False
     for feedback in state.feedback:
         number = feedback["assessment_response_id"]
         if outcome := state.begin(feedback):
@@ -210,12 +193,20 @@ def send(submit: Callable[..., None], state: ReviewState, log: Any) -> list[str]
         except ComplianceUncertainError as error:
             state.record_outcome(feedback, "uncertain")
             log.warning("Not sending feedback on response %s again: %s", number, error)
+            if is_failing:
+                raise ComplianceConnectionError(
+                    "Two feedbacks in a row got no clear response, so the service is failing. A retry sends "
+                    "the others."
+                ) from error
+            is_failing = True
+            check_service()
         except ComplianceError as error:
             state.record_outcome(feedback, "")
             if not isinstance(error, PER_ITEM_ERRORS):
                 raise
             refused.append(f"response {number}: {error}")
         else:
+            is_failing = False
             state.record_outcome(feedback, "sent")
             log.info("Sent feedback on response %s.", number)
     return refused
@@ -225,7 +216,7 @@ def _key(feedback: dict[str, Any]) -> str:
     return f"{SENT}_{feedback['assessment_response_id']}"
 
 
-def _superseded_message(held: dict[str, Any]) -> str:
+def _superseded_message(held: Mapping[str, Any]) -> str:
     who = f"attempt {held['try_number']} of this task" if held else "another attempt of this task"
     return (
         f"This attempt stops, because {who} has taken over: Airflow considered this one dead. The other one "

@@ -86,6 +86,10 @@ def finding(night: NightOutcome, source: str = "in/empty.pdf") -> dict[str, Any]
     return next(each for each in night.findings if each["source"] == source and each["category"] == MISSING)
 
 
+def responses(form: dict[str, Any]) -> list[int]:
+    return [row["id"] for row in read(form["form"])]
+
+
 def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
     service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
 ) -> None:
@@ -201,7 +205,7 @@ def test_a_clear_of_night_and_review_changes_nothing_and_asks_nobody(
     first = run_night(nights, TEXTS)
     rows, forms = first.findings, group_findings(first.result, only="insufficient")
     answer = {finding(first)["response_id"]: (GOOD, "Annex 4.")}
-    (form,) = [each for each in forms if finding(first)["response_id"] in [row[2] for row in each[0]["rows"]]]
+    (form,) = [each for each in forms if finding(first)["response_id"] in responses(each)]
     decisions = review(hitl, form, answer)
     for _ in range(2):
         again = rerun(nights, 1)
@@ -235,8 +239,7 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
     forms = group_findings(shards, only="all", by="criterion")
     subjects, everything = [], []
     for hitl.map_index, form in enumerate(forms):
-        numbers = [row[2] for reference in form for row in reference["rows"]]
-        everything += review(hitl, form, {numbers[0]: ("MISSING", "Look again.")}, max_findings=10)
+        everything += review(hitl, form, {responses(form)[0]: ("MISSING", "Look again.")}, max_findings=10)
         assert hitl.form is not None
         subjects.append(hitl.form["subject"])
     assert len(subjects) == len(service.frameworks()[0]["criteria"])

@@ -16,7 +16,7 @@ from airflow_provider.compat import waiting_for_input
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import feedback
 from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
-from tests.support.attempts import StateStore, TaskInstance, fire
+from tests.support.attempts import StateStore, TaskInstance, fire, heard
 
 RESULTS = [
     {"id": 1, "name": "Exit", "category": "MISSING", "rationale": "Nothing was found.", "score": 0.5},
@@ -86,7 +86,7 @@ class FakeHitl:
         return self.response
 
     def run(self, make: Callable[[], Any], given: Answer = None) -> Any:
-        """Make one attempt; each of its parts is a process of its own, with a task that is made anew."""
+        """Make one attempt; each of its parts is a process of its own, with a new task object."""
         self.tries += 1
         ti = Instance(try_number=self.tries, map_index=self.map_index)
         context: Any = {"ti": ti, "task_instance": ti}
@@ -120,12 +120,14 @@ class FakeHitl:
 class Made:
     """Makes the same operator again and again, as every process of an attempt does."""
 
-    def __init__(self, kind: Any = None, **kwargs: Any) -> None:
+    def __init__(self, kind: Any = None, *, log_here: bool = False, **kwargs: Any) -> None:
         self.kind = kind
+        self.log_here = log_here
         self.kwargs: dict[str, Any] = {"results": RESULTS, "expert_id": "e-1", **kwargs}
 
     def __call__(self) -> Any:
-        return (self.kind or feedback.ComplianceReviewAssessmentOperator)(task_id="t", **self.kwargs)
+        made = (self.kind or feedback.ComplianceReviewAssessmentOperator)(task_id="t", **self.kwargs)
+        return heard(made) if self.log_here else made
 
 
 def sent(service: Emulator) -> list[tuple[Any, ...]]:

@@ -48,6 +48,29 @@ def test_feedback_that_is_uncertain_is_not_sent_again_and_is_said_to_be(
     assert service.count("submit_feedback") == 3
 
 
+def test_an_outage_makes_one_feedback_uncertain_and_a_retry_sends_the_others(
+    service: Emulator, hitl: FakeHitl
+) -> None:
+    for operation in ("submit_feedback", "list_frameworks"):
+        service.fail(operation, status=500, times=20)
+    with pytest.raises(exc.ComplianceServerError) as caught:
+        hitl.run(Made(), ANSWER)
+    assert not isinstance(caught.value, AirflowFailException)
+    assert service.count("submit_feedback") == 1
+    service.clear_faults()
+    returned = hitl.run(Made())
+    assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
+    assert [each[1] for each in sent(service)] == [2, 3]
+
+
+def test_two_uncertain_feedbacks_in_a_row_end_the_attempt(service: Emulator, hitl: FakeHitl) -> None:
+    service.fail("submit_feedback", status=500, times=2)
+    with pytest.raises(exc.ComplianceConnectionError, match="A retry sends the others") as caught:
+        hitl.run(Made(), ANSWER)
+    assert not isinstance(caught.value, AirflowFailException)
+    assert [each["outcome"] for each in hitl.run(Made())] == ["uncertain", "uncertain", "sent"]
+
+
 def test_feedback_is_uncertain_where_an_attempt_dies_while_it_sends(
     service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,7 +117,7 @@ def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, hitl:
 def test_other_findings_than_those_of_the_form_need_a_new_run(service: Emulator, hitl: FakeHitl) -> None:
     hitl.run(Made(), "No feedback")
     with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
-        hitl.run(Made(results=RESULTS[:1]))
+        hitl.run(Made(results=[*RESULTS, {"id": 4, "category": "MISSING"}]))
     assert hitl.asked == 1
 
 
@@ -145,10 +168,3 @@ def test_before_3_3_answers_to_the_form_of_other_findings_are_not_sent(
     with pytest.raises(exc.ComplianceInputError, match="Nothing was sent"):
         older.run(Made(results=RESULTS[:1]), {1: ("MISSING", "On the old form.")})
     assert sent(service) == []
-
-
-def test_before_3_3_a_category_without_a_rationale_says_how_to_go_on(
-    service: Emulator, older: FakeHitl
-) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="ComplianceSubmitFeedbackOperator"):
-        older.run(Made(), {2: ("MISSING", None)})

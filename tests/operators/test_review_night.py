@@ -21,6 +21,7 @@ from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperat
 from airflow_provider.operators.framework import ComplianceListFrameworksOperator
 from airflow_provider.review.grouping import group_findings
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
+from tests.support.attempts import StateStore
 from tests.support.parameters import described_parameters, own_parameters
 
 ROWS = [
@@ -67,16 +68,12 @@ def test_every_parameter_is_described() -> None:
 def test_findings_only_and_limit_are_templates(tmp_path: Path) -> None:
     task = ComplianceReviewAssessmentOperator(
         task_id="t",
-        findings=[{"findings": "{{ uri }}", "rows": [[0, 1, 2]]}],
+        findings=[{"form": "{{ uri }}"}],
         only="{{ only }}",
         limit="{{ 2 }}",
     )
     task.render_template_fields({"uri": "u", "only": "all"})  # type: ignore[typeddict-unknown-key] # what a DAG may have
-    assert (task.findings, task.only, task.limit) == (
-        [{"findings": "u", "rows": [[0, 1, 2]]}],
-        "all",
-        "2",
-    )
+    assert (task.findings, task.only, task.limit) == ([{"form": "u"}], "all", "2")
 
 
 def test_the_document_and_the_framework_are_those_of_the_rows(
@@ -170,6 +167,61 @@ def test_a_cleared_review_returns_its_decisions_and_sends_nothing_again(
     returned = hitl.run(review, {1: ("MISSING", "Indeed."), 3: "agreed"})
     assert hitl.run(review) == returned
     assert (hitl.asked, len(sent(service))) == (1, 1)
+
+
+def start(hitl: FakeHitl, review: Made) -> None:
+    """Ask, and let the attempt end before the answer comes."""
+
+    class Died(FakeHitl):
+        def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
+            raise SystemExit
+
+    hitl.__class__ = Died
+    with pytest.raises(SystemExit):
+        hitl.run(review)
+    hitl.__class__ = FakeHitl
+
+
+GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
+CHANGED = [{**ROWS[0], "category": GOOD}, *ROWS[1:]]  # the response keeps its ID
+
+
+@pytest.mark.parametrize("is_grouped", [True, False])
+def test_an_answer_is_about_the_verdict_that_the_form_showed(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, is_grouped: bool
+) -> None:
+    def review() -> Made:
+        uri = f"file://{tmp_path}/findings.jsonl"
+        return made(group_findings(uri, only="all")[0] if is_grouped else uri, only="all")
+
+    table(tmp_path)
+    start(hitl, review())
+    table(tmp_path, CHANGED)  # the night is cleared while the form is open
+    decided = hitl.run(review(), {1: (MISSING, "Indeed."), 3: ("MISSING", "Not a word.")})
+    assert [(each["category_before"], each["outcome"]) for each in decided] == [
+        (MISSING, "recorded"),
+        ("NOT_SUFFICIENTLY_REGULATED", "sent"),
+    ]
+    assert [each[1] for each in sent(service)] == [3]
+    if is_grouped:  # the new verdict has a form of its own, in another mapped task
+        _, form = group_findings(f"file://{tmp_path}/findings.jsonl", only="all")
+        hitl.store, hitl.form, hitl.response, hitl.tries, hitl.map_index = StateStore(), None, None, 0, 1
+        (decision,) = hitl.run(made(form), {1: (GOOD, "In clause 9.")})
+        assert (decision["category_before"], decision["outcome"]) == (GOOD, "sent")
+        assert list(hitl.form["params"]) == ["category_1", "agreed_1", "rationale_1"]  # type: ignore[index] # it is there
+    else:
+        with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
+            hitl.run(review())
+
+
+def test_a_verdict_that_changed_before_it_was_shown_is_not_asked_about(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path
+) -> None:
+    uri = table(tmp_path)
+    group_findings(uri, only="all")
+    table(tmp_path, CHANGED)
+    hitl.run(made(group_findings(uri, only="all")[0]), "No feedback")
+    assert [name for name in form(hitl)["params"] if name[0] == "c"] == ["category_3", "category_2"]
 
 
 def test_the_code_of_the_guide_makes_a_mapped_review() -> None:

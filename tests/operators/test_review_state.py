@@ -15,7 +15,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import ANSWER, LEASE, QUESTION
+from airflow_provider.review.state import ANSWER, FORM, LEASE
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.task_state import ObjectStateStore
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
@@ -148,7 +148,7 @@ def test_an_attempt_that_failed_before_it_asked_needs_no_check(
     assert [each[1] for each in sent(service)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("key", [LEASE, QUESTION, ANSWER, "compliance_review_sent_1"])
+@pytest.mark.parametrize("key", [LEASE, FORM, ANSWER, "compliance_review_sent_1"])
 def test_damaged_state_stops_a_review(
     service: Emulator, in_objects: FakeHitl, tmp_path: Path, key: str
 ) -> None:
@@ -209,7 +209,7 @@ def test_a_run_that_was_created_again_asks_about_other_findings(
     assert [each["outcome"] for each in returned] == ["sent"] * 3
     assert [each[1] for each in sent(service)] == [1, 2, 3]
     with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
-        in_objects.run(Made(results=RESULTS[:2]))
+        in_objects.run(Made(results=[*RESULTS, {"id": 4, "category": "MISSING"}]))
 
 
 # -- two attempts at once

@@ -19,7 +19,6 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.form import Answers
 from airflow_provider.review.state import FEEDBACK_FIELDS, ReviewState, send
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import StateStore
@@ -153,7 +152,7 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
         {**dict.fromkeys(FEEDBACK_FIELDS, "x"), "assessment_response_id": number} for number in range(1, 6)
     ]
     store, turns = StateStore(), Turns(seed)
-    ReviewState(store, 0).record_answers(Answers(feedback))
+    ReviewState(store, {"try_number": 0}).record_answer({}, feedback)
     arrived: Counter[int] = Counter()
     ends: dict[str, Any] = {}
 
@@ -165,8 +164,8 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
             arrived[assessment_response_id] += 1
 
         try:
-            state = ReviewState(Shared(store, turns, name), number)
-            assert send(submit, state, log) == []
+            state = ReviewState(Shared(store, turns, name), {"try_number": number})
+            assert send(submit, int, state, log) == []
             ends[name] = state.results()
         except exc.ComplianceError as error:
             ends[name] = error
@@ -193,11 +192,3 @@ def test_an_attempt_that_airflow_does_not_know_any_more_sends_nothing(
     with pytest.raises(exc.ComplianceError, match="has taken over"):
         hitl.run(Made(), ANSWER)
     assert sent(service) == []
-
-
-def test_marks_of_an_earlier_version_still_count(service: Emulator, hitl: FakeHitl) -> None:
-    assert hitl.store is not None
-    hitl.store.set("compliance_review_sent", {"1": "sent", "2": "sending", "3": ""})
-    returned = hitl.run(Made(), ANSWER)
-    assert [each["outcome"] for each in returned] == ["sent", "uncertain", "sent"]
-    assert [each[1] for each in sent(service)] == [3]

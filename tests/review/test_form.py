@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import pytest
 from hypothesis import given
@@ -18,12 +19,12 @@ From the *author*.
 ### 2 findings to review: 1 missing · 1 not sufficiently regulated
 
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
+- The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
 - If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
 - No feedback is sent on findings that you leave unchanged.
 - **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with.
 
-*Not on the form: 1 finding with a score of 0.8 or more; 2 findings without a response ID; 3 findings beyond \
-the limit of the form: the log of this task says how to include them.*
+*Findings that are not on the form: 1 with a score of 0.8 or more; 2 without a response ID.*
 
 ---
 
@@ -45,7 +46,8 @@ def test_findings_are_numbered_with_category_score_and_rationale() -> None:
         Finding(7, "Exit", "MISSING", "Nothing was\nfound.", 0.25, "E-1"),
         Finding(8, "", "NOT_SUFFICIENTLY_REGULATED"),
     )
-    assert render(Selection(findings, 1, 2, 3), "From the *author*.", 0.8) == SHOWN
+    left_out = Counter({"with a score of 0.8 or more": 1, "without a response ID": 2, "beyond the limit": 0})
+    assert render(Selection(findings, left_out), "From the *author*.") == SHOWN
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Grouping the findings of a night into forms, and reading the rows of one."""
+"""Grouping the findings of a night into forms, and reading one."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def table(path: Path, rows: Iterable[Any], name: str = "findings.jsonl") -> str:
 
 
 def selected(findings: Any, **changes: Any) -> Selection:
-    options: dict[str, Any] = {"only": "all", "limit": None, "threshold": None, "max_findings": 50}
+    options: dict[str, Any] = {
+        "only": "all", "limit": None, "threshold": None, "max_findings": 50, "shown": ()
+    }  # fmt: skip
     return select_findings(findings, **options | changes)
 
 
@@ -46,8 +48,9 @@ def asked(selection: Selection) -> list[int | None]:
     return [each.id for each in selection.asked]
 
 
-def ids(forms: list[list[dict[str, Any]]]) -> list[list[int]]:
-    return [[each[2] for reference in form for each in reference["rows"]] for form in forms]
+def ids(forms: list[dict[str, Any]]) -> list[list[int]]:
+    paths = [Path(form["form"].removeprefix("file://")) for form in forms]
+    return [[json.loads(line)["id"] for line in path.read_text().splitlines()] for path in paths]
 
 
 def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
@@ -59,7 +62,7 @@ def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
     assert ids(group_findings(uri)) == []
 
 
-def test_a_form_has_so_many_findings_at_most(tmp_path: Path) -> None:
+def test_a_form_has_at_most_max_findings(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(number) for number in range(7)])
     assert ids(group_findings(uri, only="all", max_findings=3)) == [[0, 1, 2], [3, 4, 5], [6]]
 
@@ -71,7 +74,7 @@ def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
     uri = table(tmp_path, rows)
     with caplog.at_level(logging.INFO):
         assert ids(group_findings(uri, only="all", limit=3)) == [[4, 3], [5]]
-    assert "Leaving out 2 findings, because limit is 3" in caplog.text
+    assert "Findings to review (all): 3. Left out: 2 beyond the limit." in caplog.text
     assert asked(selected(uri, limit="2")) == [4, 3]
 
 
@@ -84,23 +87,37 @@ def test_what_an_expert_has_decided_is_not_asked_again_unless_all_is_wanted(tmp_
     assert asked(selected(uri, only="changed")) == [2]
 
 
-def test_each_group_is_read_back_as_it_was(tmp_path: Path) -> None:
+def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
     first = table(tmp_path, [row(1), row(2, source="in/ü.pdf"), row(3)], "one.jsonl")
     second = table(tmp_path, [row(4), row(5, BAD, source="in/c.pdf", criterion="D-1")], "two.jsonl")
     assessed = [{"findings": first, "assessed": 3}, {"findings": second}]
-    for form in group_findings(assessed, only="all", by="criterion"):
-        again = selected(json.loads(json.dumps(form)), only="changed", limit=1)
-        assert [asked(again)] == ids([form])
-        assert {each.code for each in again.asked} == {again.asked[0].code}
-    (pair,) = [form for form in group_findings(assessed, only="all", by="criterion") if len(form) == 2]
-    assert [each["findings"] for each in pair] == [first, second]
+    forms = group_findings(assessed, only="all", by="criterion")
+    assert ids(forms) == [[1, 5], [2], [3], [4]]
+    for form, expected in zip(forms, ids(forms), strict=True):
+        assert asked(selected(json.loads(json.dumps(form)), only="changed", limit=1)) == expected
+    assert [each.findings for each in selected(forms[0]).asked] == [first, second]
+    assert "why" not in json.dumps(forms)
+    table(tmp_path, [], "one.jsonl")
+    assert asked(selected(forms[0])) == [1, 5]
 
 
-def test_references_are_small_and_contain_no_text(tmp_path: Path) -> None:
-    uri = table(tmp_path, [row(10**12 + number) for number in range(50)])
-    (form,) = group_findings(uri, only="all")
-    assert len(json.dumps(form)) < 2000
-    assert "why" not in json.dumps(form)
+def test_a_night_that_was_cleared_keeps_its_forms_and_asks_about_new_verdicts(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(1), row(2), row(3, source="in/b.pdf")])
+    forms = group_findings(uri, only="insufficient")
+    assert group_findings(uri, only="insufficient") == forms
+    assert ids(group_findings(uri, only="all")) == ids(forms)  # other options are other forms
+    table(tmp_path, [row(1, BAD), row(2), row(3, GOOD, source="in/b.pdf"), row(4, source="in/c.pdf")])
+    again = group_findings(uri, only="insufficient")
+    assert ids(again) == [[1, 2], [3], [4], [1]]
+    assert [form["form"] for form in again[:2]] == [form["form"] for form in forms]
+    assert [form["outdated"] for form in again] == [[1], [3], [], []]
+    assert [asked(selected(form)) for form in again] == [[2], [], [4], [1]]
+    assert group_findings(uri, only="insufficient") == again
+
+
+def test_a_limit_is_not_raised_by_grouping_again(tmp_path: Path) -> None:
+    uri = table(tmp_path, [row(number) for number in range(5)])
+    assert [ids(group_findings(uri, only="all", limit=2)) for _ in range(2)] == [[[0, 1]], [[0, 1]]]
 
 
 @pytest.mark.parametrize("how", ["uri", "dict", "list", "json", "repr", "nested"])
@@ -130,12 +147,11 @@ def test_nothing_is_nothing_to_ask(given: Any) -> None:
     [
         (None, "upstream task returned nothing"),
         ("None", "upstream task returned nothing"),
-        ({"manifest": "x"}, "neither the result of an assess task .* it has manifest"),
-        ({"findings": "u", "rows": "x"}, "neither the result"),
-        ({"findings": "u", "rows": [[1, 2]]}, "neither the result"),
-        (7, "findings contains int"),
+        ({"manifest": "x"}, "findings contains dict .manifest.: use the result of an assess task"),
+        ({"form": None}, "findings contains dict"),
+        (7, "findings contains int .7.: use"),
         ("/nowhere/findings.jsonl", r"The findings '/nowhere/findings.jsonl' do not exist. Give"),
-        ([{"findings": "/nowhere/f.jsonl", "rows": [[0, 1, 1]]}], "do not exist"),
+        ([{"form": "/nowhere/f.jsonl"}], "do not exist"),
     ],
 )
 def test_what_is_not_a_table_is_refused(given: Any, message: str) -> None:
@@ -145,7 +161,7 @@ def test_what_is_not_a_table_is_refused(given: Any, message: str) -> None:
 
 
 @pytest.mark.parametrize("line", ['{"category": "MISS', "[]", "\udce4".encode("utf-8", "surrogateescape")])
-def test_a_damaged_line_is_named_because_nobody_must_miss_a_finding(tmp_path: Path, line: Any) -> None:
+def test_a_damaged_line_is_named_so_that_no_finding_is_missed(tmp_path: Path, line: Any) -> None:
     uri = table(tmp_path, [row(1)])
     path = tmp_path / "findings.jsonl"
     path.write_bytes(path.read_bytes() + (line if isinstance(line, bytes) else line.encode()))
@@ -163,54 +179,28 @@ def test_empty_lines_and_an_empty_file_are_fine(tmp_path: Path) -> None:
     assert asked(selected(form)) == [1, 2]
 
 
-def test_rows_without_a_response_id_are_left_out_and_counted(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    uri = table(tmp_path, [row(None), row(1), {"category": MISSING}, {}])
-    assert ids(group_findings(uri, only="all")) == [[1]]
-    assert "Leaving out 2 findings without a response ID" in caplog.text
-    assert selected(uri).without_id == 2
-
-
-def test_equal_responses_are_asked_once(tmp_path: Path) -> None:
-    uri = table(tmp_path, [row(1), row(1, source="in/copy.pdf")])
-    assert ids(group_findings(uri, only="all")) == [[1]]
-
-
-def test_findings_that_share_a_response_though_they_are_others_are_not_left_out_in_silence(
+def test_findings_that_share_a_response_are_asked_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     equal = row(1, cell="x", source="in/copy.pdf")
-    rows = [row(1, cell="x"), equal, row(1, cell="y"), row(1, cell="x", criterion="D-2")]
-    assert ids(group_findings(table(tmp_path, rows), only="all")) == [[1]]
-    assert "Leaving out 2 findings whose response ID is that of another finding" in caplog.text
+    rows = [row(1, cell="x"), equal, row(1, cell="y"), row(1, cell="x", criterion="D-2"), row(None), {}]
+    with caplog.at_level(logging.INFO):
+        assert ids(group_findings(table(tmp_path, rows), only="all")) == [[1]]
+    assert "2 with the response ID of another finding; 2 without a response ID" in caplog.text
 
 
-def test_a_table_that_changed_since_it_was_grouped_is_refused(tmp_path: Path) -> None:
-    uri = table(tmp_path, [row(1), row(2)])
-    (form,) = group_findings(uri, only="all")
-    for changed in ([row(2), row(1)], [row(1, BAD), row(2)], []):
-        table(tmp_path, changed)
-        with pytest.raises(exc.ComplianceInputError, match="has changed since its findings were grouped"):
+def test_a_damaged_form_is_refused(tmp_path: Path) -> None:
+    (form,) = group_findings(table(tmp_path, [row(1)]), only="all")
+    for content in ('{"id": 1', '{"title": "x"}', '{"id": 1, "x": 2}', "[]"):
+        Path(form["form"].removeprefix("file://")).write_text(content)
+        with pytest.raises(exc.ComplianceInputError, match=r"The form 'file://.*' is damaged"):
             selected(form)
 
 
 def test_a_threshold_leaves_out_what_the_service_is_sure_of(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(1, score=0.9), row(2, score=0.1), row(3)])
-    selection = selected(uri, threshold=0.5)
-    assert (asked(selection), selection.confident) == ([2, 3], 1)
     (form,) = group_findings(uri, only="all")
-    assert asked(selected(form, threshold=0.5)) == [2, 3]
-
-
-def test_one_form_without_groups_says_how_to_get_the_rest(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    uri = table(tmp_path, [row(number) for number in range(9)])
-    selection = selected(uri, max_findings=4)
-    assert (len(selection.asked), selection.over_limit) == (4, 5)
-    selection.log_summary(logging.getLogger(), 4)
-    assert "Leaving out 5 findings, because max_findings is 4. Let the task expand over what" in caplog.text
+    assert [asked(selected(given, threshold=0.5)) for given in (uri, form)] == [[2, 3], [2, 3]]
 
 
 def test_documents_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
@@ -245,7 +235,7 @@ def test_what_is_grouped_is_not_grouped_again(tmp_path: Path) -> None:
 def test_more_forms_than_airflow_maps_are_refused_with_what_to_do(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(number, source=f"in/{number}.pdf", criterion="D") for number in range(1025)])
     with pytest.raises(
-        exc.ComplianceInputError, match=r"1,025 forms, but .* at most 1,024 .* Set a limit, or"
+        exc.ComplianceInputError, match=r"more forms than the 1,024 that Airflow maps .* Set a limit, or"
     ):
         group_findings(uri, only="all")
     assert len(group_findings(uri, only="all", limit=1024)) == 1024

@@ -8,16 +8,15 @@ import pytest
 
 from airflow_provider.client.findings import Finding
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.review.form import build_fields, keep_asked, render
+from airflow_provider.review.form import build_fields, describe_findings, render
 from airflow_provider.review.selection import (
     CONTEXT_CHARS,
     NightFinding,
     Selection,
     add_context,
     check_only,
-    is_wanted,
-    priority,
     select,
+    verdict_of,
 )
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -49,7 +48,8 @@ ROW = {
     ],
 )
 def test_what_needs_a_person(row: dict[str, Any], wanted: set[str]) -> None:
-    assert {only for only in ("all", "insufficient", "changed") if is_wanted(row, only)} == wanted
+    finding = NightFinding.from_row(row, "u")
+    assert {only for only in ("all", "insufficient", "changed") if finding.is_wanted(only)} == wanted
 
 
 def test_anything_else_is_refused() -> None:
@@ -68,8 +68,12 @@ def test_what_has_become_worse_comes_first_then_the_worst_changed_before_unchang
         (GOOD, BAD),
         (GOOD, None),
     ]
-    rows = [{"category": category, "changed_from": before} for category, before in reversed(order)]
-    assert [(row["category"], row["changed_from"]) for row in sorted(rows, key=priority)] == order
+    rows = [
+        {"category": category, "changed_from": before, "response_id": number}
+        for number, (category, before) in enumerate(reversed(order))
+    ]
+    asked: Any = select([NightFinding.from_row(row, "u") for row in rows], 50).asked
+    assert [(finding.category, finding.changed_from or None) for finding in asked] == order
 
 
 def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
@@ -80,13 +84,14 @@ def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
         "DORA",
         "D-1",
     )
-    assert keep_asked([finding])["7"] == {
+    assert describe_findings([finding])["7"] == {
         "name": "Exit",
         "document": "contract.pdf",
         "framework": "DORA",
         "criterion": "D-1",
         "category": MISSING,
         "source": ROW["source"],
+        "text_path": ROW["text_path"],
         "night": ROW["night"],
         "cell": "c1",
         "findings": "s3://out/findings.jsonl",
@@ -101,7 +106,7 @@ def test_a_row_without_anything_is_a_finding_without_an_id(row: dict[str, Any]) 
 
 def test_a_criterion_that_is_its_own_title_is_not_repeated() -> None:
     finding = NightFinding.from_row({**ROW, "criterion": "Exit"}, "u")
-    assert (finding.code, keep_asked([finding])["7"]["criterion"]) == ("", "Exit")
+    assert (finding.code, describe_findings([finding])["7"]["criterion"]) == ("", "Exit")
 
 
 def test_the_form_shows_the_last_verdict_and_links_where_documents_differ() -> None:
@@ -114,19 +119,35 @@ def test_the_form_shows_the_last_verdict_and_links_where_documents_differ() -> N
     assert len(build_fields(findings)) == 6
 
 
-def test_what_is_sure_or_nameless_or_too_much_is_counted() -> None:
+def test_findings_are_left_out_for_a_reason() -> None:
     scores = [0.9, 0.8, 0.79, None, 0.1, 0.2]
-    findings = [Finding(number, score=score) for number, score in enumerate(scores)]
-    chosen = select([*findings, Finding(None), Finding(2, "again")], 0.8, 3)
-    assert [each.id for each in chosen.asked] == [2, 3, 4]
-    assert (chosen.confident, chosen.without_id, chosen.over_limit) == (2, 1, 1)
+    findings = [Finding(number, "A", score=score) for number, score in enumerate(scores)]
+    chosen = select(
+        [*findings, Finding(None), Finding(2, "A"), Finding(3, "another criterion")], 3, threshold=0.8
+    )
+    assert [finding.id for finding in chosen.asked] == [2, 3, 4]
+    assert chosen.omitted == (
+        "2 with a score of 0.8 or more; 1 without a response ID; 1 with the response ID of another finding; "
+        "1 beyond the limit"
+    )
+    assert len(select(findings, 50).asked) == len(findings)
 
 
-def test_without_a_threshold_all_are_asked_for() -> None:
-    assert len(select([Finding(1, score=1.0), Finding(2, score=0.0)], None, 50).asked) == 2
+def test_a_decided_finding_is_asked_about_only_with_all() -> None:
+    finding = NightFinding.from_row({**ROW, "expert": "e-1"}, "u")
+    chosen = {only: select([finding], 50, only=only) for only in ("changed", "insufficient", "all")}
+    assert [only for only, each in chosen.items() if each.asked] == ["all"]
+    assert chosen["changed"].omitted == "1 decided by an expert before"
 
 
-def test_a_passage_is_found_whatever_blanks_are_between_its_words() -> None:
+def test_a_verdict_on_an_earlier_form_holds_until_its_category_or_its_cell_changes() -> None:
+    rows = [ROW, {**ROW, "category": GOOD}, {**ROW, "cell": "c2"}]
+    findings = [NightFinding.from_row(row, "u") for row in rows]
+    shown = {verdict_of(findings[0])}
+    assert [select([finding], 50, shown=shown).valid for finding in findings] == [shown, set(), set()]
+
+
+def test_a_passage_is_found_with_any_blanks_between_its_words() -> None:
     text = "Before it.\nThe  client\nmay inspect. After it."
     found = add_context(Finding(1, passage="The client may inspect."), text)
     assert found.passage == "The  client\nmay inspect."
