@@ -17,6 +17,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
+from airflow_provider.waiting.refusals import outlast_refusals_sync
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -45,9 +46,10 @@ def __getattr__(name: str) -> Any:
 class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     """Send an expert's feedback on an assessment result; it is checked before it is sent.
 
-    An uncertain submit, which the service may have accepted, fails the task without retries: a retry could
-    send it twice. So does a retry after an attempt that died while it sent, where that can be stored: below
-    the connection's `state_path`, or in Airflow's task state store (since 3.3). A clear sends again.
+    A refusal, such as 403 or 404, is outlasted as in a poll, because it may come from a gateway. An uncertain
+    submit, which the service may have accepted, fails the task without retries: a retry could send it twice.
+    So does a retry after an attempt that died while it sent, where that can be stored: below the connection's
+    `state_path`, or in Airflow's task state store (since 3.3). A clear sends again.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
@@ -106,7 +108,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
             "run_started": str(getattr(context.get("dag_run"), "start_date", None)),  # or was created again
             "connection": self.conn_id,
         }
-        stored = self._read(store, {"run_started": state["run_started"], "connection": self.conn_id})
+        stored = self._read(store)
         match stored.get("outcome") if state.items() <= stored.items() else None:
             case "sent":
                 self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
@@ -118,14 +120,18 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
                         "have accepted it. Check there; to send it again, clear the task."
                     )
                 )
-        self._save(store, {**state, "outcome": "sending"})
-        try:
-            self.hook.submit_feedback(*feedback)
-        except ComplianceUncertainError as error:
-            raise as_non_retryable(error) from None
-        except ComplianceError:
-            self._save(store, {**state, "outcome": ""})
-            raise
+
+        def send() -> None:
+            self._save(store, {**state, "outcome": "sending"})
+            try:
+                self.hook.submit_feedback(*feedback)
+            except ComplianceUncertainError as error:
+                raise as_non_retryable(error) from None
+            except ComplianceError:
+                self._save(store, {**state, "outcome": ""})
+                raise
+
+        outlast_refusals_sync(send, self.hook.get_conn(), self.log)
         self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
         try:
             self._save(store, {**state, "outcome": "sent"})
@@ -133,22 +139,17 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
             self.log.warning("Could not store for later attempts that the feedback was sent: %s", error)
 
     @staticmethod
-    def _read(store: Any, defaults: dict[str, Any]) -> dict[str, Any]:
-        """Return what an earlier attempt has stored.
-
-        :param defaults: of what earlier versions did not store
-        """
+    def _read(store: Any) -> dict[str, Any]:
+        """Return what an earlier attempt has stored."""
         stored: Any = None if store is None else store.get(STATE_KEY)
-        if stored is None:
-            return {}
-        if not isinstance(stored, dict):
+        if stored is not None and not isinstance(stored, dict):
             raise as_non_retryable(
                 ComplianceStateError(
                     "The state of this task is not what its attempts store, so it is not known whether one "
                     "has sent the feedback. Check at the service, delete the state, and clear the task."
                 )
             )
-        return {**defaults, **stored}
+        return stored or {}
 
     @staticmethod
     def _save(store: Any, state: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ from airflow_provider.review.selection import (
     select,
     verdict_of,
 )
-from airflow_provider.review.state import ReviewState, send
+from airflow_provider.review.state import FeedbackSender, ReviewState
 from airflow_provider.storage.names import name_in
 
 if TYPE_CHECKING:
@@ -330,7 +330,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         """Send what is not sent yet, write all decisions, and return them."""
         try:
             self._write(context, state.results())  # before anything is sent: sending may fail
-            refused = send(self.hook.submit_feedback, self._check_service, state, self.log)
+            refused = FeedbackSender(self.hook, state, self.log).send()
             decisions = state.results()
             self._write(context, decisions)
             if refused:
@@ -345,14 +345,6 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             )
             raise as_non_retryable(ComplianceError(message)) from error
         return decisions
-
-    def _check_service(self) -> None:
-        """Raise the error of a service that does not respond."""
-        try:
-            self.hook.list_frameworks()
-        except ComplianceError as error:
-            if error.transient:
-                raise
 
     def _open_store(self, context: Context) -> Any:
         from airflow_provider.storage.task_state import open_state_store

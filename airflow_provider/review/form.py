@@ -205,7 +205,7 @@ def render(
 def _link(label: str, uri: str) -> str:
     """Return a link where a browser can open the URI, else the URI as text, without a login or connection."""
     folder, name, url = split_source(uri, MAX_URI_CHARS)
-    shown = f"{folder}{name}".replace("://***@", "://")
+    shown = re.sub(r"://[^/@]*@", "://", f"{folder}{name}")
     return f"[{label}](<{url}>)" if url else f"{label}: {escape(shown, MAX_URI_CHARS)}"
 
 

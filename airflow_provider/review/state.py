@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from airflow_provider.exceptions import (
     ComplianceConnectionError,
     ComplianceError,
+    ComplianceHttpError,
     ComplianceInputError,
-    ComplianceNotFoundError,
-    ComplianceRefusedError,
     ComplianceSupersededError,
     ComplianceUncertainError,
 )
 from airflow_provider.provenance import is_newer
+from airflow_provider.waiting.refusals import outlast_refusals_sync
+from airflow_provider.waiting.rules import is_refusal
 
-# Errors of a single feedback; any other one would affect the next one, too.
-PER_ITEM_ERRORS = (ComplianceInputError, ComplianceNotFoundError, ComplianceRefusedError)
 FORM, ANSWER, SENT = "compliance_review_form", "compliance_review_answer", "compliance_review_sent"
 LEASE = "compliance_review_lease"
 SENDING = "sending"
@@ -170,46 +170,67 @@ class ReviewState:
         self._store.set(_key(feedback), {"outcome": outcome, **self._lease})
 
 
-def send(
-    submit: Callable[..., None], check_service: Callable[[], object], state: ReviewState, log: Any
-) -> list[str]:
-    """Send what is not sent yet; return which feedback the service refused, and why.
+class FeedbackSender:
+    """Sends the feedback of a review.
 
-    A submit without a clear response is not repeated. It may be the first one into an outage, so the others
-    are sent only while the service responds; what is left is sent by a retry.
-
-    :param check_service: raises an error while the service does not respond
+    :param hook: of the service
     """
-    refused: list[str] = []
-    is_failing = False
-    for feedback in state.feedback:
+
+    def __init__(self, hook: Any, state: ReviewState, log: Any) -> None:
+        self._hook, self._state, self._log = hook, state, log
+        self._is_failing = False
+
+    def send(self) -> list[str]:
+        """Send what is not sent yet; return which feedback the service refused, and why."""
+        refused: list[str] = []
+        later: list[dict[str, Any]] = []
+        for feedback in self._state.feedback:
+            try:
+                self._send(feedback)
+            except ComplianceError as error:
+                if is_refusal(error):  # it may come from a gateway: the others are sent first
+                    later.append(feedback)
+                elif isinstance(error, (ComplianceInputError, ComplianceHttpError)) and not error.transient:
+                    refused.append(f"response {feedback['assessment_response_id']}: {error}")
+                else:
+                    raise
+        for feedback in later:
+            outlast_refusals_sync(partial(self._send, feedback), self._hook.get_conn(), self._log)
+        return refused
+
+    def _send(self, feedback: dict[str, Any]) -> None:
         number = feedback["assessment_response_id"]
-        if outcome := state.begin(feedback):
+        if outcome := self._state.begin(feedback):
             if outcome == "uncertain":
-                log.warning("Not sending feedback on response %s again: it may have been accepted.", number)
-            continue
+                self._log.warning("Not sending feedback on response %s again: it may have arrived.", number)
+            return
         try:
-            submit(**{name: feedback[name] for name in FEEDBACK_FIELDS})
+            self._hook.submit_feedback(**{name: feedback[name] for name in FEEDBACK_FIELDS})
         except ComplianceUncertainError as error:
-            state.record_outcome(feedback, "uncertain")
-            log.warning("Not sending feedback on response %s again: %s", number, error)
-            if is_failing:
-                raise ComplianceConnectionError(
-                    "Two feedbacks in a row got no clear response, so the service is failing. A retry sends "
-                    "the others."
-                ) from error
-            is_failing = True
-            check_service()
-        except ComplianceError as error:
-            state.record_outcome(feedback, "")
-            if not isinstance(error, PER_ITEM_ERRORS):
-                raise
-            refused.append(f"response {number}: {error}")
+            self._state.record_outcome(feedback, "uncertain")
+            self._log.warning("Not sending feedback on response %s again: %s", number, error)
+            self._stop_in_outage(error)
+        except ComplianceError:
+            self._state.record_outcome(feedback, "")
+            raise
         else:
-            is_failing = False
-            state.record_outcome(feedback, "sent")
-            log.info("Sent feedback on response %s.", number)
-    return refused
+            self._is_failing = False
+            self._state.record_outcome(feedback, "sent")
+            self._log.info("Sent feedback on response %s.", number)
+
+    def _stop_in_outage(self, error: ComplianceError) -> None:
+        """Raise a transient error in an outage, so that a retry sends the others: each is sent only once."""
+        if self._is_failing:
+            raise ComplianceConnectionError(
+                "Two feedbacks in a row got no clear response: the service is failing. A retry sends the "
+                "others."
+            ) from error
+        self._is_failing = True
+        try:
+            self._hook.list_frameworks()
+        except ComplianceError as outage:
+            if outage.transient:
+                raise
 
 
 def _key(feedback: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
+from airflow_provider.waiting import refusals, rules
 from tests.support.attempts import Attempts, StateStore
 from tests.support.state_stores import STATE_STORES, make_attempts
 
@@ -156,12 +157,23 @@ def test_a_retry_of_what_was_sent_succeeds_and_sends_nothing(
     assert len(sent(service)) == 3  # clear means run again
 
 
-def test_a_retry_of_what_was_surely_not_sent_sends_it(service: Emulator, attempts: Attempts) -> None:
-    service.fail("submit_feedback", status=403)
-    with pytest.raises(exc.ComplianceRefusedError):
-        attempts.run(submit())
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_short_refusal_is_outlasted_and_a_longer_one_is_retried(
+    service: Emulator, attempts: Attempts, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
+    ComplianceHook().list_frameworks()  # the credentials work
+    service.fail("submit_feedback", status=status, times=2)
     attempts.run(submit())
     assert len(sent(service)) == 1
+    monkeypatch.setattr(rules, "OUTAGE_SECONDS", 0.0)
+    service.fail("submit_feedback", status=status, times=20)
+    with pytest.raises(exc.ComplianceError) as caught:
+        attempts.run(submit(rational_feedback="Another one."))
+    assert not isinstance(caught.value, AirflowFailException)
+    service.clear_faults()
+    attempts.run(submit(rational_feedback="Another one."))
+    assert len(sent(service)) == 2
 
 
 def test_a_run_that_was_created_again_sends_again(service: Emulator, attempts: Attempts) -> None:

@@ -14,6 +14,7 @@ from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.waiting import refusals, rules
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
@@ -90,10 +91,42 @@ def test_feedback_is_uncertain_where_an_attempt_dies_while_it_sends(
 def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(
     service: Emulator, hitl: FakeHitl
 ) -> None:
-    service.fail("submit_feedback", status=404, skip=1)
+    service.fail("submit_feedback", status=422, skip=1)
     with pytest.raises(exc.ComplianceError, match="refused the feedback on response 2") as caught:
         hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)
+    assert [each[1] for each in sent(service)] == [1, 3]
+    hitl.run(Made())
+    assert [each[1] for each in sent(service)] == [1, 3, 2]
+
+
+@pytest.mark.parametrize("status", [401, 403, 404])
+def test_a_short_refusal_is_outlasted(
+    service: Emulator, hitl: FakeHitl, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.0)
+    service.fail("submit_feedback", status=status, skip=1, times=2)
+    returned = hitl.run(Made(), ANSWER)
+    assert [each["outcome"] for each in returned] == ["sent"] * 3
+    assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
+
+
+def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
+    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit = ComplianceHook.submit_feedback
+
+    def refuse(self: Any, **feedback: Any) -> None:
+        if feedback["assessment_response_id"] == 2:
+            raise exc.ComplianceNotFoundError("404", status=404)
+        submit(self, **feedback)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rules, "OUTAGE_SECONDS", 0.0)
+        patched.setattr(ComplianceHook, "submit_feedback", refuse)
+        with pytest.raises(exc.ComplianceNotFoundError) as caught:
+            hitl.run(Made(), ANSWER)
+    assert not isinstance(caught.value, AirflowFailException)
     assert [each[1] for each in sent(service)] == [1, 3]
     hitl.run(Made())
     assert [each[1] for each in sent(service)] == [1, 3, 2]

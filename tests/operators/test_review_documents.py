@@ -201,7 +201,7 @@ def test_what_the_service_refused_is_written_as_pending(
     service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     path = tmp_path / "decisions.jsonl"
-    service.fail("submit_feedback", status=404)
+    service.fail("submit_feedback", status=422)
     with pytest.raises(exc.ComplianceError, match="refused the feedback on response 1"):
         hitl.run(Made(destination=str(path)), {1: ("MISSING", "One."), 2: ("MISSING", "Two.")})
     assert [each["outcome"] for each in rows(path)] == ["pending", "sent"]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from random import Random
 from threading import Condition, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, ReviewState, send
+from airflow_provider.review.state import FEEDBACK_FIELDS, FeedbackSender, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import StateStore
 
@@ -165,7 +166,8 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
 
         try:
             state = ReviewState(Shared(store, turns, name), {"try_number": number})
-            assert send(submit, int, state, log) == []
+            hook = SimpleNamespace(submit_feedback=submit)
+            assert FeedbackSender(hook, state, log).send() == []
             ends[name] = state.results()
         except exc.ComplianceError as error:
             ends[name] = error
