@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider.reports.verdicts import ChangedVerdict
-from airflow_provider.review.selection import is_wanted, priority
+from airflow_provider.review.selection import NightFinding
 from airflow_provider.severity import INSUFFICIENT, MISSING, NO_CATEGORY, SUFFICIENT, normalize_category
 
 CHANGES = {
@@ -29,8 +29,8 @@ CHANGES = {
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_report_and_form_agree_on_what_became_worse(before: str, after: str) -> None:
     change = ChangedVerdict("s", "f", "c", "", before, after, "")
-    form_first, _, _ = priority({"category": after, "changed_from": before})
-    assert change.is_worse is (not form_first) is CHANGES[before, after]
+    is_later, _, _ = NightFinding(1, category=after, changed_from=before).priority
+    assert change.is_worse is (not is_later) is CHANGES[before, after]
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_spellings_of_a_category_are_the_same_category(given: str | None, expect
 
 
 def test_sufficient_in_another_spelling_needs_no_expert() -> None:
-    assert not is_wanted({"category": "Sufficiently regulated"}, "insufficient")
-    assert is_wanted({"category": "missing"}, "insufficient")
+    assert not NightFinding(1, category="Sufficiently regulated").is_wanted("insufficient")
+    assert NightFinding(1, category="missing").is_wanted("insufficient")

@@ -57,8 +57,8 @@ def group_findings(
         raise ComplianceInputError("max_findings must be at least 1.")
     check_only(only)
     at_most, most = _as_limit(limit), _max_map_length()
-    tables, forms = _parse(findings)
-    if forms:
+    tables, grouped = _parse(findings)
+    if grouped:
         raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
     if not tables:
         return []
@@ -81,7 +81,7 @@ def group_findings(
             f"These findings need more forms than the {most:,} that Airflow maps a task over "
             "(max_map_length). Set a limit, or group by 'criterion', or allow more max_findings on a form."
         )
-    forms = [
+    forms: list[dict[str, Any]] = [
         {"form": uri, "outdated": sorted({verdict[0] for verdict in verdicts - selection.valid})}
         for uri, verdicts in earlier.items()
     ]

@@ -141,7 +141,7 @@ def select(
                 reason = "without a response ID"
             elif criteria.setdefault(finding.id, criterion) != criterion:
                 reason = "with the response ID of another finding"
-            elif only != "all" and getattr(finding, "expert", ""):
+            elif only != "all" and isinstance(finding, NightFinding) and finding.expert:
                 reason = "decided by an expert before"
             elif threshold is not None and finding.score is not None and finding.score >= threshold:
                 reason = f"with a score of {threshold:g} or more"

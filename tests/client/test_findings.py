@@ -83,9 +83,9 @@ def test_whatever_comes_is_read_or_refused(results: Any) -> None:
         found = parse_findings(results)
     except ComplianceProtocolError:
         return
-    chosen = select(found, 0.5, 3)
+    chosen = select(found, 3, threshold=0.5)
     assert len(chosen.asked) == len({each.id for each in chosen.asked}) <= 3
-    assert len(chosen.asked) + chosen.confident + chosen.without_id + chosen.over_limit <= len(found)
+    assert len(chosen.asked) + chosen.left_out.total() <= len(found)
 
 
 @pytest.mark.parametrize(

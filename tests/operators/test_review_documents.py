@@ -65,7 +65,7 @@ def test_a_file_of_results_names_the_review_where_nothing_else_does(
 
 
 def test_the_form_links_to_what_a_browser_can_open(service: Emulator, hitl: FakeHitl) -> None:
-    given = {"document": "cloud.pdf", "framework": "DORA", "source_uri": SOURCE}
+    given: dict[str, Any] = {"document": "cloud.pdf", "framework": "DORA", "source_uri": SOURCE}
     hitl.run(Made(text_uri="s3://my_aws@texts/cloud.txt", **given), "No feedback")
     assert form(hitl)["body"].startswith(
         "**cloud\\.pdf · DORA** · Text: s3\\:\\/\\/texts\\/cloud\\.txt"
