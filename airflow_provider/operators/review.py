@@ -20,7 +20,7 @@ from airflow_provider.compat import (
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import as_json_or_file, missing_message, optional
+from airflow_provider.params import as_json_or_file, optional, required
 from airflow_provider.provenance import describe_attempt, read_provenance
 from airflow_provider.review.form import (
     build_fields,
@@ -395,9 +395,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     def _load_results(self) -> Any:
         if self.results is not None:
             return as_json_or_file(self.results, "results of an assessment")
-        if (assessment_id := optional(self.assessment_id)) is None:
-            raise ComplianceInputError(missing_message("assessment_id"))
-        return self.hook.get_assessment_results(assessment_id)
+        return self.hook.get_assessment_results(required(self.assessment_id, "assessment_id"))
 
     def _add_contexts(self, selection: Selection) -> Selection:
         """Show passages in the context of the text, where it can be read."""
