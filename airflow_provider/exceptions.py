@@ -15,6 +15,7 @@
     ├── ComplianceJobTimeoutError   *    a job timed out
     ├── ComplianceIngestError       *    more documents failed than allowed; the others are written
     ├── ComplianceAssessError       *    more assessments failed than allowed; the others are written
+    ├── ComplianceVanishedError          more documents vanished since the previous night than allowed
     ├── ComplianceInterruptedError  *    the task was stopped before it was done
     ├── ComplianceSupersededError        a newer attempt of the task has taken over
     ├── ComplianceStateError             what an earlier attempt has stored is damaged
@@ -113,6 +114,10 @@ class ComplianceAssessError(ComplianceError):
     """More assessments failed than allowed; the verdicts of the others are written."""
 
     transient = True
+
+
+class ComplianceVanishedError(ComplianceError):
+    """More documents of the previous night vanished than allowed; the night is closed all the same."""
 
 
 class ComplianceInterruptedError(ComplianceError):

@@ -34,7 +34,7 @@ def verify_nights(root: Path, nights: list[Outcome]) -> Evidence:
         problems.append(f"There are {len(records)} records of {len(nights)} nights.")
     for record, night in zip(records, nights, strict=False):
         problems += _compare(record, night)
-    reports = [Path(str(record["report"]["uri"]).removeprefix("file://")) for record in records]
+    reports = [root / str(record["report"]["path"]) for record in records]
     problems += [f"{path}: it is missing or incomplete." for path in reports if not _is_page(path)]
     output = f"{ended.stdout}{ended.stderr}".partition("Last record:")[0]  # what follows is for auditors
     return Evidence(output.strip(), reports, problems)

@@ -81,10 +81,12 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
 
 
-def count_allowed(max_failed: MaxFailed, total: int) -> Fraction:
+def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -> Fraction:
     """Return how many of so many may fail; raise ValueError where `max_failed` is invalid.
 
     Shares are exact: in binary, 0.29 of 100 would be less than 29.
+
+    :param name: of the parameter, for the error
     """
     match max_failed:
         case bool():
@@ -96,7 +98,7 @@ def count_allowed(max_failed: MaxFailed, total: int) -> Fraction:
         case str() if percentage := re.fullmatch(r"\s*(100|\d{1,2}(?:\.\d+)?)\s*%\s*", max_failed):
             return Fraction(percentage[1]) * total / 100
     raise ValueError(
-        "max_failed must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
+        f"{name} must be a number (int, at least 0), a share from 0.0 to 1.0 (float) or a percentage "
         f"such as '5%', not {max_failed!r}."
     )
 

@@ -20,7 +20,7 @@ from airflow_provider.cli.commands import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider.verification.verify import NightCheck
+    from airflow_provider.verification.verify import RecordCheck
 
 MAX_SHOWN = 50  # problems of all nights together
 HINTS = {
@@ -121,6 +121,7 @@ class _Output:
         self._started = time.monotonic()
         self._objects = 0
         self._bytes = 0
+        self._rewritten = 0
         self._shown = 0
         self._found: dict[str, int] = {}
         self._first = ""
@@ -132,11 +133,12 @@ class _Output:
         """What was found counts, even if the store has failed later."""
         return FOUND if self._found else FAILED if self._stopped else GOOD
 
-    def add(self, check: NightCheck) -> None:
+    def add(self, check: RecordCheck) -> None:
         """Print a night."""
         self.nights += 1
         self._objects += check.objects
         self._bytes += check.bytes
+        self._rewritten += check.rewritten
         self._stopped = check.stopped
         for kind, count in check.counts.items():
             self._found[kind] = self._found.get(kind, 0) + count
@@ -189,6 +191,11 @@ class _Output:
                     print_line(hint)
         elif not self._stopped:
             print_line("Nothing has changed.")
+        if self._rewritten:
+            print_line(
+                f"{_count(self._rewritten, 'object')} of replaced revisions were written again before the "
+                "night was closed again: only their new content is proven."
+            )
         print_line(f"Last record: SHA-256 {head or 'unknown'}")
         if not self._is_head_given:
             print_line("To detect that records are missing at the end, use --head or --contains.")
@@ -198,19 +205,21 @@ def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _summary(check: NightCheck) -> str:
+def _summary(check: RecordCheck) -> str:
     if check.is_chain_only:
         return "record only"
     parts = [_count(check.manifests, "manifest"), _count(check.objects, "object")]
     parts += [f"{count:,} {kind}" for kind, count in check.counts.items()]
     if check.replaced_by is not None:
         parts.append(f"replaced by record {check.replaced_by}")
+    if check.rewritten:
+        parts.append(f"{check.rewritten:,} written again")
     if check.stopped:
         parts.append("not verified to its end")
     return ", ".join(parts)
 
 
-def _as_json(check: NightCheck) -> dict[str, Any]:
+def _as_json(check: RecordCheck) -> dict[str, Any]:
     return {
         "record": check.number,
         "night": check.night,
@@ -219,6 +228,7 @@ def _as_json(check: NightCheck) -> dict[str, Any]:
         "objects": check.objects,
         "bytes": check.bytes,
         "replaced_by": check.replaced_by,
+        "rewritten": check.rewritten,
         "record_only": check.is_chain_only,
         "counts": dict(check.counts),
         "problems": [{"kind": each.kind, "text": each.text} for each in check.problems],

@@ -1,5 +1,7 @@
 """The chain of nights below a root: each record names the SHA-256 of the one before it.
 
+References to other objects are paths below the root, so the whole tree can be moved.
+
 Records are only ever added. Their names are consecutive numbers, and a store creates each name once, so two
 tasks that close a night at the same time get two numbers, never a fork.
 """
@@ -22,7 +24,7 @@ from airflow_provider.storage.locations import Location, storage_errors
 log = logging.getLogger(__name__)
 
 NIGHTS = "nights"
-MAX_TRIES = 100  # to get a number; each failure means that another task got one
+MAX_TRIES = 100  # to get a number; a failure means that another task got it
 _NAME = re.compile(r"(\d{8})\.json")
 
 
@@ -47,13 +49,14 @@ class ChainRecord:
     @property
     def reference(self) -> dict[str, Any]:
         """How other records refer to it."""
-        return {"number": self.number, "uri": self.uri, "sha256": self.sha256}
+        return {"number": self.number, "sha256": self.sha256}
 
 
 class Chain:
     """The nights below a root."""
 
     def __init__(self, root: Location) -> None:
+        self.root = root
         self.folder = root / EVIDENCE_FOLDER / NIGHTS
 
     def numbers(self) -> list[int]:
@@ -66,7 +69,7 @@ class Chain:
             except FileNotFoundError:
                 return []
         found = (_NAME.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in paths)
-        return sorted(int(each[1]) for each in found if each)
+        return sorted(int(name[1]) for name in found if name)
 
     def location(self, number: int) -> Location:
         """Return where a record is."""
@@ -107,9 +110,8 @@ class Chain:
         self.folder.fs.invalidate_cache()  # else some libraries answer from the last listing
         return self.location(number).size() is not None
 
-    def newest_first(self, head: ChainRecord | None = None) -> Iterator[ChainRecord]:
+    def newest_first(self, head: ChainRecord | None) -> Iterator[ChainRecord]:
         """Read the records one by one, the head first; one that is damaged is left to the verification."""
-        head = head or self.find_head()
         if head is None:
             return
         yield head
@@ -122,15 +124,13 @@ class Chain:
     def append(
         self,
         make_record: Callable[[ChainRecord | None], Mapping[str, Any] | None],
-        head: ChainRecord | None = None,
     ) -> ChainRecord | None:
         """Add a record; return it.
 
         :param make_record: gets the head, and returns what comes after it, or None if nothing is to be added;
-            called again if another task was faster
-        :param head: the newest record that is known
+            called again if another task has added a record in the meantime
         """
-        head = head or self.find_head()
+        head = self.find_head()
         for _ in range(MAX_TRIES):
             record = make_record(head)
             if record is None:
@@ -144,5 +144,5 @@ class Chain:
             if head.sha256 == hashlib.sha256(data).hexdigest():
                 return head
         raise ComplianceStorageError(
-            f"No record could be added to '{self.folder}': other tasks were faster {MAX_TRIES} times. Retry."
+            f"No record could be added to '{self.folder}': lost the write race {MAX_TRIES} times. Retry."
         )

@@ -1,4 +1,4 @@
-"""The nights before the one that is closed."""
+"""The records before the one that is added: earlier revisions of the same night, and earlier nights."""
 
 from __future__ import annotations
 
@@ -7,67 +7,71 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
-from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 
 TREND_NIGHTS = 30
 
-
-Series = tuple[str, str, str]
-"""DAG, task and map index of what closes one night after the other."""
+Closer = tuple[str, str, str]
+"""DAG, task and map index of a task that closes nights."""
 
 
 @dataclass(frozen=True)
-class NightKey:
-    """Which night is closed: what a DAG has left for one logical date at one destination.
+class RecordKey:
+    """Which records are revisions of one night: what a DAG has left for one date at one destination.
 
     Several tasks of a run may close it, such as one before and one after the review, and so may another run
     for the same date, which writes to the same place.
 
     :param at: its logical date; nights are ordered by it
     :param run: DAG and run
-    :param series: of the task that closes it, unless another one has closed it before
+    :param destination: below the root
+    :param closer: the task that closes it now
     """
 
     at: str
     run: str
     destination: str
-    series: Series
+    closer: Closer
 
     @classmethod
-    def of(cls, context: Any, destination: Location) -> NightKey:
-        """Return the night of a task's context."""
+    def of(cls, context: Any, destination: str) -> RecordKey:
+        """Return the key of a task's context."""
         night, ti = Night.of(context), context["ti"]
-        series = str(ti.dag_id), str(ti.task_id), str(ti.map_index)
-        return cls(night.at, night.run, destination.uri.rstrip("/"), series)
+        return cls(night.at, night.run, destination, (str(ti.dag_id), str(ti.task_id), str(ti.map_index)))
 
-    def is_night_of(self, entry: ChainRecord) -> bool:
-        """Tell whether a record is a revision of this night."""
-        destination = str(entry.record.get("destination")).rstrip("/")
-        is_same_run = entry.record.get("run") == self.run
-        is_same_date = _night(entry) == self.at and entry.record.get("dag_id") == self.series[0]
-        return destination == self.destination and (is_same_run or is_same_date)
+    def matches(self, entry: ChainRecord) -> bool:
+        """Return whether a record is a revision of this night."""
+        record = entry.record
+        is_same_date = _night(entry) == self.at and record.get("dag_id") == self.closer[0]
+        return record.get("destination") == self.destination and (
+            record.get("run") == self.run or is_same_date
+        )
 
 
 @dataclass(frozen=True)
-class EarlierNights:
+class EarlierRecords:
     """What was closed before.
 
     :param revision: of the same night, the one in force
-    :param nights: of the same series, the latest before this one, newest first
+    :param nights: that the same task closed first, the latest before this one, newest first
     """
 
     revision: ChainRecord | None
     nights: list[ChainRecord]
 
 
-def series_of(entry: ChainRecord) -> Series:
-    """Return the series that a record belongs to: that of the first revision of its night."""
+def closer_of(entry: ChainRecord) -> Closer:
+    """Return the task that has written a record."""
     record = entry.record
-    series = record.get("series")
-    if isinstance(series, list) and len(series) == 3:
-        return str(series[0]), str(series[1]), str(series[2])
     return str(record.get("dag_id")), str(record.get("task_id")), str(record.get("map_index", -1))
+
+
+def first_closer_of(entry: ChainRecord) -> Closer:
+    """Return the task that closed the night of a record first: its nights are compared with each other."""
+    closer = entry.record.get("first_closer")
+    if isinstance(closer, list) and len(closer) == 3:
+        return str(closer[0]), str(closer[1]), str(closer[2])
+    return closer_of(entry)
 
 
 def next_revision(revision: ChainRecord | None) -> int:
@@ -76,13 +80,12 @@ def next_revision(revision: ChainRecord | None) -> int:
     return (number if isinstance(number, int) else 1) + 1
 
 
-def find_earlier(chain: Chain, head: ChainRecord | None, key: NightKey) -> EarlierNights:
+def find_earlier(chain: Chain, head: ChainRecord | None, key: RecordKey) -> EarlierRecords:
     """Find what was closed before, and read no more of the chain than that takes."""
     revision: ChainRecord | None = None
-    found: dict[Series, dict[str, ChainRecord]] = {}  # by run
+    found: dict[Closer, dict[str, ChainRecord]] = {}  # by run
     for entry in chain.newest_first(head):
-        series = series_of(revision) if revision else key.series
-        nights = found.get(series, {})
+        nights = found.get(first_closer_of(revision) if revision else key.closer, {})
         # No night from here on is later than that.
         latest = str(entry.record.get("latest") or entry.record.get("night") or "")
         if (
@@ -91,12 +94,13 @@ def find_earlier(chain: Chain, head: ChainRecord | None, key: NightKey) -> Earli
             and latest <= min(map(_night, _latest(nights)))
         ):
             break
-        if key.is_night_of(entry):
+        if key.matches(entry):
             revision = revision or entry
         elif _night(entry) < key.at:
-            of_series = found.setdefault(series_of(entry), {})
-            of_series.setdefault(str(entry.record.get("run")), _without_manifests(entry))
-    return EarlierNights(revision, _latest(found.get(series_of(revision) if revision else key.series, {})))
+            of_closer = found.setdefault(first_closer_of(entry), {})
+            of_closer.setdefault(str(entry.record.get("run")), _without_manifests(entry))
+    nights = found.get(first_closer_of(revision) if revision else key.closer, {})
+    return EarlierRecords(revision, _latest(nights))
 
 
 def _without_manifests(entry: ChainRecord) -> ChainRecord:

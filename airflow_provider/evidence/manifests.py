@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -16,9 +16,11 @@ INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 RESUBMITTED = "resubmitted"  # by an assessment, because the service did not know their jobs any more
 # Keys in the results of tasks, and the kind of manifest that they name.
 KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS, "resubmitted": RESUBMITTED}
+# Numbers in the results of tasks, whose sum is the number of rows.
+ROW_NUMBERS = {INGEST: ("completed", "failed", "skipped"), ASSESS: ("assessed", "carried", "failed")}
 FINDINGS_NAME = "findings.jsonl"
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
-COMPLETE = frozenset({"success", "skipped", "removed"})  # a task that was skipped on purpose is not missing
+LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
 
 States = Mapping[tuple[str, int], str]
 """The state of each task instance, by task id and map index."""
@@ -29,11 +31,13 @@ class Manifest:
     """A manifest that a task has written.
 
     :param group: the number of the result that names it: findings belong to the assessments of their group
+    :param rows: how many the result says that it has; None if unknown
     """
 
     kind: str
     uri: str
     group: int
+    rows: int | None = None
 
 
 @dataclass
@@ -41,10 +45,12 @@ class Outputs:
     """What the tasks of a night have left.
 
     :param decisions: results of review tasks, which need no file
+    :param has_dry_run: whether a task has only said what it would do
     """
 
     manifests: list[Manifest] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    has_dry_run: bool = False
     _known: set[tuple[str, str]] = field(default_factory=set)
     _groups: int = 0
 
@@ -72,8 +78,8 @@ class Outputs:
             self._add_result(given)
         elif isinstance(given, Iterable) and not isinstance(given, bytes):
             # One request for all outputs of a mapped task, not one for each.
-            for each in given[:] if isinstance(given, Sequence) else given:
-                self._add(each, kind)
+            for output in given[:] if isinstance(given, Sequence) else given:
+                self._add(output, kind)
         else:
             raise ComplianceInputError(f"{type(given).__name__} is not an output of a task. {EXPECTED}")
 
@@ -99,19 +105,22 @@ class Outputs:
             self.decisions.append(dict(result))
             return
         if result.get("dry_run"):
-            return  # it has written nothing
+            self.has_dry_run = True
+            return
         named = [(KEYS[key], uri) for key in KEYS if isinstance(uri := result.get(key), str) and uri]
         if not named:
             keys = ", ".join(map(str, result))[:200] or "(none)"
             raise ComplianceInputError(f"A result with the keys {keys} names no manifest. {EXPECTED}")
         group = self._next_group()
         for kind, uri in named:
-            self._add_manifest(kind, uri, group)
+            numbers: list[Any] = [result.get(name) for name in ROW_NUMBERS.get(kind, ())]
+            is_known = numbers and all(type(number) is int for number in numbers)
+            self._add_manifest(kind, uri, group, sum(numbers) if is_known else None)
 
-    def _add_manifest(self, kind: str, uri: str, group: int) -> None:
+    def _add_manifest(self, kind: str, uri: str, group: int, rows: int | None = None) -> None:
         if (kind, uri) not in self._known:
             self._known.add((kind, uri))
-            self.manifests.append(Manifest(kind, uri, group))
+            self.manifests.append(Manifest(kind, uri, group, rows))
 
     def _group_findings(self) -> None:
         """Let findings that are given by their URI belong to the assessments beside them."""
@@ -140,19 +149,28 @@ class TaskInstanceKey:
     map_index: int
 
 
-def find_unsuccessful(ti: Any, outputs: Outputs, states: States) -> tuple[list[str], list[str]]:
+def find_unsuccessful(
+    ti: Any, outputs: Outputs, states: States, writers: Collection[str] = ()
+) -> tuple[list[str], list[str]]:
     """Return task instances that have left no manifest, and those that have failed but left one.
 
-    A task with too many failed documents has failed, but has left its manifest.
+    A task with too many failed documents has failed, but has left its manifest. One that was marked as a
+    success by hand may have left none.
+
+    :param writers: tasks that leave a manifest if they succeed
     """
     missing: list[str] = []
     failed: list[str] = []
     for (task_id, map_index), state in sorted(states.items()):
-        if state in COMPLETE:
+        is_success = state == "success"
+        if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
             continue
         instance = TaskInstanceKey(ti.dag_id, ti.run_id, task_id, map_index)
         folder = task_folder(instance, "").rpartition("/")[2]
-        has_manifest = any(f"/{folder}/" in each.uri for each in outputs.manifests)
-        name = f"{task_id}[{map_index}]" if map_index >= 0 else task_id
-        (failed if has_manifest else missing).append(f"{name} ({'not run' if state == 'None' else state})")
+        name = f"{task_id}[{map_index}] " if map_index >= 0 else f"{task_id} "
+        shown = f"{name}({'not run' if state == 'None' else state})"
+        if not any(f"/{folder}/" in manifest.uri for manifest in outputs.manifests):
+            missing.append(f"{shown}, without a manifest" if is_success else shown)
+        elif not is_success:
+            failed.append(shown)
     return missing, failed

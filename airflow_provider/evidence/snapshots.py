@@ -55,7 +55,7 @@ class Snapshot:
     :param copy: of it, in a temporary folder
     :param location: where the evidence has it
     :param group: see `Manifest`
-    :param closer: the task that has closed the night with it
+    :param expected: how many rows it has at least; None if unknown
     :param counts: of its rows by status, category or decision
     """
 
@@ -65,17 +65,15 @@ class Snapshot:
     location: Location
     sha256: str
     group: int = 0
-    closer: str = ""
+    expected: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
 
-    @property
-    def record(self) -> dict[str, Any]:
-        """Its entry in the record of the night."""
+    def describe(self, root: Location) -> dict[str, Any]:
+        """Return its entry in the record of the night."""
         return {
             "kind": self.kind,
             "origin": self.origin,
-            "closer": self.closer,
-            "uri": self.location.uri,
+            "path": below(self.location, root),
             "sha256": self.sha256,
             "rows": self.counts.total(),
             "counts": dict(sorted(self.counts.items())),
@@ -83,7 +81,7 @@ class Snapshot:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Read the rows, each checked."""
-        kind = KINDS[self.kind]
+        kind, number = KINDS[self.kind], 0
         with self.copy.open("rb") as file:
             for number, line in enumerate(file, 1):
                 place = f"line {number} of '{self.origin}'"
@@ -95,6 +93,11 @@ class Snapshot:
                         "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
                     )
                 yield row
+        if self.expected is not None and number < self.expected:
+            raise ComplianceInputError(
+                f"The manifest '{self.origin}' has lost rows: it has {number:,}, but its task returned the "
+                f"numbers of {self.expected:,}. Clear the task that wrote it."
+            )
 
     def count(self, row: Mapping[str, Any]) -> None:
         """Count a row."""
@@ -123,25 +126,8 @@ def copy_manifest(manifest: Manifest, origin: Location, copy: Path, destination:
                 f"The manifest '{origin}' does not exist. Clear the task that should have written it, or "
                 "leave its output out."
             )
-    return _snapshot(manifest.kind, origin.uri, copy, destination, manifest.group)
-
-
-def copy_from_evidence(
-    entry: Mapping[str, Any], origin: Location, copy: Path, destination: Location, group: int
-) -> Snapshot:
-    """Copy a manifest of an earlier revision.
-
-    :param entry: its entry in that record
-    :param origin: where the evidence has it
-    """
-    with storage_errors(origin, "read"):
-        origin.fs.get_file(origin.path, str(copy))
-    snapshot = _snapshot(str(entry["kind"]), str(entry["origin"]), copy, destination, group)
-    snapshot.closer = str(entry.get("closer") or "")
-    if snapshot.sha256 != entry["sha256"]:
-        error = ComplianceStorageError(f"'{origin}' has changed since it was written: restore it.")
-        error.transient = False
-        raise error
+    snapshot = _snapshot(manifest.kind, origin.uri, copy, destination)
+    snapshot.group, snapshot.expected = manifest.group, manifest.rows
     return snapshot
 
 
@@ -149,14 +135,19 @@ def copy_decisions(decisions: Iterable[Mapping[str, Any]], copy: Path, destinati
     """Write the results of review tasks to a temporary file."""
     with copy.open("wb") as file:
         file.writelines(map(to_line, decisions))
-    return _snapshot(REVIEW, FROM_XCOM, copy, destination, 0)
+    return _snapshot(REVIEW, FROM_XCOM, copy, destination)
 
 
-def _snapshot(kind: str, origin: str, copy: Path, destination: Location, group: int) -> Snapshot:
+def _snapshot(kind: str, origin: str, copy: Path, destination: Location) -> Snapshot:
     with copy.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     location = destination / EVIDENCE_FOLDER / "manifests" / f"{sha256}.jsonl"
-    return Snapshot(kind, origin, copy, location, sha256, group)
+    return Snapshot(kind, origin, copy, location, sha256)
+
+
+def below(location: Location, root: Location) -> str:
+    """Return the path of a location below the root, which is a prefix of it."""
+    return location.uri.rstrip("/").removeprefix(root.uri.rstrip("/")).lstrip("/")
 
 
 def store_once(location: Location, content: bytes | Path, sha256: str) -> None:

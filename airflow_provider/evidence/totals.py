@@ -1,21 +1,15 @@
-"""The numbers of a night: each document, assessment and decision counts once, in however many manifests.
-
-And in how many nights in a row a document has failed.
-"""
+"""The numbers of a night: each document, assessment and decision counts once, in however many manifests."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts, effective_category
 from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW
-from airflow_provider.ingest.failures import Streak
-from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.names import to_bytes
 
 DECISION_KEY = (
@@ -23,13 +17,12 @@ DECISION_KEY = (
     "answered_by", "expert_id", "decided_at",
 )  # fmt: skip
 RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # of rows; all others have no text or no verdict
-REPEATED_NIGHTS = 2  # in a row, from which on a failing document is named in the report
 
 
-class LatestRows:
+class CountedRows:
     """Which of several manifests has the row of a document or an assessment that counts.
 
-    That is one with a text or a verdict, as in assessments, of those one that is of tonight, then the last.
+    That is one with a text or a verdict, of those one that is of tonight, and of those the last.
     """
 
     def __init__(self) -> None:
@@ -44,7 +37,7 @@ class LatestRows:
             self._places[key] = group << 2 | rank
 
     def has(self, kind: str, row: Mapping[str, Any], group: int) -> bool:
-        """Tell whether a row counts; findings count with the assessment that they are of."""
+        """Return whether a row counts; findings count with their assessment."""
         if group not in self._groups:
             return True
         place = self._places.get(digest_row(kind, row))
@@ -69,12 +62,15 @@ class Totals:
         self._categories: dict[str, Counter[str]] = {}
         self._changed = 0
         self._decisions: set[bytes] = set()
+        self.documents: set[int] = set()  # as of `digest_row`
 
     def add(self, kind: str, row: Mapping[str, Any]) -> None:
         """Count a row."""
         if kind == INGEST:
             self._documents[str(row["status"])] += 1
+            self.documents.add(digest_row(kind, row))
         elif kind == ASSESS:
+            self._categories.setdefault(str(row["framework"]), Counter())
             is_completed = row["status"] == "COMPLETED"
             carried = "carried" if row.get("carried_from") else "assessed"
             self._assessments[carried if is_completed else "failed"] += 1
@@ -111,38 +107,3 @@ class Totals:
             "frameworks": {name: as_counts(self._categories[name]) for name in sorted(self._categories)},
             "decisions": self.decisions,
         }
-
-
-class FailureStreaks:
-    """In how many nights in a row a document has failed.
-
-    Unlike `FailureHistory`, which decides what is sent, every closed night and every failure counts.
-
-    :param earlier: rows of the night before
-    :param is_complete: whether all documents of tonight are known; if not, one that did not come keeps its
-        count
-    """
-
-    def __init__(self, earlier: Iterable[Mapping[str, Any]] = (), *, is_complete: bool = True) -> None:
-        self._earlier = {streak.source: streak for row in earlier if (streak := Streak.parse(row))}
-        self._is_complete = is_complete
-        self._tonight: dict[str, Streak] = {}
-
-    def add(self, row: Mapping[str, Any], night: str) -> None:
-        """Count a row of an ingest manifest."""
-        source = str(row["source"])
-        before = self._earlier.pop(source, None)
-        if row["status"] in RANKS:
-            return
-        streak = Streak.start(source, night, row.get("source_version"), str(row.get("error") or ""))
-        self._tonight[source] = before.extend(streak) if before else streak
-
-    def repeated(self) -> list[dict[str, Any]]:
-        """Return documents that have failed several nights in a row, tonight too, the longest first."""
-        found = [each for each in self._tonight.values() if each.nights >= REPEATED_NIGHTS]
-        return [asdict(each) for each in sorted(found, key=lambda each: (-each.nights, each.source))]
-
-    def dump(self) -> bytes:
-        """Return them as JSON Lines."""
-        unknown = () if self._is_complete else self._earlier.values()
-        return to_lines(map(asdict, (*self._tonight.values(), *unknown)))

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.providers.common.compat.sdk import Asset, BaseOperator
 
 from airflow_provider import lineage
+from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import HAS_PARTITION_KEYS, add_partition_key, task_states
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
 from airflow_provider.ingest.output import common_root, report_link
 from airflow_provider.operators.base import MAX_TITLE_CHARS, REPORT_URL, ComplianceReportLink, entry_point
+from airflow_provider.operators.base_bulk import RETURN_VALUE
 from airflow_provider.params import optional
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -22,10 +24,12 @@ if TYPE_CHECKING:
 
     from airflow_provider.evidence.chain import ChainRecord
 
-# Whose instances are looked for also where they are not directly upstream.
-NIGHT_TASKS = frozenset(
-    {"ComplianceIngestOperator", "ComplianceAssessOperator", "ComplianceReviewAssessmentOperator"}
-)
+# Whose instances are looked for also above what is directly upstream, and the parameter for their outputs.
+NIGHT_TASKS = {
+    "ComplianceIngestOperator": "ingested",
+    "ComplianceAssessOperator": "assessed",
+    "ComplianceReviewAssessmentOperator": "reviewed",
+}
 MAX_PARTITION_KEY_CHARS = 250  # of Airflow's database
 
 
@@ -33,7 +37,8 @@ class ComplianceCloseNightOperator(BaseOperator):
     """Tie the outputs of a night together: evidence that can be verified, a report, and one asset event.
 
     Run it with `trigger_rule="all_done"`, so that a night with failures is closed, too. Closing a night again
-    adds a revision, which replaces the earlier one; if nothing has changed, it adds nothing.
+    adds a revision with the outputs that it is given, which replaces the earlier one; if these are the same,
+    it adds nothing.
 
     Returns the URIs of the record (`night`) and the `report`, the `sha256` of the record and of the
     `previous` one in the chain, the `revision`, and the totals.
@@ -45,6 +50,8 @@ class ComplianceCloseNightOperator(BaseOperator):
     :param destination: prefix of the night; its evidence goes below `_evidence/`
     :param root: common prefix of all nights, where the chain of records is; by default the destination up to
         its first part with a `=` in it, such as `dt=2026-01-01`
+    :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
+        has written record and report: a number, a share such as 0.2, or a percentage; None for any number
     :param partition_key: of the asset events, from Airflow 3.3 on, such as the date
     :param report_base_url: where a person finds the destination in a browser, for the link to the report
     """
@@ -67,6 +74,7 @@ class ComplianceCloseNightOperator(BaseOperator):
         assessed: Any = None,
         reviewed: Any = None,
         root: str | None = None,
+        max_vanished: MaxFailed | None = 0.2,
         partition_key: str | None = None,
         report_base_url: str | None = None,
         **kwargs: Any,
@@ -74,11 +82,19 @@ class ComplianceCloseNightOperator(BaseOperator):
         super().__init__(**kwargs)
         if partition_key is not None and not HAS_PARTITION_KEYS:
             warnings.warn("`partition_key` has no effect before Airflow 3.3.", UserWarning, stacklevel=2)
+        if max_vanished is not None:
+            count_allowed(max_vanished, total=0, name="max_vanished")
+        self._given = {
+            name
+            for name, outputs in (("ingested", ingested), ("assessed", assessed))
+            if outputs is not None  # what a task has left may be nothing when it is rendered
+        }
         self.ingested = ingested
         self.assessed = assessed
         self.reviewed = reviewed
         self.destination = destination
         self.root = root
+        self.max_vanished = max_vanished
         self.partition_key = partition_key
         self.report_base_url = report_base_url
 
@@ -91,16 +107,17 @@ class ComplianceCloseNightOperator(BaseOperator):
     @entry_point
     def execute(self, context: Context) -> dict[str, Any]:
         """Close the night."""
-        from airflow_provider.evidence.closing import NightCloser, to_result
+        from airflow_provider.evidence.closing import Closing, to_result
         from airflow_provider.evidence.manifests import Outputs
 
         partition_key = self._partition_key()
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
-        states = task_states(context, self._night_tasks())
-        self._closed = NightCloser(context, outputs, states, destination, root, self.log).close()
-        result = to_result(self._closed)
+        tasks, writers = self._night_tasks()
+        states = task_states(context, tasks)
+        self._closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
+        result = to_result(self._closed, root)
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         report = Location(result["report"])
         link = report_link(report, str(self.destination), optional(self.report_base_url))
@@ -111,7 +128,22 @@ class ComplianceCloseNightOperator(BaseOperator):
                 event.extra.update({**result, "destination": str(self.destination)})
                 if partition_key:
                     add_partition_key(event, partition_key)
+        context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
+        self._check_vanished(self._closed)
         return result
+
+    def _check_vanished(self, closed: ChainRecord) -> None:
+        """Fail if too many documents vanished; not if tasks are missing, which may have had them."""
+        compared, vanished = closed.record["compared_with"], closed.record["totals"]["vanished"]
+        if self.max_vanished is None or not compared or closed.record["missing"]:
+            return
+        if vanished > count_allowed(self.max_vanished, compared["documents"]):
+            raise ComplianceVanishedError(
+                f"{vanished:,} of {compared['documents']:,} documents of the previous night vanished, more "
+                f"than max_vanished={self.max_vanished} allows. The night is closed all the same: see its "
+                "report. If a source was not available, clear the run; if they are gone on purpose, set "
+                "max_vanished."
+            )
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage which manifests are in the record."""
@@ -130,15 +162,18 @@ class ComplianceCloseNightOperator(BaseOperator):
             )
         return key
 
-    def _night_tasks(self) -> set[str]:
-        """Return the tasks whose state tells what is missing.
+    def _night_tasks(self) -> tuple[set[str], set[str]]:
+        """Return the tasks whose state says what is missing, and those of them that leave a manifest.
 
-        Whatever is directly upstream is part of the night. Of what is above that, only the tasks that leave
-        something: others, such as one that sends a message, are none of its business.
+        All that is directly upstream is part of the night. Of what is above that, only the tasks that leave
+        something: others, such as one that sends a message, are ignored.
         """
-        tasks = set(self.upstream_task_ids)
+        tasks, writers = set(self.upstream_task_ids), set()
         for task in self.get_flat_relatives(upstream=True) if self.has_dag() else ():
             kind = getattr(task, "operator_class", type(task))
-            if any(each.__name__ in NIGHT_TASKS for each in getattr(kind, "__mro__", ())):
+            names = {base.__name__ for base in getattr(kind, "__mro__", ())} & NIGHT_TASKS.keys()
+            if names:
                 tasks.add(task.task_id)
-        return tasks
+            if any(NIGHT_TASKS[name] in self._given for name in names):
+                writers.add(task.task_id)
+        return tasks, writers

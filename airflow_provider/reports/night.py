@@ -6,24 +6,23 @@ import posixpath
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 from urllib.parse import quote
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.outcomes import GIVEN_UP, OutcomeStats, limit_source, summarize
+from airflow_provider.reports.outcomes import OutcomeStats, limit_source, summarize
 from airflow_provider.reports.page import documents, format_night, plural, render
 from airflow_provider.reports.trend import NightTotals, plot_trend
 from airflow_provider.reports.verdicts import LABELS, LEGEND, VerdictCounts
 from airflow_provider.text import sanitize
 
 MAX_MISSING = 50
+MAX_VANISHED = 50
 MAX_CHANGES = 100
 OPEN_CHANGES = 10  # the rest are behind a click
 MAX_FRAMEWORKS = 12
 MAX_CRITERIA = 120  # of all frameworks together
-MAX_REPEATED = 100
 OPEN_REPEATED = 10
 MAX_DECISIONS = 30
 MAX_FILES = 100  # of each kind
@@ -49,10 +48,11 @@ class NightReport:
     :param documents: rows of all ingest manifests
     :param verdicts: rows of all assessments and findings
     :param trend: the totals of earlier nights by date, the latest first
-    :param repeated: documents that have failed several nights in a row
     :param missing: tasks that have left nothing
     :param failed_tasks: tasks that have failed, but left a manifest
-    :param vanished: documents that came in the last night, but not tonight: the first of them
+    :param vanished: documents of an earlier night that are not among tonight's: the first of them
+    :param compared_night: the night that had them: the latest one with documents
+    :param gone_frameworks: that had verdicts in the previous night, but have none tonight
     :param decisions: how many experts have made
     :param files: kind and URI of each file that the night consists of
     :param root: where the chain of nights is
@@ -66,12 +66,13 @@ class NightReport:
     revision: int
     documents: OutcomeStats = field(default_factory=OutcomeStats)
     verdicts: VerdictCounts = field(default_factory=VerdictCounts)
-    trend: Sequence[tuple[str, Mapping[str, Any]]] = ()
-    repeated: Sequence[Mapping[str, Any]] = ()
+    trend: Sequence[tuple[object, object]] = ()
     missing: Sequence[str] = ()
     failed_tasks: Sequence[str] = ()
-    vanished: list[str] = field(default_factory=list)
+    vanished: Sequence[str] = ()
     vanished_total: int = 0
+    compared_night: str = ""
+    gone_frameworks: Sequence[str] = ()
     decisions: int = 0
     files: Sequence[tuple[str, str]] = ()
     root: str = ""
@@ -101,27 +102,18 @@ class NightReport:
             decisions=self.verdicts.decisions[:MAX_DECISIONS],
             frameworks=list(self._frameworks()),
             trend=plot_trend([self._totals(), *earlier]),
-            repeated=[self._describe_failure(each) for each in self.repeated[:MAX_REPEATED]],
             open_repeated=OPEN_REPEATED,
-            given_up=self._given_up,
             missing=self.missing[:MAX_MISSING],
+            vanished=[limit_source(source, 300) for source in self.vanished[:MAX_VANISHED]],
             failed_tasks=self.failed_tasks[:MAX_MISSING],
             files=self._files(),
             command=f"python -m airflow_provider verify {_quote_root(self.root)}",
         )
 
-    def _describe_failure(self, row: Mapping[str, Any]) -> dict[str, Any]:
-        source = limit_source(row.get("source"), self.verdicts.max_source_chars)
-        return {**row, "source": source, "is_given_up": _is_given_up(row)}
-
     @property
     def _is_compared(self) -> bool:
         """Whether any verdict had one in the last night."""
         return self.verdicts.total > self.verdicts.new
-
-    @property
-    def _given_up(self) -> int:
-        return sum(map(_is_given_up, self.repeated))
 
     def _summarize(self) -> tuple[str, str, str]:
         """Return the tone, the status and the headline: of several problems, the worst."""
@@ -130,6 +122,15 @@ class NightReport:
         if self.missing:
             states.append(("bad", "Incomplete"))
             sentences.append(f"{plural(len(self.missing), 'task')} of this night left no manifest.")
+        if self.vanished_total:
+            some = ("warn", f"{self.vanished_total:,} vanished")
+            states.append(some if self.documents.total else ("bad", "No documents"))
+            day = sanitize(self.compared_night)[:10]
+            sentences.append(f"{plural(self.vanished_total, 'document')} of the night of {day} vanished.")
+        if self.gone_frameworks:
+            gone = plural(len(self.gone_frameworks), "framework")
+            states.append(("warn", f"{gone} gone"))
+            sentences.append(f"{gone} of the previous night without a verdict.")
         if self.failed_tasks:
             states.append(("warn", f"{plural(len(self.failed_tasks), 'task')} failed"))
         states += self._verdict_states()
@@ -138,11 +139,8 @@ class NightReport:
             tone, status, _ = summarize(self.documents)
             states.append((tone, status))
             sentences.append(self._document_sentence())
-        if self.vanished_total:
-            have = "has" if self.vanished_total == 1 else "have"
-            sentences.append(f"{plural(self.vanished_total, 'document')} of the last night {have} vanished.")
-        if self._given_up:
-            states.append(("warn", f"{self._given_up:,} given up"))
+        if self.documents.repeated.given_up:
+            states.append(("warn", f"{self.documents.repeated.given_up:,} given up"))
         tone, status = max(states, key=lambda state: TONES.index(state[0]))
         if tone == "good" and self.documents.total and self.verdicts.cells:
             status = "Complete"
@@ -251,10 +249,6 @@ def relative_link(uri: str, folder: str) -> str:
     if not is_near or len(uri) > MAX_URI_CHARS or "://" in path:
         return ""
     return quote(posixpath.relpath(f"/{path}", f"/{base}"), errors="replace")
-
-
-def _is_given_up(row: Mapping[str, Any]) -> bool:
-    return str(row.get("error")).startswith(GIVEN_UP)
 
 
 def _quote_root(root: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ MAX_SHOWN_REASONS = 12
 MAX_SHOWN_STATUSES = 6
 NO_REASON = "(no reason given)"
 GIVEN_UP = "Given up after"  # how the error of a document starts that was not sent
+REPEATED_NIGHTS = 2  # in a row, from which on a failing document is named
+MAX_REPEATED = 100
 
 # A word that differs between documents that failed for the same reason: a URL, a file, an id, a long number.
 _SPECIFIC = re.compile(
@@ -82,6 +85,49 @@ class Reasons:
         ]
 
 
+@dataclass(frozen=True)
+class RepeatedFailure:
+    """A document that has failed several nights in a row, tonight too."""
+
+    source: str
+    reason: str
+    nights: int
+    since: str
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was not sent tonight."""
+        return self.reason.startswith(GIVEN_UP)
+
+
+@dataclass
+class RepeatedFailures:
+    """Documents that have failed several nights in a row: how many, and those with the most nights."""
+
+    total: int = 0
+    given_up: int = 0
+    _kept: list[RepeatedFailure] = field(default_factory=list)
+
+    def add(self, document: ListedDocument, row: Row) -> None:
+        """Count a failure, by the columns that ingestion has for it."""
+        nights = read_number(row.get("failed_nights")) or 0
+        if nights < REPEATED_NIGHTS:
+            return
+        since = sanitize(row.get("failed_since"), 30)[:10]
+        source = limit_source(document.source, 300)
+        failure = RepeatedFailure(source, document.reason or NO_REASON, int(nights), since)
+        self.total += 1
+        self.given_up += failure.is_given_up
+        self._kept.append(failure)
+        if len(self._kept) >= 2 * MAX_REPEATED:
+            self._kept = self.longest
+
+    @property
+    def longest(self) -> list[RepeatedFailure]:
+        """Those with the most nights first."""
+        return heapq.nsmallest(MAX_REPEATED, self._kept, key=lambda each: (-each.nights, each.source))
+
+
 @dataclass
 class OutcomeStats:
     """How many documents have which outcome, and why they have no text."""
@@ -89,6 +135,7 @@ class OutcomeStats:
     outcomes: Counter[str] = field(default_factory=Counter)
     statuses: Counter[str] = field(default_factory=Counter)  # of outcome "other"
     reasons: Reasons = field(default_factory=Reasons)
+    repeated: RepeatedFailures = field(default_factory=RepeatedFailures)
 
     @property
     def total(self) -> int:
@@ -118,7 +165,9 @@ class OutcomeStats:
         self.outcomes[outcome] += 1
         self._add_details(row, outcome)
         if outcome not in ("completed", "skipped"):
-            self._add_failure(ListedDocument.from_row(row), outcome)
+            document = ListedDocument.from_row(row)
+            self._add_failure(document, outcome)
+            self.repeated.add(document, row)
 
     def _add_details(self, row: Row, outcome: str) -> None:
         """Count what else a report shows."""

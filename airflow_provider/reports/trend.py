@@ -1,4 +1,4 @@
-"""The trend over the last nights: charts below each other, with a bar for each night."""
+"""The trend over the latest nights: charts below each other, with a bar for each night."""
 
 from __future__ import annotations
 

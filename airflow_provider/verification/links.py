@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +29,8 @@ class Link:
     :param is_valid: whether it could be parsed
     :param is_misplaced: whether it says that it is another record
     :param previous: SHA-256 of the record before it, as it says
-    :param date: DAG, logical date and destination, which several runs may have in common
+    :param root: when it was written
+    :param night: DAG, logical date and destination, which several runs may have in common
     :param replaced_by: number of a later revision of the same night
     """
 
@@ -39,10 +40,16 @@ class Link:
     is_misplaced: bool = False
     previous: str | None = None
     run: str = ""
-    date: tuple[str, str, str] = ("", "", "")
+    root: str = ""
+    night: tuple[str, str, str] = ("", "", "")
     replaces: tuple[int, str] | None = None
     replaced_by: int | None = None
     problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def destination(self) -> str:
+        """The folder of its night, below the root."""
+        return self.night[2]
 
     def add(self, kind: ProblemKind, text: str) -> None:
         """Add a problem."""
@@ -71,9 +78,8 @@ def read_link(number: int, location: Location) -> Link:
         link.add(ProblemKind.CHANGED, f"{location} is damaged: it is not a JSON object")
         return link
     link.is_valid = True
-    link.run = str(record.get("run"))
-    destination = str(record.get("destination")).rstrip("/")
-    link.date = str(record.get("dag_id")), str(record.get("night")), destination
+    link.run, link.root = str(record.get("run")), str(record.get("root") or "")
+    link.night = str(record.get("dag_id")), str(record.get("night")), str(record.get("destination"))
     link.is_misplaced = record.get("number") != number
     if link.is_misplaced:
         link.add(ProblemKind.CHANGED, f"{location} says that it is record {str(record.get('number'))[:20]}")
@@ -98,7 +104,7 @@ def check_links(links: Sequence[Link], head: str = "", known: Sequence[str] = ()
     if not links:
         return
     last = links[-1]
-    hashes = {each.sha256: each.number for each in links}
+    hashes = {link.sha256: link.number for link in links}
     is_head = not head or head == last.sha256
     if not is_head and head in hashes:
         last.add(
@@ -110,9 +116,9 @@ def check_links(links: Sequence[Link], head: str = "", known: Sequence[str] = ()
             ProblemKind.UNMATCHED,
             f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}, and no other one has that",
         )
-    for each in known:
-        if each not in hashes:
-            last.add(ProblemKind.UNMATCHED, f"no record has SHA-256 {each}")
+    for sha256 in known:
+        if sha256 not in hashes:
+            last.add(ProblemKind.UNMATCHED, f"no record has SHA-256 {sha256}")
     _check_neighbors(links, is_head)
     _find_replaced(links)
 
@@ -147,8 +153,8 @@ def _check_neighbors(links: Sequence[Link], is_head: bool) -> None:
 
 
 def _find_replaced(links: Sequence[Link]) -> None:
-    """Find replaced revisions; a record can't replace what it is no revision of, which would hide it."""
-    by_number = {each.number: each for each in links}
+    """Find replaced revisions; a record can't replace one of another night."""
+    by_number = {link.number: link for link in links}
     for link in links:
         if link.replaces is None:
             continue
@@ -157,7 +163,7 @@ def _find_replaced(links: Sequence[Link]) -> None:
         if (
             replaced is None
             or number >= link.number
-            or (replaced.is_valid and replaced.run != link.run and replaced.date != link.date)
+            or (replaced.is_valid and replaced.run != link.run and replaced.night != link.night)
         ):
             link.add(
                 ProblemKind.INVALID,
@@ -169,3 +175,16 @@ def _find_replaced(links: Sequence[Link]) -> None:
                 ProblemKind.CHANGED, f"record {link.number} replaces record {number} with SHA-256 {digest}"
             )
         replaced.replaced_by = link.number
+
+
+def in_verification_order(links: Sequence[Link]) -> Iterator[Link]:
+    """Yield the links; replaced revisions come after the one in force, which may have replaced objects."""
+    revisions: dict[int, list[Link]] = {}  # by the number of the one in force
+    by_number = {link.number: link for link in links}
+    for link in links:
+        in_force = link
+        while in_force.replaced_by is not None:  # by a later one, so this ends
+            in_force = by_number[in_force.replaced_by]
+        revisions.setdefault(in_force.number, []).append(link)
+    for number in sorted(revisions):
+        yield from reversed(revisions[number])

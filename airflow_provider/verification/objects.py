@@ -1,4 +1,4 @@
-"""Read the objects of the evidence, and tell what is wrong with them: changed, missing, or not readable."""
+"""Read the objects of the evidence, and find what is wrong with them: changed, missing, or not readable."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _INVALID_PATH = frozenset({errno.ENAMETOOLONG, errno.ELOOP, errno.EINVAL, errno.
 class ProblemKind(StrEnum):
     """What can be wrong with an object.
 
-    CHANGED and MISSING are proven; INVALID is a record or a row that nobody can check; UNMATCHED is a hash
+    CHANGED and MISSING are proven; INVALID is a record or a row that can't be checked; UNMATCHED is a hash
     that was given and is not that of the records; UNREADABLE and OUTSIDE objects may be as they were.
     """
 
@@ -74,7 +74,7 @@ def read_blocks(location: Location) -> Iterator[bytes]:
     blocks = _local_blocks(location) if location.is_local else _remote_blocks(location)
     try:
         yield from blocks
-    except Exception as error:  # whatever the library of the store raises
+    except Exception as error:  # of the store's library
         raise _classify(error, location) from None
 
 
@@ -129,7 +129,7 @@ def hash_object(location: Location) -> Hashed:
 
 
 def read_small(location: Location, limit: int) -> bytes:
-    """Read an object that is small, unless somebody wants to fill our memory."""
+    """Read an object into memory, up to a limit."""
     parts, size = [], 0
     for data in read_blocks(location):
         parts.append(data)
@@ -160,9 +160,7 @@ def retry_outages(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     return read(*args, **kwargs)
 
 
-def check_digest(location: Location, found: Hashed, digest: str) -> None:
-    """Raise ProblemError if an object has another SHA-256."""
-    if found.sha256 != digest:
-        raise ProblemError(
-            ProblemKind.CHANGED, f"{location} has changed: its SHA-256 is {found.sha256}, not {digest}"
-        )
+def describe_change(location: Location, found: Hashed, sha256: str) -> Problem:
+    """Return the problem of an object that has another SHA-256."""
+    text = f"{location} has changed: its SHA-256 is {found.sha256}, not {sha256}"
+    return Problem(ProblemKind.CHANGED, text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import os.path
 import re
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.storage.locations import Location
@@ -39,68 +39,73 @@ def address(uri: str) -> str:
 
 
 class Resolver:
-    """Finds objects below the root that is verified, which may be a copy of the one in the records.
+    """Finds objects below the root that is verified, which may have been moved or copied.
 
     Nothing else is read: records are not trusted, and could name any file or host.
 
     :param also: other places that may be read
+    :param recorded_roots: where the root was when the records of the chain were written
     """
 
-    def __init__(self, root: Location, also: Sequence[Location] = ()) -> None:
+    def __init__(
+        self, root: Location, also: Sequence[Location] = (), recorded_roots: Iterable[str] = ()
+    ) -> None:
         self._root = root
-        self._places = [(f"{address(each.uri)}/", each) for each in (root, *also)]
+        self._allowed = [root, *also]
+        places = {address(place.uri): place for place in self._allowed}
+        for uri in recorded_roots:
+            try:
+                places.setdefault(address(uri), root)
+            except ComplianceInputError:
+                continue  # it is not a location
+        # The longest first: the root may have been moved into or out of a folder.
+        self._places = sorted(places.items(), key=lambda place: -len(place[0]))
 
-    def resolve(self, uri: object, sha256: object, recorded_root: str) -> Reference:
-        """Return a reference to an object; ProblemError if it is none, or may not be read.
+    def resolve(self, path: object, sha256: object) -> Reference:
+        """Return a reference to an object; ProblemError if it is invalid, or the object may not be read.
 
-        :param recorded_root: the root when the record was written
+        :param path: below the root, or a URI
         """
-        if (
-            not isinstance(uri, str)
-            or not uri
-            or not isinstance(sha256, str)
-            or not _SHA256.fullmatch(sha256)
-        ):
+        is_named = isinstance(path, str) and path and isinstance(sha256, str)
+        if not is_named or not _SHA256.fullmatch(str(sha256)):
             raise ProblemError(
                 ProblemKind.INVALID,
-                f"{_shown(uri)} with SHA-256 {_shown(sha256)} does not name an object and its hash",
+                f"{_shown(path)} with SHA-256 {_shown(sha256)} does not name an object and its hash",
             )
-        return Reference(self.locate(uri, recorded_root), sha256)
+        return Reference(self.locate(str(path)), str(sha256))
 
-    def locate(self, uri: str, recorded_root: str) -> Location:
+    def locate(self, path: str) -> Location:
         """Return where an object is; ProblemError if it is nowhere that may be read."""
-        try:
-            found = address(uri)
-        except ComplianceInputError as error:
-            raise ProblemError(ProblemKind.INVALID, str(error)) from None
-        places = [(f"{recorded_root}/", self._root)] if recorded_root else []
-        for prefix, place in (*places, *self._places):
-            inner = found.removeprefix(prefix)
-            if inner != found and ".." not in inner.split("/"):
+        is_relative = "://" not in path and not path.startswith(("/", "~"))
+        candidates = [(path, self._root)] if is_relative else self._candidates(path)
+        for inner, place in candidates:
+            if ".." not in inner.split("/"):
                 location = place / inner
                 if location.is_local and not self._is_inside(Path(location.path)):
                     break  # a link
                 return location
-        raise ProblemError(ProblemKind.OUTSIDE, f"{_shown(uri)} is not below the root, so it was not read")
+        raise ProblemError(ProblemKind.OUTSIDE, f"{_shown(path)} is not below the root, so it was not read")
+
+    def _candidates(self, uri: str) -> list[tuple[str, Location]]:
+        try:
+            found = address(uri)
+        except ComplianceInputError as error:
+            raise ProblemError(ProblemKind.INVALID, str(error)) from None
+        return [
+            (found.removeprefix(f"{prefix}/"), place)
+            for prefix, place in self._places
+            if found.startswith(f"{prefix}/")
+        ]
 
     def _is_inside(self, path: Path) -> bool:
-        """Tell whether a file is below the root or another place, where links lead to."""
+        """Return whether a file is below the root or another place, where links lead to."""
         try:
-            real = path.resolve()
+            real = Path(os.path.realpath(path))  # unlike `resolve`, it accepts a loop of links
         except ValueError:  # such as a null byte: there is no such file
             return True
         return any(
-            real.is_relative_to(Path(place.path).resolve()) for _, place in self._places if place.is_local
+            real.is_relative_to(os.path.realpath(place.path)) for place in self._allowed if place.is_local
         )
-
-
-def recorded_root(record: Mapping[str, Any]) -> str:
-    """Return the root when a record was written, in the form of `address`; empty if it names none."""
-    uri = record.get("root")
-    try:
-        return address(uri) if isinstance(uri, str) else ""
-    except ComplianceInputError:
-        return ""
 
 
 def _shown(value: object) -> str:
@@ -125,7 +130,7 @@ class VerifiedReferences:
         self._rows.execute("BEGIN")
 
     def add(self, key: bytes) -> bool:
-        """Remember a reference; tell whether it is new."""
+        """Remember a reference; return whether it is new."""
         return self._rows.execute("INSERT OR IGNORE INTO verified (key) VALUES (?)", (key,)).rowcount == 1
 
     def set_problem(self, key: bytes, kind: ProblemKind, record: int) -> None:
@@ -139,6 +144,11 @@ class VerifiedReferences:
             return None
         kind, _, record = row[0].partition(" ")
         return ProblemKind(kind), int(record)
+
+    def is_good(self, key: bytes) -> bool:
+        """Return whether an object was verified before and had no problem."""
+        query = "SELECT 1 FROM verified WHERE key = ? AND problem IS NULL"
+        return self._rows.execute(query, (key,)).fetchone() is not None
 
     def close(self) -> None:
         """Close the file."""

@@ -1,7 +1,7 @@
 """Verify the evidence below a root: the chain, manifests and reports of each night, every text and result.
 
-Neither Airflow's database nor the service is needed: only the store. Records are not trusted: whatever they
-say, only objects below the root are read, and nothing is kept in memory that grows with their number.
+Neither Airflow's database nor the service is needed: only the store. Records are not trusted: only objects
+below the root are read, and nothing is kept in memory that grows with their number.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from itertools import islice
 from pathlib import Path
@@ -21,18 +21,24 @@ from typing import Any, TypeVar
 from airflow_provider.evidence.chain import EVIDENCE_FOLDER, Chain
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.storage.locations import Location, error_text
-from airflow_provider.verification.links import Link, check_links, read_link, read_record
+from airflow_provider.verification.links import (
+    Link,
+    check_links,
+    in_verification_order,
+    read_link,
+    read_record,
+)
 from airflow_provider.verification.objects import (
     Hashed,
     Problem,
     ProblemError,
     ProblemKind,
-    check_digest,
     copy_object,
+    describe_change,
     hash_object,
     retry_outages,
 )
-from airflow_provider.verification.references import Reference, Resolver, VerifiedReferences, recorded_root
+from airflow_provider.verification.references import Reference, Resolver, VerifiedReferences
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -53,12 +59,13 @@ OBJECT_COLUMNS = {
 
 
 @dataclass
-class NightCheck:
+class RecordCheck:
     """What was found out about one record of the chain.
 
     :param number: of the record
     :param objects: how many were read and are as they were
-    :param replaced_by: the record of a later revision; texts and results are verified with that one only
+    :param replaced_by: the record of a later revision
+    :param rewritten: objects of a replaced revision that have the hash that a later record names
     :param is_chain_only: whether nothing but the record was read
     :param counts: how many problems of each kind there are
     :param problems: the first of them
@@ -71,6 +78,7 @@ class NightCheck:
     objects: int = 0
     bytes: int = 0
     replaced_by: int | None = None
+    rewritten: int = 0
     is_chain_only: bool = False
     counts: Counter[ProblemKind] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
@@ -78,12 +86,14 @@ class NightCheck:
 
     @property
     def status(self) -> str:
-        """OK, CHANGED, UNREADABLE, or STOPPED."""
+        """OK, REPLACED, CHANGED, UNREADABLE, or STOPPED."""
         if self.counts.keys() - UNCERTAIN:
             return "CHANGED"
         if self.stopped:
             return "STOPPED"
-        return "UNREADABLE" if self.counts else "OK"
+        if self.counts:
+            return "UNREADABLE"
+        return "REPLACED" if self.rewritten else "OK"
 
     def add(self, problem: Problem) -> None:
         """Count a problem."""
@@ -114,14 +124,14 @@ class Verifier:
         threads: int = DEFAULT_THREADS,
     ) -> None:
         self._chain = Chain(root)
-        self._resolver = Resolver(root, also)
+        self._also = also
         self._since = since
         self._head = head
         self._known = known
         self._threads = threads
         self.head = ""  # SHA-256 of the last record
 
-    def run(self) -> Iterator[NightCheck]:
+    def run(self) -> Iterator[RecordCheck]:
         """Verify the nights in order; the last one is not complete if the store has failed."""
         numbers = self._chain.numbers()
         with tempfile.TemporaryDirectory(prefix="verify-") as folder:
@@ -131,14 +141,20 @@ class Verifier:
                 links = list(in_order(pool, self._read_link, numbers, self._threads))
                 check_links(links, self._head, self._known)
                 self.head = links[-1].sha256 if links else ""
-                records = {each.sha256 for each in links}
-                for link in links:
-                    night = _NightVerification(
-                        link, pool, verified, Path(folder), self._resolver, self._threads, records
-                    )
-                    night.run(self._chain.location(link.number), self._since)
-                    yield night.check
-                    if night.check.stopped:
+                shared = _Shared(
+                    pool,
+                    self._threads,
+                    Path(folder),
+                    verified,
+                    Resolver(self._chain.root, self._also, {link.root for link in links if link.root}),
+                    {link.sha256: link for link in links},
+                    {self._head, *self._known},
+                )
+                for link in in_verification_order(links):
+                    record = _RecordVerification(link, shared)
+                    record.run(self._chain.location(link.number), self._since)
+                    yield record.check
+                    if record.check.stopped:
                         return
             finally:
                 pool.shutdown(cancel_futures=True)
@@ -148,33 +164,33 @@ class Verifier:
         return read_link(number, self._chain.location(number))
 
 
-class _NightVerification:
-    """Verifies what one record refers to.
+@dataclass(frozen=True)
+class _Shared:
+    """What the verification of all records has in common.
 
-    :param records: SHA-256 of all records
+    :param folder: for temporary files
+    :param records: by SHA-256
+    :param known: SHA-256 of records that somebody has kept
     """
 
-    def __init__(
-        self,
-        link: Link,
-        pool: ThreadPoolExecutor,
-        verified: VerifiedReferences,
-        folder: Path,
-        resolver: Resolver,
-        threads: int,
-        records: Set[str],
-    ) -> None:
+    pool: ThreadPoolExecutor
+    threads: int
+    folder: Path
+    verified: VerifiedReferences
+    resolver: Resolver
+    records: Mapping[str, Link]
+    known: Set[str]
+
+
+class _RecordVerification:
+    """Verifies what one record refers to."""
+
+    def __init__(self, link: Link, shared: _Shared) -> None:
         self._link = link
-        self._records = records
-        self._pool = pool
-        self._verified = verified
-        self._folder = folder
-        self._resolver = resolver
-        self._threads = threads
-        self._root = ""
-        self.check = NightCheck(link.number, replaced_by=link.replaced_by)
-        for each in link.problems:
-            self.check.add(each)
+        self._shared = shared
+        self.check = RecordCheck(link.number, replaced_by=link.replaced_by)
+        for problem in link.problems:
+            self.check.add(problem)
 
     def run(self, location: Location, since: date | None) -> None:
         """Verify it."""
@@ -198,30 +214,47 @@ class _NightVerification:
         if since and (day := _day(self.check.night)) and day < since:
             self.check.is_chain_only = True
             return
-        self._root = recorded_root(record)
-        self._check_copies(record)
+        self._check_copies()
         batches = _batches(self._references(record), BATCH_OBJECTS)
-        for results in in_order(self._pool, _verify_batch, batches, 4 * self._threads):
+        for results in in_order(self._shared.pool, _hash_batch, batches, 4 * self._shared.threads):
             for reference, result in results:
+                result = self._compare(reference, result)
                 if isinstance(result, Problem):
-                    self._verified.set_problem(reference.key, result.kind, self.check.number)
+                    self._shared.verified.set_problem(reference.key, result.kind, self.check.number)
                 self._add(result)
 
-    def _check_copies(self, record: Mapping[str, Any]) -> None:
+    def _compare(self, reference: Reference, found: Hashed | Problem) -> Hashed | Problem:
+        """Return what is wrong with an object that was read.
+
+        A task that was cleared may have written a text again: that is no problem of a replaced revision if a
+        later one names the new text, unless somebody has kept the hash of the replaced one.
+        """
+        if isinstance(found, Problem) or found.sha256 == reference.sha256:
+            return found
+        is_replaced = self._link.replaced_by is not None and self._link.sha256 not in self._shared.known
+        if is_replaced and self._shared.verified.is_good(replace(reference, sha256=found.sha256).key):
+            self.check.rewritten += 1
+            return found
+        return describe_change(reference.location, found, reference.sha256)
+
+    def _check_copies(self) -> None:
         """Check the copies of records that people find beside the rest of the night, if there are any."""
-        folder = f"{str(record.get('destination')).rstrip('/')}/{EVIDENCE_FOLDER}"
+        folder = f"{self._link.destination}/{EVIDENCE_FOLDER}".lstrip("/")
         for name in ("night.json", f"night-{self.check.number:08}.json"):
             try:
-                copy = self._resolver.locate(f"{folder}/{name}", self._root)
+                copy = self._shared.resolver.locate(f"{folder}/{name}")
                 sha256 = retry_outages(hash_object, copy).sha256
             except ProblemError as error:
                 if error.problem.kind is ProblemKind.UNREADABLE:
                     self.check.add(error.problem)
                 continue
-            if sha256 not in self._records:
-                self.check.add(
-                    Problem(ProblemKind.CHANGED, f"{copy} has changed: it is not a copy of any record")
-                )
+            record = self._shared.records.get(sha256)
+            is_copy = record and (
+                record.destination == self._link.destination if name == "night.json" else record is self._link
+            )
+            if not is_copy:
+                text = f"{copy} has changed: it is not a copy of a record of this night"
+                self.check.add(Problem(ProblemKind.CHANGED, text))
 
     def _add(self, result: Hashed | Problem) -> None:
         if isinstance(result, Problem):
@@ -231,42 +264,30 @@ class _NightVerification:
             self.check.bytes += result.size
 
     def _references(self, record: Mapping[str, Any]) -> Iterator[Reference]:
-        """Verify the manifests; yield everything else, to be verified."""
-        for name in ("report", "failures"):
-            if record.get(name) is not None:
-                yield from self._resolve(record[name], "uri", "sha256")
-        for each in self._list(record, "files"):
-            yield from self._resolve(each, "uri", "sha256")
+        """Verify the manifests; yield all other objects, to be verified."""
+        if record.get("report") is not None:
+            yield from self._resolve(record["report"], "path", "sha256")
         manifests = [
-            (reference, str(each.get("kind")), self._folder / f"{number}.jsonl")
-            for number, each in enumerate(self._list(record, "manifests"))
-            for reference in self._resolve(each, "uri", "sha256")
+            (reference, str(manifest.get("kind")), self._shared.folder / f"{number}.jsonl")
+            for number, manifest in enumerate(self._manifests(record))
+            for reference in self._resolve(manifest, "path", "sha256")
         ]
-        if record.get("manifests") is None:
-            self.check.add(Problem(ProblemKind.INVALID, f"record {self.check.number} names no manifests"))
-        for result, kind, copy in in_order(self._pool, self._fetch_manifest, manifests, MANIFESTS_AHEAD):
+        fetched = in_order(self._shared.pool, _fetch_manifest, manifests, MANIFESTS_AHEAD)
+        for result, kind, copy in fetched:
             self._add(result)
             if isinstance(result, Hashed):
                 self.check.manifests += 1
-                if self._has_objects(kind):
+                if kind in OBJECT_COLUMNS:
                     yield from self._rows(kind, copy)
             copy.unlink(missing_ok=True)
 
-    def _has_objects(self, kind: str) -> bool:
-        # The clear that led to a later revision may have replaced the texts of this one.
-        return kind in OBJECT_COLUMNS and self.check.replaced_by is None
-
-    def _fetch_manifest(self, manifest: tuple[Reference, str, Path]) -> tuple[Hashed | Problem, str, Path]:
-        (reference, kind, copy), location = manifest, manifest[0].location
-        try:
-            if self._has_objects(kind):
-                found = retry_outages(copy_object, location, copy)
-            else:
-                found = retry_outages(hash_object, location)
-            check_digest(location, found, reference.sha256)
-        except ProblemError as error:
-            return error.problem, kind, copy
-        return found, kind, copy
+    def _manifests(self, record: Mapping[str, Any]) -> list[Any]:
+        listed = record.get("manifests")
+        if isinstance(listed, list) and all(isinstance(manifest, Mapping) for manifest in listed):
+            return listed
+        text = f"'manifests' of record {self.check.number} is not a list of objects"
+        self.check.add(Problem(ProblemKind.INVALID, text))
+        return []
 
     def _rows(self, kind: str, copy: Path) -> Iterator[Reference]:
         path_name, digest_name = OBJECT_COLUMNS[kind]
@@ -290,44 +311,41 @@ class _NightVerification:
     def _new(self, references: Iterable[Reference]) -> Iterator[Reference]:
         """Yield references that were not verified before; repeat what was found about the others."""
         for each in references:
-            if self._verified.add(each.key):
+            if self._shared.verified.add(each.key):
                 yield each
                 continue
-            found = self._verified.problem(each.key)
+            found = self._shared.verified.problem(each.key)
             if found and found[1] != self.check.number:
                 text = f"{each.location} is {found[0]}, as shown for record {found[1]}"
                 self.check.add(Problem(found[0], text))
 
-    def _resolve(self, value: Any, uri_name: str, digest_name: str) -> Iterator[Reference]:
+    def _resolve(self, value: Any, path_name: str, digest_name: str) -> Iterator[Reference]:
         """Yield where an object is, or nothing where that is a problem."""
         value = value if isinstance(value, Mapping) else {}
         try:
-            yield self._resolver.resolve(value.get(uri_name), value.get(digest_name), self._root)
+            yield self._shared.resolver.resolve(value.get(path_name), value.get(digest_name))
         except ProblemError as error:
             self.check.add(error.problem)
 
-    def _list(self, record: Mapping[str, Any], name: str) -> list[Any]:
-        value = [] if record.get(name) is None else record[name]
-        if not isinstance(value, list) or not all(isinstance(each, Mapping) for each in value):
-            self.check.add(
-                Problem(
-                    ProblemKind.INVALID, f"'{name}' of record {self.check.number} is not a list of objects"
-                )
-            )
-            return []
-        return value
+
+def _fetch_manifest(manifest: tuple[Reference, str, Path]) -> tuple[Hashed | Problem, str, Path]:
+    reference, kind, copy = manifest
+    try:
+        found = retry_outages(copy_object, reference.location, copy)
+    except ProblemError as error:
+        return error.problem, kind, copy
+    if found.sha256 != reference.sha256:
+        return describe_change(reference.location, found, reference.sha256), kind, copy
+    return found, kind, copy
 
 
-def _verify_batch(references: Sequence[Reference]) -> list[tuple[Reference, Hashed | Problem]]:
+def _hash_batch(references: Sequence[Reference]) -> list[tuple[Reference, Hashed | Problem]]:
     results: list[tuple[Reference, Hashed | Problem]] = []
-    for each in references:
-        location = each.location
+    for reference in references:
         try:
-            found = retry_outages(hash_object, location)
-            check_digest(location, found, each.sha256)
-            results.append((each, found))
+            results.append((reference, retry_outages(hash_object, reference.location)))
         except ProblemError as error:
-            results.append((each, error.problem))
+            results.append((reference, error.problem))
     return results
 
 
@@ -355,7 +373,7 @@ def _batches(items: Iterator[T], size: int) -> Iterator[list[T]]:
 
 
 def _day(night: str) -> date | None:
-    """Return the day of a night; None of one that nobody can compare, which is verified."""
+    """Return the day of a night; None if it is not a date: then the night is verified."""
     try:
         at = datetime.fromisoformat(night)
         return at.astimezone(UTC).date() if at.tzinfo else at.date()

@@ -92,7 +92,7 @@ def test_verify_is_a_command_of_airflow(root: Path, tmp_path: Path) -> None:
     good, _, bad = done.stdout.partition("exit code 0\n")
     *nights, last = [json.loads(line) for line in good.splitlines()]
     assert [night["status"] for night in nights] == ["OK", "OK"]
-    assert last["totals"]["objects"] == 18
+    assert last["totals"]["objects"] == 16
     assert "document-0.txt does not exist" in bad
     assert bad.endswith("exit code 1\n")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,49 +20,19 @@ from tests.support.outlets import outlet_events
 CATEGORY = "SUFFICIENTLY_REGULATED"
 
 
-@dataclass
 class PlainReport:
     """Stands in for the page, where only what it is given matters."""
 
-    dag_id: str
-    run_id: str
-    night: str
-    revision: int
-    trend: Any = ()
-    missing: Any = ()
-    failed_tasks: Any = ()
-    vanished: list[str] = field(default_factory=list)
-    vanished_total: int = 0
-    repeated: Any = ()
-    decisions: int = 0
-    files: Any = ()
-    root: str = ""
-    previous: str = ""
-    folder: str = ""
-    rows: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def documents(self) -> Any:
-        return SimpleNamespace(add=lambda row: self._count("documents"))
-
-    @property
-    def verdicts(self) -> Any:
-        return SimpleNamespace(
-            add_cell=lambda row: self._count("cells"), add_finding=lambda row: self._count("findings")
-        )
-
-    def _count(self, what: str) -> None:
-        self.rows[what] = self.rows.get(what, 0) + 1
+    def __init__(self, dag_id: str, run_id: str, night: str, **given: Any) -> None:
+        self._given = given
 
     def render(self) -> str:
-        shown = {
-            "revision": self.revision,
-            "trend": [date for date, _ in self.trend],
-            "repeated": {row["source"]: row["nights"] for row in self.repeated},
-            "rows": self.rows,
-            "missing": list(self.missing),
-            "decisions": self.decisions,
-            "previous": self.previous,
+        documents, verdicts = self._given["documents"], self._given["verdicts"]
+        shown = {name: self._given[name] for name in ("revision", "missing", "decisions", "previous")}
+        shown |= {
+            "trend": [night[:10] for night, _ in self._given["trend"]],
+            "repeated": {failure.source: failure.nights for failure in documents.repeated.longest},
+            "rows": {"documents": documents.total, "cells": verdicts.assessed, "findings": verdicts.total},
         }
         return json.dumps(shown)
 
@@ -105,7 +75,7 @@ class Nights:
     def ingested(self, name: str, **documents: str) -> dict[str, Any]:
         """Return the result of an ingest; documents by status."""
         rows = [document(source, status) for source, status in documents.items()]
-        return {"manifest": self.write(f"{name}/manifest.jsonl", rows), "completed": len(rows)}
+        return {"manifest": self.write(f"{name}/manifest.jsonl", rows)}
 
     def assessed(self, name: str, *sources: str, **changes: Any) -> dict[str, Any]:
         """Return the result of an assessment with two findings for each document."""
@@ -146,11 +116,11 @@ class Nights:
 
 def check_objects(entry: ChainRecord) -> None:
     """Check the hash of all that a record refers to."""
-    record = entry.record
-    for each in (*record["manifests"], record["report"], record["failures"]):
-        location = Location(each["uri"])
+    root = Location(entry.uri.partition("/_evidence/nights/")[0])
+    for each in (*entry.record["manifests"], entry.record["report"]):
+        location = root / each["path"]
         content = location.fs.cat_file(location.path)
-        assert hashlib.sha256(content).hexdigest() == each["sha256"], each["uri"]
+        assert hashlib.sha256(content).hexdigest() == each["sha256"], each["path"]
         if "rows" in each:
             assert content.count(b"\n") == each["rows"] == sum(each["counts"].values())
 
@@ -174,7 +144,8 @@ def close(
 
     :param states: of upstream tasks
     """
-    task = ComplianceCloseNightOperator(task_id="close", **{"destination": destination, **parameters})
+    parameters = {"destination": destination, "max_vanished": None, **parameters}
+    task = ComplianceCloseNightOperator(task_id="close", **parameters)
     task.upstream_task_ids = {name.rpartition("_")[0] if "_" in name else name for name in states or ()}
     context: Any = context_of(day, states, **(identity or {}))
     result: dict[str, Any] = task.execute(context)

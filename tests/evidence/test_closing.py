@@ -11,9 +11,10 @@ from typing import Any, overload
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider.evidence.manifests import TaskInstanceKey
+from airflow_provider.evidence.manifests import Outputs, TaskInstanceKey, find_unsuccessful
 from airflow_provider.ingest.output import task_folder
 from tests.evidence.nights import Nights, cell, close, decision, document, finding
+from tests.support.attempts import TaskInstance
 
 
 def read(uri: str) -> bytes:
@@ -72,12 +73,13 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
         "frameworks": {"DORA": {"SUFFICIENTLY_REGULATED": 4}},
         "decisions": 1,
         "vanished": 0,
+        "gone_frameworks": 0,
         "missing": 0,
         "failed_tasks": 0,
     }
     assert result == {
         "night": f"{nights.base}_evidence/nights/00000001.json",
-        "report": record["report"]["uri"],
+        "report": f"{nights.base}{record['report']['path']}",
         "sha256": hashlib.sha256(read(entry.uri)).hexdigest(),
         "previous": None,
         "revision": 1,
@@ -88,7 +90,8 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
         "d/run-1", "d", "run-1", "close"
     )  # fmt: skip
     assert record["root"] + "/" == nights.base
-    assert record["destination"] == nights.destination(1)
+    assert record["destination"] == "dt=2026-03-01"
+    assert (record["compared_with"], record["gone_frameworks"]) == (None, [])
     assert record["provider_version"]
     assert record["airflow_version"]
     assert read(f"{nights.destination(1)}_evidence/night.json") == read(entry.uri)
@@ -99,7 +102,7 @@ def test_expert_decision_and_time_are_in_the_evidence(nights: Nights) -> None:
     nights.close(1, reviewed=[[decision("a")], [], [decision("b", decision="agreed")]])
     (entry,) = nights.entries
     (manifest,) = entry.record["manifests"]
-    rows = [json.loads(line) for line in read(manifest["uri"]).splitlines()]
+    rows = [json.loads(line) for line in read(f"{nights.base}{manifest['path']}").splitlines()]
     assert [(row["source"], row["expert_id"], row["decision"], row["decided_at"]) for row in rows] == [
         ("a", "e-1", "changed", "2026-03-01T08:00:00+00:00"),
         ("b", "e-1", "agreed", "2026-03-01T08:00:00+00:00"),
@@ -171,8 +174,7 @@ def test_a_document_of_two_manifests_counts_once_with_its_text(nights: Nights) -
     assert found == {"documents": 6, "completed": 4, "skipped": 1, "failed": 1}
     record = nights.entries[0].record
     assert [each["rows"] for each in record["manifests"]] == [6, 5]
-    assert json.loads(read(result["report"]))["rows"] == {"documents": 6}
-    assert [json.loads(line)["source"] for line in read(record["failures"]["uri"]).splitlines()] == ["f"]
+    assert json.loads(read(result["report"]))["rows"]["documents"] == 6
 
 
 def test_findings_count_with_the_assessment_that_counts(nights: Nights) -> None:
@@ -216,8 +218,6 @@ def test_tasks_that_have_left_nothing_are_missing(nights: Nights) -> None:
         "extra_0": "removed",
         "late": "None",
     }
-    from airflow_provider.evidence.manifests import TaskInstanceKey
-    from airflow_provider.ingest.output import task_folder
 
     def shard(index: int) -> dict[str, Any]:
         folder = task_folder(TaskInstanceKey("d", "run-1", "ingest", index))
@@ -274,9 +274,7 @@ def test_an_old_night_that_is_closed_later_is_compared_with_those_before_it(nigh
         "2026-03-03",
         "2026-03-02",
     ]
-    report = json.loads(read(result["report"]))
-    assert report["trend"] == ["2026-03-01"]
-    assert report["repeated"] == {"a": 2}
+    assert json.loads(read(result["report"]))["trend"] == ["2026-03-01"]
     # The head of the chain is an older night; the next one finds the latest all the same.
     report = json.loads(read(nights.close(4, ingested=nights.ingested("4", a="FAILED"))["report"]))
     assert report["trend"] == ["2026-03-03", "2026-03-02", "2026-03-01"]
@@ -287,54 +285,26 @@ def test_many_backfilled_nights_do_not_hide_the_last_one(nights: Nights) -> None
     for number in range(33):
         close(f"{nights.base}b={number}/", 1, root=nights.base, identity={"run_id": f"old-{number}"})
     report = json.loads(read(nights.close(29, ingested=nights.ingested("29", a="FAILED"))["report"]))
-    assert report["repeated"] == {"a": 2}
     assert (report["trend"][0], len(report["trend"])) == ("2026-03-28", 30)
     nights.close(28, ingested=nights.ingested("28", a="COMPLETED"), identity={"try_number": 2})
     assert nights.entries[-1].record["replaces"]["number"] == 1
 
 
-def test_a_second_task_of_the_run_adds_the_decisions_to_the_same_night(nights: Nights) -> None:
+def test_a_second_task_of_the_run_adds_a_revision_with_its_own_inputs(nights: Nights) -> None:
     outputs = {"ingested": nights.ingested("i", a="COMPLETED"), "assessed": nights.assessed("a", "a")}
     later = {"identity": {"task_id": "close_reviewed"}}
     morning = nights.close(1, **outputs)
-    assert nights.close(1, **outputs, **later) == morning  # nobody has decided anything: nothing is added
+    assert nights.close(1, **outputs, **later) == morning  # no one has decided anything: nothing is added
     evening = nights.close(1, **outputs, **later, reviewed=[decision("a")])
-    assert (evening["revision"], evening["decisions"]) == (2, 1)
+    assert (evening["revision"], evening["documents"], evening["decisions"]) == (2, 1, 1)
     (head,) = nights.in_force
     assert head.record["replaces"]["sha256"] == morning["sha256"]
     # The next night, again by the first task, is compared with the one in force.
     nights.close(2, ingested=nights.ingested("i2", a="FAILED"), assessed=outputs["assessed"])
-    assert [each.record["series"][1] for each in nights.entries] == ["close"] * 3
-    page = Path(nights.entries[-1].record["report"]["uri"].removeprefix("file://"))
-    assert json.loads(page.read_text())["trend"] == ["2026-03-01"]
-
-
-def test_tasks_that_close_parts_of_a_night_add_up(nights: Nights) -> None:
-    ingested = [nights.ingested(name, **{name: "COMPLETED"}) for name in ("eu", "us")]
-    for index in (0, 1):
-        nights.close(1, ingested=ingested[index], identity={"map_index": index})
-    result = nights.close(1, assessed=nights.assessed("a", "eu"), identity={"task_id": "other"})
-    assert (result["revision"], result["documents"], result["assessments"]) == (3, 2, 1)
-    (head,) = nights.in_force
-    closers = [(each["kind"], each["closer"]) for each in head.record["manifests"]]
-    assert sorted(closers) == [
-        ("assess", "other"), ("findings", "other"), ("ingest", "close[0]"), ("ingest", "close[1]")
-    ]  # fmt: skip
-    # A part that is closed again replaces itself alone.
-    again = nights.close(1, ingested=nights.ingested("eu", eu="FAILED"), identity={"map_index": 0})
-    assert (again["revision"], again["documents"], again["failed"], again["assessments"]) == (4, 2, 1, 1)
-
-
-def test_a_clear_of_the_first_task_keeps_what_the_second_has_added(nights: Nights) -> None:
-    outputs = {"ingested": nights.ingested("i", a="COMPLETED")}
-    later = {"identity": {"task_id": "close_reviewed"}}
-    nights.close(1, **outputs)
-    evening = nights.close(1, **outputs, **later, reviewed=[decision("a")])
-    assert nights.close(1, **outputs) == evening
-    assert nights.close(1, **outputs, **later, reviewed=[decision("a")]) == evening
-    nights.ingested("i", a="FAILED")  # the ingest is cleared, and fails
-    again = nights.close(1, **outputs)
-    assert (again["failed"], again["decisions"]) == (1, 1)
+    third = nights.entries[-1].record
+    assert (third["first_closer"][1], third["compared_with"]["number"]) == ("close", 2)
+    # What a close is not given is not in its revision.
+    assert nights.close(1, reviewed=[decision("a")], **later)["documents"] == 0
 
 
 def test_a_second_run_for_the_same_date_replaces_the_first(nights: Nights) -> None:
@@ -346,32 +316,93 @@ def test_a_second_run_for_the_same_date_replaces_the_first(nights: Nights) -> No
     assert len(nights.in_force) == 1
 
 
-def test_of_equal_documents_that_of_the_task_that_closes_last_counts(nights: Nights) -> None:
-    nights.close(1, ingested=nights.ingested("one", a="FAILED", b="FAILED"))
-    later = {"ingested": nights.ingested("two", a="CANCELLED"), "identity": {"task_id": "other"}}
-    result = nights.close(1, **later)
-    assert (result["documents"], result["failed"]) == (2, 2)
-    manifests = {each["closer"]: each["counts"] for each in nights.entries[-1].record["manifests"]}
-    assert manifests == {"close": {"FAILED": 2}, "other": {"CANCELLED": 1}}
+def gone(nights: Nights, day: int, **parameters: Any) -> tuple[int, list[str]]:
+    result = nights.close(day, **parameters)
+    return result["vanished"], nights.entries[-1].record["gone_frameworks"]
 
 
-def test_documents_that_do_not_come_any_more_are_counted_and_named(tmp_path: Path) -> None:
+def test_less_than_before_is_counted_and_named_first(tmp_path: Path) -> None:
     nights = Nights(f"file://{tmp_path}/out/", tmp_path / "in")
-    first = [nights.ingested("1", gone="COMPLETED", a="COMPLETED"), nights.ingested("2", b="FAILED")]
-    assert nights.close(1, ingested=first)["vanished"] == 0
-    result = nights.close(2, ingested=nights.ingested("3", a="COMPLETED", new="COMPLETED"))
-    assert result["vanished"] == 2
-    page = Path(result["report"].removeprefix("file://")).read_text()
-    assert "2\N{NO-BREAK SPACE}documents of the last night have vanished" in page
+    everything = [nights.ingested("1", gone="COMPLETED", a="COMPLETED"), nights.ingested("2", b="FAILED")]
+    assert gone(nights, 1, ingested=everything, assessed=nights.assessed("1", "a")) == (0, [])
+    some = nights.ingested("3", a="COMPLETED", new="COMPLETED")
+    other = nights.assessed("3", "a", framework="NIS2")
+    assert gone(nights, 2, ingested=some, assessed=[other["assessments"]]) == (2, ["DORA"])
+    page = read(nights.close(2, ingested=some, assessed=[other["assessments"]])["report"]).decode()
+    headline = page.partition("<h1>")[2].partition("</h1>")[0].replace("\N{NO-BREAK SPACE}", " ")
+    assert headline.startswith("2 documents of the night of 2026-03-01 vanished. 1 framework of the previous")
+    titles = ("Vanished documents</h2>", "Frameworks without a verdict</h2>", "Documents</h2>")
+    assert sorted(titles, key=page.index) == list(titles)
     assert "gone" in page.partition("Vanished documents")[2]
 
 
-def test_a_failed_task_that_has_left_its_manifest_is_named(nights: Nights) -> None:
-    instance = TaskInstanceKey("d", "run-1", "ingest", 1)
-    ingested = nights.ingested(task_folder(instance, "_ingest"), a="FAILED")
-    result = nights.close(1, ingested=ingested, states={"ingest_0": "success", "ingest_1": "failed"})
-    assert (result["missing"], result["failed_tasks"]) == (0, 1)
-    assert nights.entries[-1].record["failed_tasks"] == ["ingest[1] (failed)"]
+@pytest.mark.parametrize("left", [{}, {"a": "COMPLETED"}], ids=["none left", "one left"])
+def test_documents_count_as_vanished_even_if_none_is_left(nights: Nights, left: dict[str, str]) -> None:
+    """A mount that is gone, or an empty folder."""
+    nights.close(1, ingested=nights.ingested("1", a="COMPLETED", b="COMPLETED", c="COMPLETED"))
+    for day in (2, 3):  # also in the night after: the latest one with documents counts
+        result = nights.close(day, ingested=nights.ingested("2", **left) if left else None)
+        assert result["vanished"] == (3 - len(left) if day == 2 or not left else 0)
+
+
+@pytest.mark.parametrize(
+    ("max_vanished", "left", "states", "is_failed"),
+    [
+        (0.2, 8, {}, False),
+        (0.2, 7, {}, True),
+        (0.2, 0, {}, True),
+        (0.2, 0, {"ingest": "failed"}, False),  # the documents of a missing task may be there
+        ("30%", 7, {}, False),
+        (3, 7, {}, False),
+        (2, 7, {}, True),
+        (None, 0, {}, False),
+    ],
+)
+def test_too_many_vanished_documents_fail_the_task_after_the_record(
+    nights: Nights, max_vanished: Any, left: int, states: dict[str, str], is_failed: bool
+) -> None:
+    every = {f"d{number}": "COMPLETED" for number in range(10)}
+    nights.close(1, ingested=nights.ingested("1", **every))
+    ingested = nights.ingested("2", **dict(list(every.items())[:left]))
+    for _ in range(2):  # a clear of the task says the same
+        if is_failed:
+            with pytest.raises(AirflowFailException, match=f"{10 - left} of 10 documents"):
+                nights.close(2, ingested=ingested, states=states, max_vanished=max_vanished)
+        else:
+            nights.close(2, ingested=ingested, states=states, max_vanished=max_vanished)
+    assert [entry.record["totals"]["vanished"] for entry in nights.entries] == [0, 10 - left]
+
+
+def test_vanished_documents_count_although_the_earlier_manifest_is_gone(nights: Nights) -> None:
+    nights.close(1, ingested=nights.ingested("1", a="COMPLETED", b="COMPLETED"))
+    manifest = nights.base + nights.entries[0].record["manifests"][0]["path"]
+    Path(manifest.removeprefix("file://")).unlink()
+    result = nights.close(2, ingested=nights.ingested("2", a="COMPLETED"))
+    assert result["vanished"] == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "has_manifest", "has_dry_run", "missing", "failed"),
+    [
+        ("success", True, False, [], []),
+        ("success", False, False, ["ingest[1] (success), without a manifest"], []),  # marked by hand
+        ("success", False, True, [], []),
+        ("failed", True, False, [], ["ingest[1] (failed)"]),
+        ("failed", False, False, ["ingest[1] (failed)"], []),
+        ("None", False, False, ["ingest[1] (not run)"], []),
+        ("skipped", False, False, [], []),
+        ("removed", False, False, [], []),
+    ],
+)
+def test_what_is_missing_and_what_has_failed(
+    state: str, has_manifest: bool, has_dry_run: bool, missing: list[str], failed: list[str]
+) -> None:
+    folder = task_folder(TaskInstanceKey("d", "r", "ingest", 1), "_ingest")
+    outputs = Outputs.parse(ingested=f"file:///x/{folder}/manifest.jsonl" if has_manifest else None)
+    outputs.has_dry_run = has_dry_run
+    ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
+    states = {("ingest", 1): state, ("other", -1): "success"}
+    assert find_unsuccessful(ti, outputs, states, {"ingest"}) == (missing, failed)
 
 
 def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
@@ -404,21 +435,17 @@ def test_nights_with_one_destination_have_a_copy_of_their_record_each(nights: Ni
     ]  # fmt: skip
 
 
-def test_documents_that_fail_night_after_night_are_counted(nights: Nights) -> None:
-    def repeated(day: int, **documents: str) -> Any:
-        result = nights.close(day, ingested=nights.ingested(str(day), **documents))
-        return json.loads(read(result["report"]))["repeated"]
-
-    assert repeated(1, a="FAILED", b="FAILED", c="FAILED") == {}
-    assert repeated(2, a="FAILED", b="COMPLETED") == {"a": 2}
-    assert repeated(3, a="CANCELLED", b="FAILED", c="FAILED") == {"a": 3}
+def test_documents_that_fail_night_after_night_come_from_the_columns_of_tonight(nights: Nights) -> None:
+    rows = [document(f"s{n}", "FAILED", failed_nights=n, failed_since="2026-02-01") for n in (1, 2, 5)]
+    uri = nights.write("m.jsonl", [*rows, document("ok", failed_nights=3), document("odd", "FAILED")])
+    report = json.loads(read(nights.close(1, ingested=uri)["report"]))
+    assert report["repeated"] == {"s5": 5, "s2": 2}
 
 
-def test_a_shard_that_is_missing_ends_no_count(nights: Nights) -> None:
-    nights.close(1, ingested=nights.ingested("1", a="FAILED", b="FAILED"))
-    nights.close(2, ingested=nights.ingested("2", b="COMPLETED"), states={"ingest": "failed"})
-    result = nights.close(3, ingested=nights.ingested("3", a="FAILED", b="FAILED"))
-    assert json.loads(read(result["report"]))["repeated"] == {"a": 2}
+def test_a_manifest_that_has_lost_rows_is_refused(nights: Nights) -> None:
+    ingested = {**nights.ingested("1", a="COMPLETED"), "completed": 1, "failed": 1, "skipped": 0}
+    with pytest.raises(AirflowFailException, match="has lost rows: it has 1, but its task"):
+        nights.close(1, ingested=ingested)
 
 
 # -- two attempts
@@ -515,7 +542,7 @@ def test_an_empty_destination_is_refused(nights: Nights, destination: Any) -> No
 def test_evidence_that_somebody_has_changed_is_named(nights: Nights) -> None:
     ingested = nights.ingested("1", a="COMPLETED")
     nights.close(1, ingested=ingested)
-    manifest = nights.entries[0].record["manifests"][0]["uri"]
+    manifest = nights.base + nights.entries[0].record["manifests"][0]["path"]
     Path(manifest.removeprefix("file://")).write_text("{}")
     other = nights.ingested("2", b="COMPLETED")
     with pytest.raises(AirflowFailException, match=f"'{manifest}' has changed since it was written"):

@@ -94,25 +94,18 @@ def test_another_place_is_read_where_it_is_allowed(
     assert f"{other} has changed" in output
 
 
-@pytest.mark.parametrize("name", ["report", "failures", "files", "manifests"])
+@pytest.mark.parametrize(
+    "path", ["file:///etc/passwd", "/etc/passwd", "../../etc/passwd", "~/x", "a/../../x"]
+)
+@pytest.mark.parametrize("name", ["report", "manifests"])
 def test_objects_of_the_record_outside_of_the_root_are_not_read(
-    writer: NightWriter, verify: Verify, name: str
+    writer: NightWriter, verify: Verify, name: str, path: str
 ) -> None:
-    named = {"kind": "ingest", "uri": "file:///etc/passwd", "sha256": "0" * 64}
-    writer.night(1, **{name: [named] if name in ("files", "manifests") else named})
+    named = {"kind": "ingest", "path": path, "sha256": "0" * 64}
+    writer.night(1, **{name: [named] if name == "manifests" else named})
     code, output = verify()
     assert code == 1
     assert "1 problem: 1 outside" in output
-
-
-def test_further_files_of_a_record_are_verified(writer: NightWriter, verify: Verify, tmp_path: Path) -> None:
-    table = writer.put(writer.root / "dt=2026-01-01/findings.parquet", b"PAR1")
-    writer.night(1, files=[{"name": "findings.parquet", **table}])
-    assert verify()[0] == 0
-    (tmp_path / "out/dt=2026-01-01/findings.parquet").write_bytes(b"PAR2")
-    code, output = verify()
-    assert code == 1
-    assert "findings.parquet has changed" in output
 
 
 ODD: list[Any] = [
@@ -128,14 +121,25 @@ ODD: list[Any] = [
     [],
     [1],
     {},
-    {"uri": 1},
-    {"uri": "x"},
+    {"path": 1},
+    {"path": "x"},
 ]
 
 
 @pytest.mark.parametrize("value", ODD, ids=[repr(each)[:12] for each in ODD])
 @pytest.mark.parametrize(
-    "name", ["manifests", "report", "files", "replaces", "previous", "number", "night", "run", "root"]
+    "name",
+    [
+        "manifests",
+        "report",
+        "replaces",
+        "previous",
+        "number",
+        "night",
+        "run",
+        "root",
+        "destination",
+    ],
 )
 def test_odd_values_in_a_record_are_no_crash(
     writer: NightWriter, verify: Verify, tmp_path: Path, name: str, value: Any
@@ -145,11 +149,10 @@ def test_odd_values_in_a_record_are_no_crash(
     path = tmp_path / "out/_evidence/nights/00000002.json"
     path.write_text(json.dumps({**entry.record, name: value}))
     code, output = verify()
-    unchecked = name in ("night", "run", "root")  # what they say is not compared with anything
-    is_absent = value is None and name in ("report", "files", "replaces")
-    assert code == (0 if unchecked or is_absent or (name in ("manifests", "files") and value == []) else 1), (
-        output
-    )
+    # What these say is not compared with anything.
+    is_unchecked = name in ("night", "run", "root", "destination")
+    is_absent = value is None and name in ("report", "replaces")
+    assert code == (0 if is_unchecked or is_absent or (name == "manifests" and value == []) else 1), output
 
 
 @pytest.mark.parametrize(
@@ -251,6 +254,22 @@ def test_a_link_that_leads_out_of_the_root_is_not_followed(
     assert code == 1
     assert "is not below the root, so it was not read" in output
     assert verify("--also", str(tmp_path))[0] == 0
+
+
+@pytest.mark.parametrize("name", ["text.txt", "dt=2026-01-01/_evidence/night.json"])
+def test_a_loop_of_links_is_named(writer: NightWriter, verify: Verify, tmp_path: Path, name: str) -> None:
+    writer.night(1, report={"path": name, "sha256": "0" * 64})
+    (tmp_path / "out" / name).symlink_to(tmp_path / "out/other")
+    (tmp_path / "out/other").symlink_to(tmp_path / "out" / name)
+    code, output = verify()
+    assert code == 1
+    assert f"{name} is not an object" in output
+
+
+def test_a_root_that_is_a_loop_of_links_is_an_error(verify: Verify, tmp_path: Path) -> None:
+    (tmp_path / "out").symlink_to(tmp_path / "out")
+    code, output = verify()
+    assert (code, output.startswith("error: ")) == (2, True)
 
 
 def test_names_can_t_control_the_terminal(writer: NightWriter, verify: Verify) -> None:

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.night import MAX_CHANGES, MAX_REPEATED, OPEN_CHANGES, NightReport, relative_link
+from airflow_provider.reports.night import MAX_CHANGES, OPEN_CHANGES, NightReport, relative_link
+from airflow_provider.reports.outcomes import MAX_REPEATED
 from airflow_provider.reports.verdicts import REST, VerdictCounts
 from tests.reports.pages import ATTACKS, VALUES, Strict, read_text
 
@@ -130,6 +131,24 @@ class Page:
             "bad",
         ),
         (
+            report(vanished_total=3, compared_night=LAST_NIGHT),
+            "3 documents of the night of 2026-03-01 vanished.",
+            "No documents",
+            "bad",
+        ),
+        (
+            report([document()], vanished=["a"], vanished_total=1, compared_night=LAST_NIGHT),
+            "1 document of the night of 2026-03-01 vanished. The only document completed.",
+            "1 vanished",
+            "warn",
+        ),
+        (
+            report([document()], gone_frameworks=["DORA"]),
+            "1 framework of the previous night without a verdict. The only document completed.",
+            "1 framework gone",
+            "warn",
+        ),
+        (
             report([document()], [cell()]),
             "The only document completed.",
             "1 without findings",
@@ -154,7 +173,7 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
     )
     assert "There is nothing to compare with" in page.section("What changed")
     assert "Trend" not in page.titles
-    assert "Last night" not in page.text(".facts")
+    assert "Previous night" not in page.text(".facts")
 
 
 @pytest.mark.parametrize("first_seen", [NIGHT, None])
@@ -179,7 +198,7 @@ def test_new_verdicts_are_counted_apart_from_unchanged_ones() -> None:
 def test_only_ingestion_shows_no_verdicts_and_only_assessment_no_documents() -> None:
     assert Page(report([document()])).titles == ["Documents", "Trend", "Evidence"]
     assert Page(report([], [cell()], [finding()])).titles == [
-        *("What changed since the last night", "DORA", "Trend", "Evidence"),
+        *("What changed since the previous night", "DORA", "Trend", "Evidence"),
     ]
     assert Page(report(trend=())).titles == ["Evidence"]
 
@@ -271,25 +290,27 @@ def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
 
 
 def test_documents_that_fail_every_night_are_listed_and_those_given_up_are_named() -> None:
-    repeated = [
-        {"source": "s3://inbox/a.pdf", "nights": 9, "since": LAST_NIGHT, "error": "Given up after 7 nights"},
-        {"source": "s3://inbox/b.pdf", "nights": 2, "since": LAST_NIGHT, "error": None},
+    rows = [
+        document(1, "FAILED", failed_nights=2, failed_since=LAST_NIGHT, error=None),
+        document(2, "FAILED", failed_nights=1, failed_since=NIGHT),
+        document(3, "FAILED", failed_nights=9, failed_since=LAST_NIGHT, error="Given up after 7 nights"),
+        document(4, "FAILED"),
     ]
-    page = Page(report([document(status="FAILED")], repeated=repeated))
+    page = Page(report(rows))
 
     section = page.section("Failed several nights in a row")
     assert "2 documents; 1 given up, which is not sent any more" in section
     assert page.texts(".repeated tbody tr") == [
-        "a.pdf s3://inbox/ given up Given up after 7 nights 9 since 2026-03-01",
-        "b.pdf s3://inbox/ (no reason given) 2 since 2026-03-01",
+        "3.pdf s3://inbox/ given up Given up after 7 nights 9 since 2026-03-01",
+        "1.pdf s3://inbox/ (no reason given) 2 since 2026-03-01",
     ]
 
 
 def test_the_lead_compares_the_number_of_documents() -> None:
-    assert "7 documents fewer than in the last night." in Page(report([document()] * 3)).text(".lead")
-    assert "1 document more than in the last night." in Page(report([document()] * 11)).text(".lead")
-    assert "than in the last night" not in Page(report([document()] * 10)).text(".lead")
-    assert "than in the last night" not in Page(report([document()], trend=())).text(".lead")
+    assert "7 documents fewer than in the previous night." in Page(report([document()] * 3)).text(".lead")
+    assert "1 document more than in the previous night." in Page(report([document()] * 11)).text(".lead")
+    assert "than in the previous night" not in Page(report([document()] * 10)).text(".lead")
+    assert "than in the previous night" not in Page(report([document()], trend=())).text(".lead")
 
 
 def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
@@ -354,12 +375,19 @@ def hostile(value: Any) -> NightReport:
     """Return a report with a value in every place."""
     names = [*finding(), "changed_from", "expert", "expert_category", "expert_rationale", "decided_at"]
     made = report(
-        [dict.fromkeys(document(), value), document(1, "FAILED", source=value, error=value)],
+        [
+            dict.fromkeys([*document(), "failed_nights", "failed_since"], value),
+            document(1, "FAILED", source=value, error=value, failed_nights=value, failed_since=value),
+            document(2, "FAILED", source=value, error=value, failed_nights=3, failed_since=value),
+        ],
         [dict.fromkeys(cell(), value), cell(source=value, framework=value)],
         [dict.fromkeys(names, value)],
         [(value, {**TOTALS, "categories": {str(value)[:99]: value}}), (value, value)],
-        repeated=[dict.fromkeys(("source", "nights", "since", "error"), value), {}],
         missing=[value],
+        vanished=[value],
+        vanished_total=2,
+        compared_night=value,
+        gone_frameworks=[value],
         files=[(str(value)[:99], str(value)[:999]), ("ingest", f"s3://b/{str(value)[:99]}")],
         folder="s3://b",
         root=str(value)[:999],
@@ -405,7 +433,7 @@ def test_the_largest_page_is_below_two_megabytes() -> None:
         return f"https://a/{number}/{'&' * 1900}"
 
     made = report(
-        [document(number, "FAILED", source=url(number), error=f"&{number}-" * 999) for number in range(2000)],
+        [document(n, "FAILED", source=url(n), error=f"&{n}-" * 999, failed_nights=9) for n in range(2000)],
         [cell(number, "FAILED", source=url(number), error=f"&{number}-" * 999) for number in range(2000)],
         [
             finding(
@@ -423,8 +451,10 @@ def test_the_largest_page_is_below_two_megabytes() -> None:
             for number in range(2000)
         ],
         [("&" * 99, {"documents": 2**62, "failed": 7, "categories": {"&" * 99: 5}, "missing": 1})] * 99,
-        repeated=[dict.fromkeys(("error", "nights"), "&" * 9999) | {"source": url(n)} for n in range(2000)],
         missing=["&" * 999] * 999,
+        vanished=[url(number) for number in range(200)],
+        vanished_total=9999,
+        gone_frameworks=["&" * 999] * 999,
         files=[(kind, f"s3://b/{'&' * 300}") for kind in ("ingest", "findings") for _ in range(2000)],
         root="s3://" + "&" * 9999,
         previous="&" * 9999,

@@ -9,7 +9,7 @@ import pytest
 
 from tests.emulator.browser import Page, open_page
 from tests.emulator.test_page import CONTRAST
-from tests.reports.test_night import BAD, GOOD, MISSING, NIGHT, TOTALS, cell, document, finding, report
+from tests.reports.test_night import BAD, GOOD, MISSING, TOTALS, cell, document, finding, report
 
 pytestmark = pytest.mark.browser
 
@@ -39,10 +39,6 @@ def page(tmp_path: Path) -> Iterator[Page]:
             for one in range(3)
         ],
         [(f"2026-02-{day:02}", {**TOTALS, "missing": day % 9 == 0}) for day in range(28, 0, -1) if day != 20],
-        repeated=[
-            {"source": f"s3://in/{LONG}{n}.pdf", "nights": 3, "since": NIGHT, "error": LONG}
-            for n in range(20)
-        ],
         missing=[f"ingest[3] {LONG}"],
         files=[("ingest", f"{folder}/manifests/{'ab' * 32}.jsonl"), ("report", f"s3://texts/{LONG}")],
         folder=folder,

@@ -39,7 +39,8 @@ class NightWriter:
             path.write_bytes(data)
         else:
             location.fs.pipe_file(location.path, data)
-        return {"uri": location.uri, "sha256": sha256(data)}
+        below = location.uri.removeprefix(self.root.uri).lstrip("/")
+        return {"uri": location.uri, "path": below, "sha256": sha256(data)}
 
     def ingest(self, day: int, *, skipped: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
         """Write texts; return the rows of the manifest.
@@ -97,11 +98,10 @@ class NightWriter:
             "night": f"2026-01-{day:02}T00:00:00+00:00",
             "run": f"nightly/2026-01-{day:02}",
             "root": self.root.uri,
-            "destination": self.destination(day).uri,
+            "destination": f"dt=2026-01-{day:02}",
             "replaces": None,
             "manifests": listed,
             "report": self.put(evidence / f"report-{len(self.texts)}.html", b"<p>%d</p>" % day),
-            "failures": self.put(evidence / f"failures-{len(self.texts)}.jsonl", b"{}\n"),
             **record,
         }
         entry = Chain(self.root).append(lambda head: night)
