@@ -31,19 +31,6 @@ class ComplianceSubmitAssessmentOperator(ComplianceBaseJobOperator):
     :meth:`ComplianceHook.translate_assessment`.
 
     :param payload: the assessment as a dict or list, as JSON text, or a `.json` template file
-    :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the assessment is completed; otherwise, by default, as soon as it
-        is submitted
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new one is polled
-        more often
-    :param timeout: seconds or timedelta to wait, by default one day; then the assessment is cancelled and the
-        task fails
-    :param cancel_on_kill: cancel an assessment in flight when the task is killed, marked, timed out or fails
-        for good; on by default
-    :param durable: re-attach to the assessment of a previous attempt, where it can be stored; on by default.
-        False submits in every attempt
     """
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
@@ -77,7 +64,6 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     :param assessment_id: the assessment
     :param destination: where to write the results as JSON, such as `s3://conn_id@bucket/results/`; below a
         prefix that ends with a slash the file is called `<assessment id>.json`. An existing file is replaced.
-    :param conn_id: the Airflow connection
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id", "destination")
@@ -133,7 +119,6 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
     """Cancel an assessment.
 
     :param assessment_id: the assessment
-    :param conn_id: the Airflow connection
     :param ignore_missing: succeed even if the service does not know the assessment; on by default
     """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import inspect
 import re
 import textwrap
 from abc import ABC, abstractmethod
@@ -46,6 +47,7 @@ REPORT_URL = "compliance_report_url"
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
 LOG_LINE_CHARS = 72  # of an error that Airflow's log view shows beside time and level, without wrapping
+PARAMETER = re.compile(r"^:param (\w+):.*(?:\n +.*)*", re.MULTILINE)  # of a docstring
 SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z'\"])")
 
 
@@ -103,6 +105,17 @@ class ComplianceBaseOperator(BaseOperator):
 
     hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
     template_fields: Sequence[str] = ("conn_id",)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Add the parameters that base classes describe to the documentation of a class."""
+        super().__init_subclass__(**kwargs)
+        text = inspect.cleandoc(vars(cls).get("__doc__") or "")
+        for base in cls.__mro__[1:] if text else ():
+            if base.__module__.startswith("airflow_provider."):
+                for found in PARAMETER.finditer(inspect.cleandoc(base.__doc__ or "")):
+                    if f":param {found[1]}:" not in text:
+                        text = f"{text}\n{found[0]}"
+        cls.__doc__ = text or None
 
     def __init__(self, *, conn_id: str = ComplianceHook.default_conn_name, **kwargs: Any) -> None:
         super().__init__(**kwargs)

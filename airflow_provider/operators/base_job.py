@@ -70,7 +70,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
 
     A task that fails for good, without a retry, cancels its job if it is in flight.
 
-    :param conn_id: the Airflow connection
     :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
         submitted
     :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`

@@ -34,19 +34,6 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
 
     :param file: a path, an object-storage URI such as `s3://conn@bucket/key`, or an ObjectStoragePath
     :param file_name: file name to send to the service; by default the file's own
-    :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
-        submitted
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
-        more often
-    :param timeout: seconds or timedelta to wait, by default one day; then the job is cancelled and the task
-        fails
-    :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
-        for good; on by default
-    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
-        False submits in every attempt
     """
 
     template_fields: Sequence[str] = ("conn_id", "file", "file_name")
@@ -90,19 +77,6 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
     """Submit a web page; returns the uuid of its job.
 
     :param url: the URL of the page
-    :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
-        submitted
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
-        more often
-    :param timeout: seconds or timedelta to wait, by default one day; then the job is cancelled and the task
-        fails
-    :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails
-        for good; on by default
-    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
-        False submits in every attempt
     """
 
     template_fields: Sequence[str] = ("conn_id", "url")
@@ -131,18 +105,9 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
     """Have a job processed again, because it failed or its content is stale; returns its uuid.
 
     :param uuid: the job
-    :param conn_id: the Airflow connection
-    :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
-        submitted
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
-        more often
     :param timeout: seconds or timedelta to wait, by default one day; then the task fails
     :param cancel_on_kill: cancel, and so delete, a job in flight when the task is killed, marked or timed
         out; off by default, because the job existed before the task
-    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
-        False submits in every attempt
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")
@@ -170,7 +135,6 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
     """Cancel a job and delete it.
 
     :param uuid: the job
-    :param conn_id: the Airflow connection
     :param ignore_missing: succeed even if the service does not know the job; on by default
     """
 

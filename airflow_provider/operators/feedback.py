@@ -55,7 +55,6 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     :param rational_feedback: the expert's feedback on the rationale
     :param assessment_response_id: ID of the assessment response that is rated
     :param category_feedback: SUFFICIENTLY_REGULATED, NOT_SUFFICIENTLY_REGULATED or MISSING
-    :param conn_id: the Airflow connection
     """
 
     template_fields: Sequence[str] = (

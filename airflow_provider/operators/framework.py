@@ -19,7 +19,6 @@ KNOWN_SHOWN = 20
 class ComplianceListFrameworksOperator(ComplianceBaseOperator):
     """List all compliance frameworks; returns them as dicts, each with its criteria.
 
-    :param conn_id: the Airflow connection
     :param with_criteria: include the criteria, the default; without them the result is small
     """
 
@@ -43,7 +42,6 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
     """List the criteria of a compliance framework; returns them as dicts.
 
     :param framework_id: the id of the framework, as the list of frameworks has it
-    :param conn_id: the Airflow connection
     """
 
     template_fields: Sequence[str] = ("conn_id", "framework_id")

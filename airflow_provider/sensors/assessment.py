@@ -23,13 +23,6 @@ class ComplianceAssessmentSensor(ComplianceBaseSensor):
     deferred. A sensor never cancels an assessment.
 
     :param assessment_id: the id of an assessment, or a list
-    :param conn_id: the Airflow connection
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; new assessments are
-        polled more often, except with `mode="reschedule"`; the same as `poke_interval`
-    :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
-        configuration, seven days
     """
 
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger

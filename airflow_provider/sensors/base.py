@@ -41,11 +41,10 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
     One that failed, was cancelled or is unknown fails the task without retries, or skips it with `soft_fail`
     or `never_fail`; the same when deferred. A sensor never cancels anything.
 
-    :param conn_id: the Airflow connection
     :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
         of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; the same as
-        `poke_interval`
+    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; new jobs are polled
+        more often, except with `mode="reschedule"`; the same as `poke_interval`
     :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
         configuration, seven days
     """

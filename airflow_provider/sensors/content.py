@@ -21,13 +21,6 @@ class ComplianceContentSensor(ComplianceBaseSensor):
     cancels a job.
 
     :param uuid: the uuid of a job, or many
-    :param conn_id: the Airflow connection
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; new jobs are polled
-        more often, except with `mode="reschedule"`; the same as `poke_interval`
-    :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
-        configuration, seven days
     """
 
     trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger

@@ -53,7 +53,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         (and return its URI, with no hash), or "fail" before anything is written
     :param compression: None, or "gzip", which adds `.gz` to names below a prefix
     :param concurrency: how many texts are on their way at a time; by default 16
-    :param conn_id: the Airflow connection of the service
     :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
         error
     :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
