@@ -1,4 +1,4 @@
-"""The cells of an assessment night: one for each document and framework."""
+"""The cells of an assessment: one for each document and framework."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ if TYPE_CHECKING:
 
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
-    "assessment_id", "status", "error", "results_path", "results_sha256", "submitted_at", "completed_at",
-    "attempts", "carried_from", "resubmitted", *PROVENANCE_COLUMNS,
+    "account", "cell", "assessment_id", "status", "error", "results_path", "results_sha256", "findings",
+    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", *PROVENANCE_COLUMNS,
 )  # fmt: skip
+
+
+IDENTITY = ("text_sha256", "framework_id", "framework_fingerprint", "payload_digest", "account")
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,10 +51,12 @@ class Cell(Item):
 
     :param uuid: the document's job at the service
     :param framework: its code name
-    :param payload_digest: of the payload template, and of the document's own fields in it
+    :param payload_digest: of the payload as it is sent, except for fields of the job
+    :param account: of the service that assesses it
     :param results_path: where the results are, as the service sent them
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
-    :param resubmitted: the service did not know the document any more, so its source was submitted again
+    :param findings: how many there are
+    :param unanswered: how many criteria the service lists, but has not answered
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
@@ -63,10 +68,12 @@ class Cell(Item):
     framework: str = ""
     framework_fingerprint: str = ""
     payload_digest: str = ""
+    account: str = ""
     results_path: str = ""
     results_sha256: str = ""
     carried_from: dict[str, Any] | None = None
-    resubmitted: bool = False
+    findings: int = 0
+    unanswered: int = 0
 
     @property
     def label(self) -> str:
@@ -81,27 +88,17 @@ class Cell(Item):
         return hashlib.sha256(json.dumps(self._identity).encode()).hexdigest()
 
     def is_same_input(self, other: Cell) -> bool:
-        """Tell whether an earlier attempt has assessed the same, also where the text is unknown."""
+        """Return whether an earlier attempt has assessed the same, also where the text is unknown."""
         return (self.uuid, self._identity) == (other.uuid, other._identity)
 
     @property
     def _identity(self) -> list[str]:
-        return [self.text_sha256, self.framework_id, self.framework_fingerprint, self.payload_digest]
+        return [getattr(self, name) for name in IDENTITY]
 
     def reset(self) -> Self:
         """Return the same cell with everything still to do; only its attempts are kept."""
-        return type(self)(
-            self.key,
-            attempts=self.attempts,
-            source=self.source,
-            uuid=self.uuid,
-            text_sha256=self.text_sha256,
-            framework_id=self.framework_id,
-            framework=self.framework,
-            framework_fingerprint=self.framework_fingerprint,
-            payload_digest=self.payload_digest,
-            resubmitted=self.resubmitted,
-        )
+        kept = ("attempts", "source", "uuid", "framework", *IDENTITY)
+        return type(self)(self.key, **{name: getattr(self, name) for name in kept})
 
     def row(self, writer: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Return its row of `assessments.jsonl`; a carried verdict is as completed as a new one.
@@ -109,8 +106,8 @@ class Cell(Item):
         :param writer: the provenance of the attempt that writes it
         """
         record = self.record() | self.provenance(writer or {})
-        record["status"] = "COMPLETED" if self.state is SKIPPED else str(self.state)
-        defaults = {"attempts": 0, "resubmitted": False}
+        record |= {"status": "COMPLETED" if self.state is SKIPPED else str(self.state), "cell": self.digest}
+        defaults = dict.fromkeys(("attempts", "findings", "unanswered"), 0)
         return {name: record.get(name, defaults.get(name)) for name in ASSESSMENT_COLUMNS}
 
     @classmethod
@@ -123,15 +120,17 @@ class Cell(Item):
 
 
 def cell_key(record: Mapping[str, Any]) -> str:
-    """Identify a cell among those of the task: by source and framework, whatever their versions are."""
+    """Identify a cell among those of the task: by source and framework, in any version."""
     return f"{record.get('source', '')}\n{record.get('framework_id', '')}"
 
 
 def make_cells(
-    documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework], payload: PayloadTemplate
+    documents: Iterable[AssessedDocument],
+    frameworks: Sequence[AssessedFramework],
+    payload: PayloadTemplate,
+    account: str = "",
 ) -> list[Cell]:
     """Return all cells, document by document."""
-    with_digests = ((each, payload.digest(each.fields)) for each in documents)
     return [
         Cell(
             f"{document.source}\n{framework.id}",
@@ -141,10 +140,10 @@ def make_cells(
             framework_id=framework.id,
             framework=framework.code_name,
             framework_fingerprint=framework.fingerprint,
-            payload_digest=digest,
-            resubmitted=bool(document.replaces),
+            payload_digest=payload.digest(document.fields, framework.fields),
+            account=account,
         )
-        for document, digest in with_digests
+        for document in documents
         for framework in frameworks
     ]
 
@@ -159,7 +158,7 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
 
     An id counts before a code name. Frameworks with the same code name are named with their ids.
     """
-    frameworks = list({(each.id, each.fingerprint): each for each in map(_parse_framework, listed)}.values())
+    frameworks = list({(each.id, each.fingerprint): each for each in parse_frameworks(listed)}.values())
     if not frameworks:
         error = ComplianceInputError(
             "The service lists no frameworks, so there is nothing to assess against. Check the connection."
@@ -184,6 +183,11 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
         else each
         for each in dict.fromkeys(matches[0] for matches in found.values())
     ]
+
+
+def parse_frameworks(listed: Iterable[Framework]) -> list[AssessedFramework]:
+    """Return the frameworks that the service lists."""
+    return list(map(_parse_framework, listed))
 
 
 def _parse_framework(record: Framework) -> AssessedFramework:

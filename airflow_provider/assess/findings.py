@@ -1,17 +1,18 @@
-"""The findings of a night, one for each document, framework and criterion, compared with the last night."""
+"""The verdicts of a night, one for each document, framework and criterion, and what changed."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, normalize_category
 from airflow_provider.storage.names import printable
 
 if TYPE_CHECKING:
     from airflow_provider.assess.cells import Cell
-    from airflow_provider.client.findings import Finding
 
 OTHER = "OTHER"  # the rest, if a service has more categories than people could tell apart
 MAX_OTHERS = 20
@@ -22,85 +23,84 @@ FINDING_COLUMNS = (
     "carried", "expert", "expert_category", "expert_rationale", "decided_at",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
-CARRIED_COLUMNS = (*DECISION_COLUMNS, "decided_on")  # in the index, with the night that an expert looked at
+# What is carried forward of a row.
+VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "response_id", *DECISION_COLUMNS)
 
-Before = Mapping[str, tuple[str, str]]
-"""The last verdict of a document and framework: category and `first_seen` of each criterion."""
+Verdict = dict[str, Any]
+Before = Mapping[str, Sequence[str]]
+"""The verdicts that a cell had before: category and `first_seen` of each criterion."""
 
 
-def compare_findings(findings: Iterable[Finding], before: Before, night: str) -> list[dict[str, Any]]:
-    """Return the findings of one cell as the index keeps them.
+def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
+    """Return the findings of one cell as rows have them, with the types of their columns."""
+    verdicts: dict[str, Verdict] = {}
+    for finding in findings:
+        values = {field.name: getattr(finding, field.name) for field in fields(Finding)}
+        texts = {name: "" if value is None else str(value) for name, value in values.items()}
+        name = criterion = printable(texts["code"] or texts["title"] or f"#{parse_id(finding.id)}")
+        number = 1
+        while criterion in verdicts:
+            number += 1
+            criterion = f"{name} ({number})"
+        category = getattr(finding.category, "value", finding.category)  # of an enum
+        verdicts[criterion] = {
+            "criterion": criterion,
+            "title": printable(texts["title"]),
+            "category": printable(normalize_category(category)),
+            "rationale": printable(texts["rationale"]),
+            "score": parse_number(finding.score),
+            "response_id": parse_id(finding.id),
+        }
+    return list(verdicts.values())
+
+
+def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Verdict]:
+    """Return verdicts compared with those before.
 
     `first_seen` is the night since which a criterion has had its category.
     """
-    compared: dict[str, dict[str, Any]] = {}
-    for each in findings:
-        name = criterion = printable(each.code or each.title or f"#{each.id}")
-        number = 1
-        while criterion in compared:
-            number += 1
-            criterion = f"{name} ({number})"
-        category = printable(normalize_category(each.category))
-        earlier, since = before.get(criterion, (None, night))
-        compared[criterion] = {
-            "criterion": criterion,
-            "title": printable(each.title),
-            "category": category,
-            "rationale": printable(each.rationale),
-            "score": each.score,
-            "response_id": each.id,
-            "first_seen": since if earlier == category else night,
-            "changed_from": earlier if earlier not in (None, category) else None,
-        }
-    return list(compared.values())
-
-
-def compare_again(findings: Iterable[Mapping[str, Any]], before: Before, night: str) -> list[dict[str, Any]]:
-    """Return carried findings, compared with the last night, which may have been another verdict."""
-    compared: list[dict[str, Any]] = []
-    for each in findings:
-        earlier, since = before.get(each["criterion"], (None, night))
-        is_same = earlier == each["category"]
-        compared.append(
-            {
-                **each,
-                "first_seen": since if is_same else night,
-                "changed_from": None if is_same else earlier,
-            }
-        )
+    compared: list[Verdict] = []
+    for verdict in verdicts:
+        earlier, since = before.get(verdict["criterion"], (None, night))
+        is_same = earlier == verdict["category"]
+        changes = {"first_seen": since if is_same else night, "changed_from": None if is_same else earlier}
+        compared.append(verdict | changes)
     return compared
 
 
-def as_before(findings: Iterable[Mapping[str, Any]]) -> dict[str, tuple[str, str]]:
-    """Return what the next night compares with."""
-    return {each["criterion"]: (each["category"], each["first_seen"]) for each in findings}
-
-
 def apply_decisions(
-    findings: Iterable[Mapping[str, Any]],
-    cell: str,
-    decisions: Mapping[tuple[str, str], Mapping[str, Any]],
-    night: str,
-) -> list[dict[str, Any]]:
-    """Return the findings of one cell with what experts decided about them in nights before.
+    verdicts: Iterable[Verdict], cell: str, decisions: Mapping[tuple[str, str], Mapping[str, Any]]
+) -> list[Verdict]:
+    """Return the verdicts on one cell with what experts decided about them in earlier nights.
 
     :param cell: its digest
     :param decisions: by cell and criterion; one about another category is not applied
     """
-    decided: list[dict[str, Any]] = []
-    for each in findings:
-        row = dict(each)
-        if not str(row.get("decided_on") or "") < night:  # carried from a later night: this one runs again
-            row = {name: value for name, value in row.items() if name not in CARRIED_COLUMNS}
-        decision = decisions.get((cell, row["criterion"]))
+    decided: list[Verdict] = []
+    for verdict in verdicts:
+        decision = decisions.get((cell, verdict["criterion"]))
         if (
             decision
-            and decision["category_before"] == row["category"]
-            and decision["decided_at"] >= (row.get("decided_at") or "")
+            and normalize_category(decision["category_before"]) == verdict["category"]
+            and decision["decided_at"] >= (verdict.get("decided_at") or "")
         ):
-            row |= {name: decision[name] for name in CARRIED_COLUMNS}
-        decided.append(row)
+            verdict = verdict | {name: decision[name] for name in DECISION_COLUMNS}
+        decided.append(verdict)
     return decided
+
+
+def find_unanswered(criteria: Iterable[tuple[str, str]], verdicts: Iterable[Verdict]) -> list[str]:
+    """Return the criteria of a framework that the service lists, but has not answered.
+
+    If no verdict names a listed criterion, the service has other names for them: then none is known to be
+    missing, unless there is no verdict at all.
+
+    :param criteria: code name and name of each
+    """
+    names = {text.casefold() for verdict in verdicts for text in (verdict["criterion"], verdict["title"])}
+    listed = [(code or name, {code.casefold(), name.casefold()}) for code, name in criteria if code or name]
+    missing = [code for code, either in listed if not either & (names - {""})]
+    return missing if len(missing) < len(listed) or not names else []
 
 
 def effective_category(finding: Mapping[str, Any]) -> str:
@@ -109,7 +109,7 @@ def effective_category(finding: Mapping[str, Any]) -> str:
 
 
 def as_counts(categories: Counter[str]) -> dict[str, int]:
-    """Return how many findings have which category, small enough for XComs, whatever a service calls them."""
+    """Return how many findings have which category, small enough for XComs."""
     named = [*KNOWN_CATEGORIES, NO_CATEGORY]
     others = [name for name, _ in categories.most_common() if name not in named]
     listed = {name: categories[name] for name in named if categories[name]}
@@ -120,7 +120,7 @@ def as_counts(categories: Counter[str]) -> dict[str, int]:
 
 
 def finding_rows(
-    cell: Cell, findings: Iterable[Mapping[str, Any]], night: str, text_path: str | None = None
+    cell: Cell, verdicts: Iterable[Verdict], night: str, text_path: str | None = None
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of `findings.jsonl` of one cell."""
     common = {
@@ -135,6 +135,6 @@ def finding_rows(
         "assessment_id": cell.job_id,
         "carried": cell.carried_from is not None,
     }
-    for each in findings:
-        row = common | dict(each)
+    for verdict in verdicts:
+        row = common | dict(verdict)
         yield {name: row.get(name) for name in FINDING_COLUMNS}

@@ -25,27 +25,20 @@ class AssessedDocument:
 
     :param source: where it comes from, without secrets; identifies it from night to night
     :param uuid: its job at the service
-    :param text_sha256: of its text; empty where nobody knows it yet
+    :param text_sha256: of its text; empty if it is not known yet
     :param fields: what a payload can refer to: the row of the manifest
-    :param replaces: the job that `documents` names, if the service did not know it any more, so that its
-        source was submitted again
     """
 
     source: str
     uuid: str
     text_sha256: str
     fields: Mapping[str, Any] = field(repr=False)
-    replaces: str = ""
 
     @property
-    def named_uuid(self) -> str:
-        """The job that `documents` names."""
-        return self.replaces or self.uuid
-
-    @property
-    def address(self) -> str:
-        """Where it comes from, with all secrets that the row has; empty where only its job is known."""
-        return str(self.fields.get("source") or "")
+    def text_path(self) -> str | None:
+        """Where its text is, if the manifest says so."""
+        path = self.fields.get("path")
+        return path if isinstance(path, str) and path else None
 
 
 @dataclass(frozen=True)

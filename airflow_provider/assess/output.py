@@ -1,4 +1,4 @@
-"""What a night of assessments has found, and what is written of it: tables, report, index and rows."""
+"""What an assessment has found, and what is written of it: tables, report, rows, entry of the night."""
 
 from __future__ import annotations
 
@@ -14,70 +14,86 @@ from airflow_provider import metrics
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_keys
 from airflow_provider.assess.findings import (
     OTHER,
+    Verdict,
     apply_decisions,
     as_counts,
-    compare_again,
-    compare_findings,
+    compare,
     effective_category,
+    find_unanswered,
     finding_rows,
 )
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.tables import has_pyarrow, write_csv, write_jsonl, write_parquet
-from airflow_provider.assess.verdicts import EarlierVerdicts, VerdictIndex
+from airflow_provider.assess.verdicts import (
+    FRAMEWORKS,
+    RATE,
+    ROOT,
+    EarlierVerdicts,
+    Shrinkage,
+    describe_frameworks,
+)
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.deletes import FinishedJob, StoredObject
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
-from airflow_provider.client.findings import Finding
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
-from airflow_provider.lineage import Verdict, openlineage_assessment
+from airflow_provider.lineage import Verdict as Assertion
+from airflow_provider.lineage import openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.review.decisions import SUMMARY
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import Night
+from airflow_provider.storage.nights import EarlierNights, Table
 from airflow_provider.storage.spool import Spool
 
 ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
-RESUBMITTED = "resubmitted"  # names documents that the service had forgotten
-COMPARISON = "last_night.jsonl"  # what the verdicts are compared with; a cleared run needs it again
+MAX_NAMED = 10  # criteria or frameworks in one sentence
 
 
 @dataclass
 class Outcome:
     """The verdicts of one task instance.
 
+    :param nights: earlier nights, and where this one is published
     :param without_text: sources that have no text, and so no verdict
-    :param root: what all nights that are compared have in common
-    :param found: the findings of each cell
+    :param frameworks: by id
+    :param shrinkage: what the service no longer lists
+    :param found: the verdicts on each cell
     :ivar new_verdicts: by category, except for those that an earlier attempt has published
+    :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
     """
 
     ti: Any
-    night: Night
+    nights: EarlierNights
     documents: Sequence[AssessedDocument]
     without_text: Sequence[str]
-    frameworks: Sequence[AssessedFramework]
-    root: Location
+    frameworks: Mapping[str, AssessedFramework]
+    shrinkage: Shrinkage
     checkpoint: Checkpoint
-    index: VerdictIndex
     cells: Sequence[Cell]
     found: Spool
     earlier: EarlierVerdicts
     decisions: Mapping[tuple[str, str], dict[str, Any]]
+    log: Any
     new_verdicts: Counter[str] = field(default_factory=Counter, init=False)
+    unanswered: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
     _compared: Spool = field(default_factory=Spool, init=False, repr=False)
 
     async def publish(self, started_at: str) -> tuple[dict[str, Any], Location]:
-        """Write the tables, the report and the index, and last the rows; return the result and the report."""
+        """Write tables and report, then the rows, and last the entry; return the result and the report."""
         self._check_rows()
         await self.checkpoint.check_owner()
-        result = await in_thread(self._write, started_at)
-        await self.checkpoint.publish([each.row(self.checkpoint.provenance) for each in self.cells])
+        for cell in self.cells:
+            self._compare(cell)
+        rows = [each.row(self.checkpoint.provenance) for each in self.cells]
+        result, findings = await in_thread(self._write, started_at)
+        await self.checkpoint.publish(rows)
+        await in_thread(self._publish_entry, to_lines(rows), findings, started_at)
         return result, self.checkpoint.output_folder / REPORT
 
     def send_metrics(self, conn_id: str) -> None:
@@ -109,7 +125,7 @@ class Outcome:
                 for cell in of_document
                 if cell.state is COMPLETED
             ]
-            if any(cell.state is FAILED for cell in of_document):
+            if any(cell.state is FAILED or cell.unanswered for cell in of_document):
                 needed.add(document.uuid)
             elif results or str(document.fields.get("status")).upper() != SKIPPED:
                 stored.setdefault(document.uuid, []).extend([*results, *_stored_text(document)])
@@ -117,27 +133,44 @@ class Outcome:
         return finished, needed
 
     def _check_rows(self) -> None:
-        if problems := find_problems(self.cells, make_keys(self.documents, self.frameworks)):
+        if problems := find_problems(self.cells, make_keys(self.documents, list(self.frameworks.values()))):
             raise ComplianceAssessError(
                 f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was written. Clear "
                 "the task to resume, and report this bug."
             )
 
-    def _write(self, started_at: str) -> dict[str, Any]:
+    def _compare(self, cell: Cell) -> None:
+        """Compare a cell with the previous night, and count criteria that the service has not answered."""
+        if cell.state is FAILED:
+            self._compared[cell.key] = []
+            return
+        found: list[Verdict] = self.found.get(cell.key) or []
+        verdicts = compare(found, self.earlier.before.get(cell.key) or {}, self.nights.night.at)
+        self._compared[cell.key] = apply_decisions(verdicts, cell.digest, self.decisions)
+        framework = self.frameworks.get(cell.framework_id)
+        missing = find_unanswered(framework.criteria, found) if framework else []
+        self.unanswered.update((cell.framework, criterion) for criterion in missing)
+        cell.findings, cell.unanswered = len(found), len(missing)
+
+    def _write(self, started_at: str) -> tuple[dict[str, Any], str]:
+        """Write tables and report; return the result, and the SHA-256 of the findings."""
         folder, ended = self.checkpoint.output_folder, datetime.now(UTC)
-        write_jsonl(folder / COMPARISON, self.earlier.comparison(self.cells))
-        write_jsonl(folder / FINDINGS, self._finding_rows())
+        findings_sha256 = write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()
-        categories: dict[str, Counter[str]] = {each.code_name: Counter() for each in self.frameworks}
+        categories: dict[str, Counter[str]] = {each.code_name: Counter() for each in self.frameworks.values()}
         for cell in self.cells:
-            findings = self._findings(cell)
-            stats.add(cell.row(), findings, self.earlier.before.get(cell.key) or ())
+            verdicts = self._compared[cell.key]
+            stats.add(cell.row(), verdicts, self.earlier.before.get(cell.key) or ())
             # The framework may have got another name since the assessment was submitted.
             counted = categories.setdefault(cell.framework, Counter())
-            counted.update(map(effective_category, findings))
+            counted.update(map(effective_category, verdicts))
             if not self.checkpoint.is_published(cell):
-                self.new_verdicts.update(map(effective_category, findings))
+                self.new_verdicts.update(map(effective_category, verdicts))
+        for document in self.documents:
+            for key, name in self.shrinkage.frameworks.items():
+                stats.add_gone(name, self.earlier.before.get(f"{document.source}\n{key}") or ())
+        warnings = self._warn()
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
@@ -150,20 +183,18 @@ class Outcome:
                 started=started_at,
                 ended=ended,
             ),
-            night=self.night.at,
-            last_night=self.earlier.last_night or None,
+            night=self.nights.night.at,
+            last_night=self.earlier.compared_with or None,
             without_text=self.without_text,
             files=files,
+            warnings=warnings,
         )
         put_sync(folder / REPORT, page.encode("utf-8", "replace"))
         del page
         if has_pyarrow():  # after the report, whose memory it can use
-            write_parquet(
-                self.root / "findings", self.night.date, names.digest(folder.uri), self._finding_rows()
-            )
-        counts = Counter(each.state for each in self.cells)
-        seconds = max((ended - datetime.fromisoformat(started_at)).total_seconds(), 0.001)
-        self.index.write(self._verdicts(), self.night, counts[COMPLETED] / seconds)
+            night = self.nights.root / f"findings/night={self.nights.night.date}"
+            write_parquet(night / f"{names.digest(folder.uri)}.parquet", self._finding_rows())
+        counts = self._count_states()
         # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
         result = {
             "assessments": self.checkpoint.manifest.uri,
@@ -176,32 +207,55 @@ class Outcome:
             "gone": stats.gone,
             "without_findings": stats.without_findings,
             "without_text": len(self.without_text),
+            "unanswered": self.unanswered.total(),
+            "warnings": warnings,
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
-        if any(each.replaces for each in self.documents):
-            result["resubmitted"] = (folder / f"{RESUBMITTED}.jsonl").uri
-        put_sync(
-            folder / SUMMARY, json.dumps({**result, "night": self.night.at, "root": self.root.uri}).encode()
+        put_sync(folder / SUMMARY, json.dumps({"root": self.nights.root.uri}).encode())
+        return result, findings_sha256
+
+    def _warn(self) -> list[str]:
+        """Log and return what there is less of than expected."""
+        warnings = []
+        if gone := list(self.shrinkage.frameworks.values()):
+            warnings.append(
+                f"The service no longer lists {_enumerate(gone)}, which the previous night has assessed."
+            )
+        for name, (now, before) in list(self.shrinkage.criteria.items())[:MAX_NAMED]:
+            warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
+        by_framework: dict[str, list[str]] = {}
+        for (framework, criterion), number in self.unanswered.most_common():
+            by_framework.setdefault(framework, []).append(f"{criterion} ({number:,})")
+        for framework, criteria in list(by_framework.items())[:MAX_NAMED]:
+            warnings.append(
+                f"The service has not answered criteria of {framework} that it lists, with the number of "
+                f"documents: {_enumerate(criteria)}. They are asked again the next night."
+            )
+        for warning in warnings:
+            self.log.warning("%s", warning)
+        return warnings
+
+    def _publish_entry(self, rows: bytes, findings_sha256: str, started_at: str) -> None:
+        seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
+        new = sum(each.state is COMPLETED and not self.checkpoint.is_published(each) for each in self.cells)
+        own = self.nights.own.facts.get(RATE, 0.0) if self.nights.own else 0.0
+        rate = new / max(seconds, 0.001) if new else own
+        keys = (key for cell in self.cells for key in (cell.key, cell.digest))
+        self.nights.publish(
+            {
+                "assessments": Table.of(self.checkpoint.manifest, rows, keys),
+                "findings": Table.of(self.checkpoint.output_folder / FINDINGS, findings_sha256),
+            },
+            self.checkpoint.account,
+            {
+                ROOT: self.nights.root.uri,
+                RATE: rate,
+                FRAMEWORKS: describe_frameworks(self.frameworks.values()),
+            },
         )
-        return result
 
-    def _findings(self, cell: Cell) -> list[dict[str, Any]]:
-        """Return the findings of a cell, compared with the last night; none if it has failed."""
-        if cell.state is FAILED:
-            return []
-        if cell.key not in self._compared:  # else it would be compared again for each table
-            self._compared[cell.key] = self._compare(cell)
-        findings: list[dict[str, Any]] = self._compared[cell.key]
-        return findings
-
-    def _compare(self, cell: Cell) -> list[dict[str, Any]]:
-        before = self.earlier.before.get(cell.key) or {}
-        found = self.found.get(cell.key) or []
-        if cell.state is SKIPPED:
-            compared = compare_again(found, before, self.night.at)
-        else:
-            compared = compare_findings([Finding(**each) for each in found], before, self.night.at)
-        return apply_decisions(compared, cell.digest, self.decisions, self.night.at)
+    def _count_states(self) -> Counter[Any]:
+        return Counter(each.state for each in self.cells)
 
     # -- lineage
 
@@ -213,56 +267,39 @@ class Outcome:
     def texts(self) -> dict[str, Location]:
         """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
         found: dict[str, Location] = {}
-        for each in self.documents:
-            with suppress(ComplianceInputError):  # a path of somebody else may be anything
-                if path := _text_path(each):
-                    found[each.source] = Location(path)
+        for document in self.documents:
+            with suppress(ComplianceInputError):  # a path in a manifest of others may be anything
+                if document.text_path:
+                    found[document.source] = Location(document.text_path)
         return found
 
     def openlineage(self) -> Any:
         """Return OpenLineage's record; only called if its provider is installed."""
         texts, (assessments, findings) = self.texts(), self.tables
         verdicts = (
-            Verdict(text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT)
+            Assertion(text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT)
             for row in self._finding_rows()
             if (text := texts.get(row["source"]))
         )
-        rows = sum(len(self._findings(each)) for each in self.cells)
+        rows = sum(cell.findings for cell in self.cells)
         return openlineage_assessment(
             texts.values(), verdicts, {assessments: len(self.cells), findings: rows}
         )
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
-        texts = {each.source: _text_path(each) for each in self.documents}
+        texts = {document.source: document.text_path for document in self.documents}
         for cell in self.cells:
-            yield from finding_rows(cell, self._findings(cell), self.night.at, texts.get(cell.source))
-
-    def _verdicts(self) -> Iterator[dict[str, Any]]:
-        """Yield what the next night carries forward or compares with."""
-        for cell in self.cells:
-            if cell.state is not FAILED:  # without a digest, it is only compared with
-                yield {
-                    "cell": cell.digest,
-                    "key": cell.key,
-                    "night": self.night.at,
-                    "run": self.night.run,
-                    "last_night": self.earlier.last_night,
-                    "assessment_id": cell.job_id,
-                    "completed_at": cell.completed_at,
-                    "results_path": cell.results_path,
-                    "results_sha256": cell.results_sha256,
-                    "carried_from": cell.carried_from,
-                    "findings": self._findings(cell),
-                    "before": self.earlier.before.get(cell.key) or {},
-                }
+            yield from finding_rows(
+                cell, self._compared[cell.key], self.nights.night.at, texts.get(cell.source)
+            )
 
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:
     """Return its text as ingestion has stored it; nothing if only its uuid is known."""
-    path, sha256 = _text_path(document), document.fields.get("sha256")
+    path, sha256 = document.text_path, document.fields.get("sha256")
     return [StoredObject(path, sha256)] if path and isinstance(sha256, str) else []
 
 
-def _text_path(document: AssessedDocument) -> str | None:
-    path = document.fields.get("path")
-    return path if isinstance(path, str) and path else None
+def _enumerate(parts: Sequence[str]) -> str:
+    more = len(parts) - MAX_NAMED
+    return ", ".join(part[:100] for part in parts[:MAX_NAMED]) + (f" and {more:,} more" if more > 0 else "")

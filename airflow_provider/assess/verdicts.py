@@ -1,177 +1,191 @@
-"""Verdicts of earlier nights below the same root, so that only what has changed is assessed again.
-
-Each task keeps one object with the verdicts of its cells, and reads those of all tasks: documents may move
-from shard to shard. A verdict that is lost costs an assessment, and its findings have nothing to be compared
-with, so the index is not scratch.
-"""
+"""What earlier nights below the same root say about tonight's cells: their tables are the index."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from itertools import groupby
 from typing import Any
 
-from airflow_provider.assess.cells import Cell
-from airflow_provider.assess.findings import as_before
-from airflow_provider.review.decisions import KEPT_DAYS
-from airflow_provider.storage.atomic import writing
-from airflow_provider.storage.jsonl import find_tables, read_valid_rows, to_line
-from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import Night
+from airflow_provider.assess.cells import AssessedFramework, Cell, cell_key
+from airflow_provider.assess.findings import VERDICT_COLUMNS
+from airflow_provider.storage.nights import EarlierNights, Entry, latest_rows
 from airflow_provider.storage.spool import Spool
 
-log = logging.getLogger(__name__)
+TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
+ROOT, RATE, FRAMEWORKS = "root", "cells_per_second", "frameworks"  # facts of an entry
+
+Row = Mapping[str, Any]
 
 
 @dataclass
 class EarlierVerdicts:
-    """What earlier nights have found about tonight's cells.
+    """What is known about tonight's cells, by their keys.
 
-    :param verdicts: by the digest of a cell, the latest; and by digest and key, see `verdict_of`
-    :param before: category and `first_seen` of each criterion in the last night, by the key of a cell
-    :param last_night: the latest night that tonight's verdicts are compared with
-    :param rates: cells per second of earlier nights
+    :param carried: fields of cells that an earlier night has decided, and `verdicts`, the verdicts on them
+    :param before: category and `first_seen` of each criterion in the night that a cell is compared with
+    :param compared_with: the newest of those nights
     """
 
-    verdicts: Spool = field(default_factory=Spool)
+    carried: Spool = field(default_factory=Spool)
     before: Spool = field(default_factory=Spool)
-    last_night: str = ""
-    rates: list[float] = field(default_factory=list)
-    _verdict_nights: dict[str, str] = field(default_factory=dict)
-    _before_nights: dict[str, str] = field(default_factory=dict)
-
-    def add(self, verdict: Mapping[str, Any], cells: set[str], keys: set[str], night: Night) -> None:
-        """Keep a verdict if it is the latest of a cell, and what it says about the last night."""
-        digest, key, at = str(verdict["cell"]), str(verdict["key"]), str(verdict["night"])
-        # A second run for the same date is the same night.
-        is_this_run = verdict["run"] == night.run or at == night.at
-        categories, _ = as_before(verdict["findings"]), verdict["assessment_id"]  # both are needed later
-        if digest in cells and (is_this_run or _origin_of(verdict) <= night.at):
-            # A verdict of a later night would let this one point into its future.
-            self._add_verdict(verdict, digest, f"{digest}\n{key}" if key in keys else "", at)
-        if key in keys and (is_this_run or at < night.at) and at >= self._before_nights.get(key, ""):
-            # A run that is cleared still compares with the night before, not with itself.
-            self._before_nights[key] = at
-            self.before[key] = verdict["before"] if is_this_run else categories
-            compared_with = verdict.get("last_night") or "" if is_this_run else at
-            self.last_night = max(self.last_night, compared_with)
-        elif key in keys and at > night.at:
-            self._add_later({**verdict["before"], **categories}, verdict["before"], key, night)
-
-    def _add_later(
-        self, found: Mapping[str, Sequence[str]], before: Mapping[str, Sequence[str]], key: str, night: Night
-    ) -> None:
-        """Compare with what a later night tells about those before tonight; it may have replaced theirs.
-
-        :param found: category and `first_seen` of each criterion in the later night
-        :param before: the same in the night before that
-        """
-        latest = {name: seen if seen[1] < night.at else before.get(name) for name, seen in found.items()}
-        known = {name: seen for name, seen in latest.items() if seen and seen[1] < night.at}
-        at = max((seen[1] for seen in known.values()), default="")
-        if known and at > self._before_nights.get(key, ""):
-            self._before_nights[key] = at
-            self.before[key] = known
-            self.last_night = max(self.last_night, at)
-
-    def _add_verdict(self, verdict: Mapping[str, Any], digest: str, own: str, at: str) -> None:
-        if own and at >= self._verdict_nights.get(own, ""):
-            self._verdict_nights[own] = at
-            self.verdicts[own] = verdict
-        if at >= self._verdict_nights.get(digest, ""):
-            self._verdict_nights[digest] = at
-            if own and self._verdict_nights[own] == at:
-                self.verdicts.link(digest, own)
-            else:
-                self.verdicts[digest] = verdict
-
-    def verdict_of(self, cell: Cell) -> Any:
-        """Return the verdict on a cell: of the same source, else of an equal text; None if there is none."""
-        return self.verdicts.get(f"{cell.digest}\n{cell.key}") or self.verdicts.get(cell.digest)
-
-    def restore(self, location: Location, keys: set[str]) -> None:
-        """Compare with what an earlier attempt of this run compared with, even if the index has moved on."""
-        for record in read_valid_rows(location):
-            if "last_night" in record:
-                self.last_night = str(record["last_night"])
-            elif str(record.get("key")) in keys and isinstance(record.get("before"), dict):
-                self.before[str(record["key"])] = record["before"]
-
-    def comparison(self, cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
-        """Yield what `restore` reads."""
-        yield {"last_night": self.last_night}
-        for each in cells:
-            yield {"key": each.key, "before": self.before.get(each.key) or {}}
-
-    def close(self) -> None:
-        """Remove the temporary files."""
-        self.verdicts.close()
-        self.before.close()
+    compared_with: str = ""
 
 
-class VerdictIndex:
-    """The verdicts below a root.
+@dataclass
+class _Wanted:
+    """What to read in the findings of one entry, by the keys of its own cells.
 
-    :param folder: where it is
-    :param name: of the object of this task, the same every night
+    :param carried: tonight's cells that get the same verdict, each with its new fields
+    :param compared: the cells to compare with
     """
 
-    def __init__(self, folder: Location, name: str) -> None:
-        self._folder = folder
-        self._own = folder / f"{name}.jsonl"
-
-    def read(self, cells: Iterable[Cell], night: Night) -> EarlierVerdicts:
-        """Read what earlier nights have found about these cells."""
-        digests = {each.digest for each in cells} - {""}
-        keys = {each.key for each in cells}
-        earlier = EarlierVerdicts()
-        for _, location in find_tables(self._folder):
-            for record in read_valid_rows(location):
-                try:
-                    if "cells_per_second" in record:
-                        earlier.rates.append(float(record["cells_per_second"]))
-                    else:
-                        earlier.add(record, digests, keys, night)
-                except (KeyError, TypeError, ValueError) as error:
-                    log.warning("An invalid verdict in '%s' is ignored: %r", location, error)
-        return earlier
-
-    def write(self, verdicts: Iterable[Mapping[str, Any]], night: Night, cells_per_second: float) -> None:
-        """Write tonight's verdicts, and those of documents that did not come tonight.
-
-        A run of an earlier night, such as one that is cleared or a backfill, replaces no later verdict.
-        """
-        oldest = (datetime.fromisoformat(night.at) - timedelta(days=KEPT_DAYS)).isoformat()
-        later: set[tuple[str, str]] = set()
-        for record in read_valid_rows(self._own):
-            if _night_of(record) > night.at:
-                later.add(_identity(record))
-            # A night that has carried everything forward says nothing about the rate.
-            cells_per_second = cells_per_second or record.get("cells_per_second") or 0.0
-        written: set[tuple[str, str]] = set()
-        with writing(self._own) as write:
-            if cells_per_second:
-                write(to_line({"cells_per_second": cells_per_second}))
-            for verdict in verdicts:
-                if (identity := _identity(verdict)) not in later:
-                    written.add(identity)
-                    write(to_line(verdict))
-            for record in read_valid_rows(self._own):
-                if "cell" in record and _identity(record) not in written and _night_of(record) > oldest:
-                    write(to_line(record))
+    entry: Entry
+    carried: dict[str, list[tuple[str, dict[str, Any]]]] = field(default_factory=dict)
+    compared: set[str] = field(default_factory=set)
 
 
-def _identity(record: Mapping[str, Any]) -> tuple[str, str]:
-    """Identify what a verdict is about; equal documents from two sources have one each."""
-    return str(record.get("cell")), str(record.get("key"))
+def read_earlier_verdicts(
+    nights: EarlierNights, cells: Iterable[Cell], *, gone: Iterable[str] = (), changed_only: bool = True
+) -> EarlierVerdicts:
+    """Read what earlier nights say about cells.
+
+    :param gone: keys of cells that there are no more, which are only compared with
+    :param changed_only: whether to carry verdicts forward
+    """
+    cells = list(cells)
+    wanted: dict[str, _Wanted] = {}
+    for cell, entry, row in find_carried(nights, cells) if changed_only else ():
+        place = wanted.setdefault(entry.path, _Wanted(entry))
+        fields = _carry(row, entry, nights.root.uri)
+        place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
+    found = EarlierVerdicts()
+    for key, entry in find_compared(nights, cells, gone):
+        wanted.setdefault(entry.path, _Wanted(entry)).compared.add(key)
+        found.compared_with = max(found.compared_with, entry.night.at)
+    for place in wanted.values():
+        _read_findings(place, found)
+    return found
 
 
-def _origin_of(verdict: Mapping[str, Any]) -> str:
-    """Return the night that has made a verdict; others have carried it forward since."""
-    return str((verdict.get("carried_from") or verdict)["night"])
+def find_carried(nights: EarlierNights, cells: Iterable[Cell]) -> Iterator[tuple[Cell, Entry, Row]]:
+    """Yield the newest verdict on each cell: of the same source, else of an equal text of another one."""
+    wanted: dict[str, dict[str, Cell]] = {}
+    for cell in cells:
+        if cell.digest:
+            wanted.setdefault(cell.digest, {})[cell.key] = cell
+    of_any: dict[str, tuple[Entry, Row]] = {}
+    row: Row
+    for entry in nights.entries(same_time=True):
+        if not wanted:
+            return
+        for row in entry.rows(TABLE) if entry.may_have(TABLE, wanted) else ():
+            digest = row["cell"]
+            # Criteria that the service has not answered are asked again.
+            if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
+                continue
+            of_any.setdefault(digest, (entry, row))
+            if (key := cell_key(row)) in wanted[digest]:
+                yield wanted[digest].pop(key), entry, row
+                if not wanted[digest]:
+                    del wanted[digest]
+    for digest, (entry, row) in of_any.items():
+        for cell in wanted.get(digest, {}).values():
+            yield cell, entry, row
 
 
-def _night_of(record: Mapping[str, Any]) -> str:
-    return str(record.get("night") or "")
+def find_compared(
+    nights: EarlierNights, cells: Iterable[Cell], gone: Iterable[str] = ()
+) -> Iterator[tuple[str, Entry]]:
+    """Yield what each cell is compared with: the newest earlier night in which this task has a verdict on it.
+
+    If the task has none, verdicts of other tasks count that were made with the same payload and account.
+    """
+    payloads = {cell.key: [cell.payload_digest, cell.account] for cell in cells}
+    missing = {*payloads, *gone}
+
+    def key_of(row: Row) -> str | None:
+        return cell_key(row) if row["status"] == "COMPLETED" else None
+
+    def key_of_same_payload(row: Row) -> str | None:
+        key = key_of(row)
+        return key if key and payloads.get(key) == [row["payload_digest"], row["account"]] else None
+
+    own = (entry for entry in nights.entries() if entry.task.is_same_task(nights.task))
+    for entry, row in latest_rows(own, TABLE, missing, key_of):
+        yield cell_key(row), entry
+        missing.discard(cell_key(row))
+    others = (entry for entry in nights.entries() if not entry.task.is_same_task(nights.task))
+    for entry, row in latest_rows(others, TABLE, missing & payloads.keys(), key_of_same_payload):
+        yield cell_key(row), entry
+
+
+def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
+    """Read the findings of one entry; a verdict whose findings are not all there is not carried forward."""
+    left = dict(place.carried)
+
+    def add(key: str, rows: list[Row]) -> None:
+        if key in place.compared:
+            found.before[key] = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
+        verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
+        for own, fields in left.pop(key, ()):
+            if len(rows) == fields["findings"]:
+                found.carried[own] = fields | {"verdicts": verdicts}
+
+    for key, rows in groupby(place.entry.rows(FINDINGS), cell_key):
+        if key in place.compared or key in left:
+            add(key, list(rows))
+    for key in list(left):
+        add(key, [])  # the service has found nothing
+
+
+def _carry(row: Row, entry: Entry, root: str) -> dict[str, Any]:
+    """Return the fields of a cell that is carried forward."""
+    own = {"run": entry.night.run, "night": entry.night.at, "assessment_id": row["assessment_id"]}
+    path, old_root = str(row["results_path"] or ""), str(entry.facts.get(ROOT) or root)
+    if path.startswith(old_root):  # the whole tree may have been moved since
+        path = root + path.removeprefix(old_root)
+    return {
+        "job_id": row["assessment_id"],
+        "completed_at": row["completed_at"],
+        "results_path": path,
+        "results_sha256": row["results_sha256"],
+        "findings": row["findings"],
+        "carried_from": row["carried_from"] or own,
+    }
+
+
+@dataclass(frozen=True)
+class Shrinkage:
+    """What the service lists no more of what the previous night had.
+
+    :param frameworks: names of frameworks, by id
+    :param criteria: how many criteria a framework has, and had before, by its name
+    """
+
+    frameworks: Mapping[str, str] = field(default_factory=dict)
+    criteria: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+
+
+def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tuple[str, int]]:
+    """Return the fact that the next night compares its frameworks with: name and number of criteria."""
+    return {each.id: (each.code_name, len(each.criteria)) for each in frameworks}
+
+
+def find_shrinkage(
+    nights: EarlierNights, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
+) -> Shrinkage:
+    """Compare frameworks with those of the newest earlier night of this task.
+
+    :param listed: ids of all frameworks that the service lists, also those that are not wanted
+    """
+    own = (entry for entry in nights.entries() if entry.task.is_same_task(nights.task))
+    before: Mapping[str, Any] = next((entry.facts.get(FRAMEWORKS, {}) for entry in own), {})
+    return Shrinkage(
+        {key: name for key, (name, _) in before.items() if key not in set(listed)},
+        {
+            each.code_name: (len(each.criteria), before[each.id][1])
+            for each in frameworks
+            if each.id in before and len(each.criteria) < before[each.id][1]
+        },
+    )

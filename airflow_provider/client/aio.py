@@ -104,6 +104,7 @@ class AsyncComplianceClient(BaseClient):
     submit_feedback = _operation(endpoints.submit_feedback)
     get_application_info = _configured(endpoints.get_application_info)
     get_assessment_results = _configured(endpoints.get_assessment_results)
+    get_raw_assessment_results = _configured(endpoints.get_raw_assessment_results)
     cancel_assessment = _configured(endpoints.cancel_assessment)
     request = _operation(endpoints.request)
 

@@ -265,10 +265,18 @@ def get_assessment(
 
 def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[Any]:
     """Get the results of an assessment, as JSON."""
+    return _results(paths, assessment_id, HttpResponse.json)
 
-    def results(response: HttpResponse) -> Any:
+
+def get_raw_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[tuple[bytes, Any]]:
+    """Get the results of an assessment: the bytes that the service sent, and their JSON."""
+    return _results(paths, assessment_id, lambda response: (response.body, response.json()))
+
+
+def _results(paths: Endpoints, assessment_id: str | int, read: Callable[[HttpResponse], T]) -> Call[T]:
+    def results(response: HttpResponse) -> T:
         check_complete(response)
-        return response.json()
+        return read(response)
 
     return _configured(
         "GET",

@@ -59,18 +59,24 @@ class Finding:
 
 
 def parse_findings(results: Any) -> list[Finding]:
-    """Return the findings in the results of an assessment; anything else is ignored."""
+    """Return the findings in the results of an assessment; an error if some of them can't be read."""
     records = _find_records(results, MAX_DEPTH)
     if records is None:
-        error = ComplianceProtocolError(
-            "The results of the assessment have no list of findings: expected a list, or an object with "
-            "one under 'results' or 'findings'. Override findings_of in a subclass of the hook."
+        raise _unreadable(
+            "have no list of findings: expected a list of objects, or an object with one under 'results' or "
+            "'findings'"
         )
-        error.transient = False
-        raise error
     top = _normalize_keys(results) if isinstance(results, Mapping) else {}
     inherited = {name: top[name] for name in (*DOCUMENTS, *FRAMEWORKS) if name in top}
     return [_parse_finding({**inherited, **record}) for record in records]
+
+
+def _unreadable(problem: str) -> ComplianceProtocolError:
+    error = ComplianceProtocolError(
+        f"The results of the assessment {problem}. Override findings_of in a subclass of the hook."
+    )
+    error.transient = False
+    return error
 
 
 def parse_number(value: Any) -> float | None:
@@ -95,14 +101,16 @@ def parse_id(value: Any) -> int | None:
 
 def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
     if isinstance(results, list | tuple):
-        records = [_normalize_keys(each) for each in results if isinstance(each, Mapping)]
-        return records if records or not results else None
+        if not all(isinstance(each, Mapping) for each in results):
+            return None
+        return [_normalize_keys(each) for each in results]
     if not isinstance(results, Mapping) or not depth:
         return None
     fields = _normalize_keys(results)
-    for name in LISTS:
-        if name in fields and (found := _find_records(fields[name], depth - 1)) is not None:
-            return found
+    lists = [_find_records(fields[name], depth - 1) for name in LISTS if name in fields]
+    found = [records for records in lists if records is not None]
+    if found:
+        return next(filter(None, found), [])  # an empty list may be before the findings
     is_finding = _first(fields, IDS) is not None and _first(fields, CATEGORIES) is not None
     return [fields] if is_finding else None
 
@@ -134,10 +142,15 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
     framework = _name(_first(fields, FRAMEWORKS))
     ids = (parse_id(fields.get(name)) for name in IDS)
     scores = (parse_number(fields.get(name)) for name in SCORES)
+    identifier, category = next((each for each in ids if each is not None), None), _first(fields, CATEGORIES)
+    if isinstance(category, Mapping | list | tuple):
+        raise _unreadable(f"have a category that is not a text: {str(category)[:100]}")
+    if identifier is None and not title:
+        raise _unreadable(f"have a finding with neither an id nor a criterion: {str(dict(fields))[:100]}")
     return Finding(
-        id=next((each for each in ids if each is not None), None),
+        id=identifier,
         title=title,
-        category=_text(_first(fields, CATEGORIES)) or None,
+        category=_text(category) or None,
         rationale=_text(_first(fields, RATIONALES)),
         score=next((each for each in scores if each is not None), None),
         code=code if code != title else "",

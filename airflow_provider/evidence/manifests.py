@@ -13,9 +13,8 @@ from airflow_provider.storage.jsonl import find_tables
 from airflow_provider.storage.locations import Location
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
-RESUBMITTED = "resubmitted"  # by an assessment, because the service did not know their jobs any more
 # Keys in the results of tasks, and the kind of manifest that they name.
-KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS, "resubmitted": RESUBMITTED}
+KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS}
 # Numbers in the results of tasks, whose sum is the number of rows.
 ROW_NUMBERS = {INGEST: ("completed", "failed", "skipped"), ASSESS: ("assessed", "carried", "failed")}
 FINDINGS_NAME = "findings.jsonl"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_provider.evidence.chain import EVIDENCE_FOLDER
-from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, RESUBMITTED, REVIEW, Manifest
+from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.jsonl import parse_line, to_line
@@ -41,7 +41,6 @@ KINDS = {
     FINDINGS: ManifestKind(
         "category", ("source", "framework", "criterion", "category"), "a table of findings"
     ),
-    RESUBMITTED: ManifestKind("status", ("source", "status"), "a manifest of resubmitted documents"),
     REVIEW: ManifestKind("decision", ("decision",), "a table of decisions"),
 }
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import lineage
-from airflow_provider.exceptions import ComplianceAssessError, ComplianceError
+from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
 from airflow_provider.params import as_ids, as_json, optional, unique
 from airflow_provider.storage.locations import Location
@@ -25,22 +25,21 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     """Have many documents assessed against compliance frameworks, in one task.
 
     A cell is one document and one framework. Cells that an earlier night below the same root has decided are
-    carried forward: same text, same framework with all its criteria, same payload template. A checkpoint
-    lets a retry, a clear or another worker resume.
+    carried forward: same text, same framework with all its criteria, same payload as sent, same account. A
+    checkpoint lets a retry, a clear or another worker resume.
 
     Returns the URIs of `assessments`, `findings` and `report`, how many cells were `assessed`, `carried` and
-    `failed`, how many verdicts `changed`, and `categories`: how many criteria of each framework are in each;
-    with `delete_after="assess"` also how many jobs were `deleted`.
+    `failed`, how many verdicts `changed` and are `gone`, how many criteria are `unanswered`, `warnings` about
+    all that there is less of than expected, and `categories`: how many criteria of each framework are in
+    each; with `delete_after="assess"` also how many jobs were `deleted`.
 
     :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
         uuid, a dict with the fields of a row of the manifest
     :param frameworks: ids or code names, one or many; empty means all that the service lists
     :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
-        `{framework[codeName]}`, or a callable that gets the fields of both; by default what the connection's
-        `assessment_payload` says, else the document's uuid and the framework's code name
+        `{framework[codeName]}`; by default what the connection's `assessment_payload` says, else the
+        document's uuid and the framework's code name
     :param changed_only: assess only cells that no earlier night has decided; on by default
-    :param resubmit_missing: submit the source of a document again, once per attempt, if the service has
-        forgotten its job; on by default
     :param delete_after: when to delete the jobs of documents at the service: `"assess"`, when all assessments
         of a document are stored and checked, and none has failed; `"fetch"` leaves that to
         `ComplianceIngestOperator`; by default never
@@ -64,18 +63,19 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         frameworks: Any = (),
         payload: Any = None,
         changed_only: bool = True,
-        resubmit_missing: bool = True,
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.documents = documents
         self.frameworks = frameworks
-        # Airflow would call a callable in a template field, with its context.
-        self._payload_callable: Callable[..., Any] | None = payload if callable(payload) else None
-        self.payload = None if callable(payload) else payload
+        if callable(payload):
+            raise ComplianceInputError(
+                "payload is a function: it must be JSON with placeholders. Let an upstream @task return the "
+                "payload, and put what differs between documents into fields of the documents."
+            )
+        self.payload = payload
         self.changed_only = changed_only
-        self.resubmit_missing = resubmit_missing
         self.is_dry_run = dry_run
 
     @property
@@ -90,8 +90,6 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     def _template(self) -> PayloadTemplate:
         from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
-        if self._payload_callable:
-            return PayloadTemplate(self._payload_callable)
         given = optional(self.payload)
         if given is not None:
             return PayloadTemplate(as_json(given, "payload"))
@@ -100,10 +98,11 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     def _process(
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
-        from airflow_provider.assess.cells import select_frameworks
+        from airflow_provider.assess.cells import parse_frameworks, select_frameworks
         from airflow_provider.assess.inputs import read_documents
-        from airflow_provider.assess.night import AssessmentNight
+        from airflow_provider.assess.task import AssessTask
         from airflow_provider.storage.nights import Night
+        from airflow_provider.waiting.refusals import outlast_refusals_sync
 
         ends_at = self.clock() + deadline.at - time.time()
         is_deleting = parse_delete_after(self.delete_after) == ASSESS
@@ -113,39 +112,41 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:
-            frameworks = select_frameworks(self.hook.list_frameworks(), self._wanted_frameworks())
+            listed = outlast_refusals_sync(self.hook.list_frameworks, self.hook.get_conn(), self.log)
+            frameworks = select_frameworks(listed, self._wanted_frameworks())
         except ComplianceError as error:
             error.transient = error.transient or not is_new_attempt  # they were listed when the task started
             raise
         template = self._template()
         template.check([each.fields for each in documents.with_text], [each.fields for each in frameworks])
-        night = AssessmentNight(
+        task = AssessTask(
             self.hook,
             context["ti"],
             Night.of(context),
             documents,
             frameworks,
+            [each.id for each in parse_frameworks(listed)],
             template,
             destination,
             root,
             self.concurrency,
             self.log,
+            started_at,
             deadline.at,
         )
         threads = 2 * self.concurrency + 2
         if self.is_dry_run:
-            return self._run_in_loop(night.plan(changed_only=self.changed_only), threads)
-        night.checkpoint.acquire()
-        assessing = night.assess(
+            return self._run_in_loop(task.plan(changed_only=self.changed_only), threads)
+        task.checkpoint.acquire()
+        assessing = task.assess(
             self._run_engine,
             self._options(ends_at),
             is_new_attempt=is_new_attempt,
             changed_only=self.changed_only,
-            resubmit_missing=self.resubmit_missing,
         )
         if job_ids := self._run_in_loop(assessing, threads):
             self._defer(job_ids, deadline.name, ends_at, started_at)
-        outcome = night.outcome()
+        outcome = self._run_in_loop(task.outcome(), threads)
 
         def delete_jobs() -> int:
             finished, needed = outcome.finished_jobs()

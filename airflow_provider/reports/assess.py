@@ -68,9 +68,7 @@ class VerdictStats(VerdictCounts):
         if cell["status"] != "COMPLETED":
             letters[""] = "F"
             return
-        for criterion in sorted(set(before).difference(str(each["criterion"]) for each in findings)):
-            self.gone += 1
-            self.gone_criteria[framework, criterion] += 1
+        self.add_gone(framework, set(before).difference(str(each["criterion"]) for each in findings))
         for each in findings:
             self.add_finding({**each, "source": source, "framework": framework})
             counted = to_category(each.get("expert_category") or each["category"])
@@ -81,6 +79,12 @@ class VerdictStats(VerdictCounts):
             # What needs a person is explained on the page; the rest where there is room.
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
             self._add_note((number, framework, criterion), each, room)
+
+    def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
+        """Count verdicts of the previous night that a document no longer has."""
+        for criterion in sorted(criteria):
+            self.gone += 1
+            self.gone_criteria[framework, criterion] += 1
 
     def _add_note(self, key: tuple[int, str, str], finding: Mapping[str, Any], room: int) -> None:
         rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
@@ -102,15 +106,18 @@ def render_verdicts(
     last_night: str | None,
     without_text: Sequence[str],
     files: Mapping[str, str],
+    warnings: Sequence[str] = (),
 ) -> str:
     """Return the HTML report of an assessment night.
 
     :param last_night: when the verdicts were made that these are compared with
     :param without_text: sources that have no text, and so no verdict
     :param files: where the tables are, by title
+    :param warnings: what there is less of than expected; shown first
     """
     started, ended = read_time(run.started), read_time(run.ended)
     tone, status, headline = _summarize(stats, last_night)
+    tone = "warn" if warnings and tone == "good" else tone
     return render(
         "assess.html",
         run=run,
@@ -138,6 +145,7 @@ def render_verdicts(
         gone=stats.gone_criteria.most_common(MAX_GONE),
         without_text=without_text,
         files=files,
+        warnings=warnings,
         matrix=_script_json(_matrix(stats)),
     )
 

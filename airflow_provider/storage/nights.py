@@ -187,6 +187,10 @@ class Entry:
             location.fs = self.root.fs  # else Airflow would be asked for the connection
         return location
 
+    def may_have(self, table: str, keys: Iterable[str]) -> bool:
+        """Return whether a table may have a row with one of these keys."""
+        return table in self.tables and self.tables[table].may_contain(set(map(_hash, keys)))
+
     def rows(self, table: str) -> Iterator[Row]:
         """Read the rows of a table in constant memory; none of a table that was edited since, or is gone."""
         if table not in self.tables:

@@ -53,7 +53,6 @@ UNCERTAIN = frozenset({ProblemKind.UNREADABLE, ProblemKind.OUTSIDE})
 # Where the rows of each kind of manifest name an object and its hash.
 OBJECT_COLUMNS = {
     "ingest": ("path", "sha256"),
-    "resubmitted": ("path", "sha256"),
     "assess": ("results_path", "results_sha256"),
 }
 

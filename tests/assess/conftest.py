@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.assess import resuming
 from airflow_provider.bulk import backoff, engine
 from airflow_provider.emulator import Emulator
+from airflow_provider.waiting import refusals
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
 from tests.support.speed import TIMEOUT_SECONDS, speed_up
@@ -32,11 +32,12 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     speed_up(monkeypatch)
-    monkeypatch.setattr(resuming, "UNKNOWN_SECONDS", 0.05)
     monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 1.0)
     monkeypatch.setattr(engine, "CLOCK_CHECK_SECONDS", 0.2)
     monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 0.02)
     monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(refusals, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(refusals, "MAX_PAUSE_SECONDS", 0.05)
 
 
 @dataclass

@@ -83,7 +83,7 @@ def test_two_frameworks_with_the_same_id_are_refused_if_they_are_wanted() -> Non
 
 
 @pytest.mark.parametrize(
-    "changed", ["text_sha256", "framework_id", "framework_fingerprint", "payload_digest"]
+    "changed", ["text_sha256", "framework_id", "framework_fingerprint", "payload_digest", "account"]
 )
 def test_the_digest_of_a_cell_is_that_of_its_input(changed: str) -> None:
     assert cell().digest == cell(uuid="other", source="moved").digest != cell(**{changed: "x"}).digest

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.assess import resuming
+from airflow_provider.assess import task as assess_task
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import assessments as emulated
@@ -174,7 +173,7 @@ def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
         service.remove_assessment(each["uuid"])  # so that it could not be fetched again
     attempts.clear()
     with monkeypatch.context() as broken:
-        broken.setattr(resuming, "read_object", failing)
+        broken.setattr(assess_task, "read_object", failing)
         with pytest.raises(exc.ComplianceStorageError):
             attempts.run(task)
     assert attempts.run(task)["assessed"] == 1
@@ -211,7 +210,7 @@ def test_results_of_an_earlier_attempt_are_read_once_when_nothing_is_in_flight_a
         service.set_assessment(left[0]["uuid"], status="COMPLETED")
 
     attempts.while_deferred = finish_one
-    monkeypatch.setattr(resuming, "read_object", counted)
+    monkeypatch.setattr(assess_task, "read_object", counted)
     night = NightOutcome(attempts.run(task))
     assert [row["status"] for row in night.rows] == ["COMPLETED", "COMPLETED"]
     assert {row["source"] for row in night.findings} == {"in/a", "in/b"}
@@ -279,62 +278,8 @@ def test_outputs_of_a_night_and_scratch_are_apart(service: Emulator, nights: Nig
     attempts.while_deferred = finish
     attempts.run(task)
     (night,) = (nights.folder / "out").glob("dt=*")
-    assert while_deferred == [{"journal", "lease.json", "frameworks.json"}]
-    assert names_below(night / "_work/assess") == {"lease.json", "frameworks.json"}
-    outputs = {"assessments.jsonl", "findings.jsonl", "last_night.jsonl", "report.html", "summary.json"}
-    assert names_below(night / "_assess") >= outputs
+    assert while_deferred == [{"journal", "lease.json"}]
+    assert names_below(night / "_work/assess") == {"lease.json"}
+    outputs = {"assessments.jsonl", "findings.jsonl", "report.html", "summary.json", "DORA.csv"}
+    assert names_below(night / "_assess") == outputs
     assert not names_below(nights.folder / "out/_work")
-
-
-def test_a_deferred_task_whose_scratch_is_deleted_fails_until_its_retry_which_has_all_rows(
-    service: Emulator, nights: Nights
-) -> None:
-    """Without the scratch, nobody would notice a framework that the service lists no more."""
-    task, attempts = start(nights, {"in/a": "x"}, deferrable=True, frameworks="")
-    service.configure(jobs="manual")
-    frameworks = copy.deepcopy(service.frameworks())
-
-    def delete(_: int) -> None:
-        delete_scratch(nights)
-        service.set_frameworks(frameworks[1:])
-        service.configure(jobs="instant")
-        for each in service.assessments():
-            service.set_assessment(each["uuid"], status="COMPLETED")
-
-    attempts.while_deferred = delete
-    with pytest.raises(exc.ComplianceStorageError, match=r"frameworks\.json' is missing") as error:
-        attempts.run(task)
-    assert error.value.transient
-    assert not list(nights.folder.glob("out/**/assessments.jsonl"))
-    service.set_frameworks(frameworks)
-    night = NightOutcome(attempts.run(task))
-    assert len(night.rows) == len(frameworks)
-
-
-def test_documents_that_were_submitted_again_are_known_without_scratch(
-    service: Emulator, nights: Nights, tmp_path: Path
-) -> None:
-    from airflow_provider.emulator.samples import write_samples
-
-    samples = write_samples(tmp_path / "in", pdfs=2, docx=0, pages=0)
-    common = {"uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
-    rows = [{"source": str(each.path), **common} for each in samples]
-    nights.number = 1
-    task = ComplianceAssessOperator(
-        task_id="t", documents=rows, frameworks="DORA", destination=nights.destination, poll_interval=0.1
-    )
-    attempts = attempts_of(1)
-    night = NightOutcome(attempts.run(task))
-    before, findings = night.rows, night.findings
-    (manifest,) = nights.folder.glob("out/*/_assess/*/*/*/resubmitted.jsonl")
-    written = [json.loads(line) for line in manifest.read_text().splitlines()]
-    assert {each["source"]: each["uuid"] for each in written} == {
-        each["source"]: each["uuid"] for each in before
-    }
-    assert all(Path(each["path"].removeprefix("file://")).exists() for each in written)
-    assert not list(nights.folder.glob("out/**/journal-*"))
-    delete_scratch(nights)
-    attempts.clear()
-    again = NightOutcome(attempts.run(task))
-    assert (again.rows, again.findings) == (before, findings)
-    assert (service.count("submit_file"), service.count("submit_assessment")) == (2, 2)

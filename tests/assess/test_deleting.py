@@ -189,32 +189,18 @@ def ingest(folder: Path, night: int, **options: Any) -> dict[str, Any]:
     return result
 
 
-@pytest.mark.parametrize(("delete_after", "submits"), [("assess", 3), ("fetch", 6)])
-def test_a_night_with_both_works_but_with_fetch_documents_are_submitted_again(
-    service: Emulator, nights: Nights, delete_after: str, submits: int
-) -> None:
+def test_a_night_deletes_after_its_assessments(service: Emulator, nights: Nights) -> None:
     nights.number = 1
-    ingested = ingest(nights.folder, 1, delete_after=delete_after)
-    assert len(service.jobs()) == (0 if delete_after == "fetch" else 3)
-    result = run(nights, ingested, delete_after=delete_after)
+    ingested = ingest(nights.folder, 1, delete_after="assess")
+    assert len(service.jobs()) == 3
+    result = run(nights, ingested)
     assert (result["assessed"], result["failed"]) == (6, 0)
-    assert service.count("submit_file") == submits
-    assert len(service.jobs()) == (3 if delete_after == "fetch" else 0)
+    assert (service.count("submit_file"), service.jobs()) == (3, [])
 
 
-def test_a_changed_framework_assesses_documents_again_whose_jobs_are_deleted(
+def test_criteria_that_were_not_answered_keep_the_job_for_the_next_night(
     service: Emulator, nights: Nights
 ) -> None:
-    options = {"skip_unchanged": True, "delete_after": "assess"}
-    nights.number = 1
-    run(nights, ingest(nights.folder, 1, **options))
-    assert service.jobs() == []
-    frameworks = copy.deepcopy(service.frameworks())
-    frameworks[0]["description"] = "changed"
-    service.set_frameworks(frameworks)
-    nights.number = 2
-    ingested = ingest(nights.folder, 2, **options)
-    assert ingested["skipped"] == 3
-    result = run(nights, ingested, 2, frameworks=[frameworks[0]["codeName"]])
-    assert (result["assessed"], result["failed"], result["deleted"]) == (3, 0, 3)
-    assert (service.count("submit_file"), service.jobs()) == (6, [])
+    service.fail("get_assessment_results", body={"results": []})
+    result = run(nights, nights.manifest(TEXTS), frameworks="DORA")
+    assert (result["unanswered"], result["deleted"], len(service.jobs())) == (6, 2, 1)

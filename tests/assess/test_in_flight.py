@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.assess import ComplianceAssessOperator
-from tests.assess.conftest import NightOutcome, Nights, attempts_of
+from tests.assess.conftest import Nights, attempts_of
 from tests.support.in_flight import JobsInFlight
 from tests.support.signals import signalled_when
 
@@ -45,31 +42,3 @@ def test_the_service_never_has_more_assessments_than_allowed(
     assert (result["assessed"], result["failed"]) == (8, 0)
     assert in_flight.peak == most
     assert service.count("submit_assessment") == 8
-
-
-def test_documents_that_are_submitted_again_count_with_assessments_from_before(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An attempt has left an assessment in flight; meanwhile the service has forgotten a document."""
-    manifest = nights.manifest({"in/0.pdf": "Text."})
-    (sample,) = write_samples(tmp_path / "in", pdfs=1, docx=0, pages=0)
-    forgotten = {"source": str(sample.path), "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
-    service.configure(jobs="manual")
-    in_flight, attempts = set_limit(service, monkeypatch, 1), attempts_of(1)
-    task = assess(nights, manifest, frameworks="DORA", cancel_on_kill=False)
-    with (
-        signalled_when(lambda: any(nights.folder.glob("out/**/journal-*")), task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    assert in_flight.count() == 1
-
-    def finish() -> None:
-        service.configure(jobs="instant")
-
-    polls = service.count("get_assessment")
-    with signalled_when(lambda: service.count("get_assessment") >= polls + 3, finish):
-        night = NightOutcome(attempts.run(assess(nights, [manifest, forgotten], frameworks="DORA")))
-    assert [each["status"] for each in night.rows] == ["COMPLETED"] * 2
-    assert (service.count("submit_file"), service.count("submit_assessment")) == (1, 2)
-    assert in_flight.peak == 1

@@ -16,7 +16,6 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts
-from tests.support.signals import signalled_when
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 TEXTS = {
@@ -193,89 +192,16 @@ def test_results_that_nobody_can_read_are_kept_and_the_row_says_so(
     assert json.loads(Path(row["results_path"].removeprefix("file://")).read_text())["results"]
 
 
-def test_a_document_that_the_service_has_forgotten_is_submitted_again_once(
-    service: Emulator, nights: Nights, tmp_path: Path
+def test_a_document_that_the_service_has_forgotten_fails_with_advice(
+    service: Emulator, nights: Nights
 ) -> None:
-    from airflow_provider.emulator.samples import write_samples
-
-    (sample,) = write_samples(tmp_path / "in", pdfs=1, docx=0, pages=0)
-    row = {"source": str(sample.path), "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
-    task = assess(nights, [row], frameworks=["DORA", "GDPR"])
-    attempts = attempts_of(1)
-    night = NightOutcome(attempts.run(task))
-    assert service.count("submit_file") == 1
-    assert [each["resubmitted"] for each in night.rows] == [True, True]
-    assert {each["uuid"] for each in night.rows} == {service.jobs()[0]["uuid"]}
-    assert night.rows[0]["text_sha256"] == hashlib.sha256(sample.text.encode()).hexdigest()
-    attempts.clear()
-    again = NightOutcome(attempts.run(assess(nights, [row], frameworks=["DORA", "GDPR"])))
-    assert (service.count("submit_file"), again.rows) == (1, night.rows)
-
-
-def forgotten(folder: Path, count: int) -> list[dict[str, str]]:
-    """Return rows of documents that have had the same job, because they are equal."""
-    from airflow_provider.emulator.samples import write_samples
-
-    samples = write_samples(folder, pdfs=count, docx=0, pages=0)
-    common = {"uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
-    return [{"source": str(each.path), **common} for each in samples]
-
-
-def test_all_documents_of_a_job_that_the_service_has_forgotten_are_submitted_again(
-    service: Emulator, nights: Nights, tmp_path: Path
-) -> None:
-    rows = forgotten(tmp_path / "in", 2)
-    night = NightOutcome(attempts_of(1).run(assess(nights, rows, frameworks="DORA")))
-    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", True)] * 2
-    assert len({each["uuid"] for each in night.rows}) == service.count("submit_file") == 2
-
-
-def test_the_next_attempt_waits_for_a_document_that_was_submitted_again(
-    service: Emulator, nights: Nights, tmp_path: Path
-) -> None:
-    service.configure(jobs="manual")
-    rows, attempts = forgotten(tmp_path / "in", 1), attempts_of(1)
-    task = assess(nights, rows, frameworks="DORA", cancel_on_kill=False)
-    journal = "out/**/*-resubmitted/journal-*"
-    with (
-        signalled_when(lambda: any(nights.folder.glob(journal)), task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    service.configure(jobs="instant")
-    service.finish_jobs()
-    night = NightOutcome(attempts.run(assess(nights, rows, frameworks="DORA")))
-    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", True)]
-    assert service.count("submit_file") == 1
-
-
-@pytest.mark.parametrize("status", ["COMPLETED", "SKIPPED"])
-def test_a_service_that_forgets_for_a_moment_gets_no_document_again(
-    service: Emulator, nights: Nights, status: str
-) -> None:
-    documents = nights.manifest({"in/a.pdf": "An exit plan."}, status=status)
-    service.fail("get_statuses", status=404, times=1)
-    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
-    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)]
+    rows = [nights.manifest({"in/a.pdf": "An exit plan."}), {"source": "in/b.pdf", "uuid": "forgotten"}]
+    result = attempts_of(1).run(assess(nights, rows, frameworks="DORA", max_failed=1))
+    failed = [row for row in NightOutcome(result).rows if row["status"] == "FAILED"]
+    assert [row["source"] for row in failed] == ["in/b.pdf"]
+    assert "does not know job forgotten" in failed[0]["error"]
+    assert "Clear the ingest task, which submits it again (resubmit_missing)" in failed[0]["error"]
     assert service.count("submit_file") == 0
-
-
-@pytest.mark.parametrize("status", [403, 404, 405])
-def test_a_service_that_does_not_tell_which_jobs_it_knows_gets_no_document_again(
-    service: Emulator, nights: Nights, status: int
-) -> None:
-    documents = nights.manifest({"in/a.pdf": "An exit plan.", "in/b.pdf": "Another one."})
-    service.fail("get_statuses", status=status, times=9)
-    night = NightOutcome(attempts_of(1).run(assess(nights, documents, frameworks="DORA")))
-    assert [(each["status"], each["resubmitted"]) for each in night.rows] == [("COMPLETED", False)] * 2
-
-
-def test_a_forgotten_document_whose_source_is_gone_is_a_failed_row(service: Emulator, nights: Nights) -> None:
-    row = {"source": "gone.pdf", "uuid": "forgotten", "status": "SKIPPED", "sha256": "ab" * 32}
-    result = attempts_of(1).run(assess(nights, [row], frameworks="DORA", max_failed=1.0))
-    (found,) = NightOutcome(result).rows
-    assert (found["status"], service.count("submit_assessment")) == ("FAILED", 0)
-    assert "no longer knows job forgotten, and submitting the document again failed" in found["error"]
 
 
 def test_uuids_alone_are_enough(service: Emulator, nights: Nights) -> None:
@@ -343,12 +269,9 @@ def test_a_payload_of_its_own_is_sent_and_tells_its_verdicts_apart(service: Emul
     assert service.assessments()[0]["payload"]["note"] == "second"
 
 
-def test_a_callable_makes_the_payload(service: Emulator, nights: Nights) -> None:
-    def payload(document: Any, framework: Any) -> Any:
-        return {"uuid": document["uuid"], "framework": framework["id"], "own": True}
-
-    assert run_night(nights, {"a": "x"}, frameworks="DORA", payload=payload).result["assessed"] == 1
-    assert service.assessments()[0]["payload"]["own"] is True
+def test_a_function_as_payload_is_refused_with_what_to_do(nights: Nights) -> None:
+    with pytest.raises(exc.ComplianceInputError, match="upstream @task"):
+        assess(nights, [], payload=lambda document, framework: {})
 
 
 def test_a_framework_without_criteria_gives_no_findings_and_no_error(

@@ -72,21 +72,18 @@ def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path, start: str) -> None:
     assert read["score"] == "-0.5"  # a number is one
 
 
-def test_parquet_is_partitioned_by_night_and_framework_and_duckdb_reads_it(tmp_path: Path) -> None:
+def test_parquet_is_partitioned_by_night_and_names_frameworks_as_they_are(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="the parquet tests need duckdb and pyarrow")
-    folder = at(tmp_path / "findings")
-    write_parquet(
-        folder, "2026-03-01", "part-1", [row(), row("GDPR"), row(category="SUFFICIENTLY_REGULATED")]
+    names = ["DORA", "a/b", "a=b", "50%25", "a&b", "'x\"", "null", "2024", "__HIVE_DEFAULT_PARTITION__"]
+    write_parquet(at(tmp_path / "night=2026-03-01" / "t.parquet"), [row(name) for name in names])
+    write_parquet(at(tmp_path / "night=2026-03-02" / "t.parquet"), [row("2024", rationale="\ud800")])
+    write_parquet(at(tmp_path / "night=2026-03-02" / "none.parquet"), [])
+    query = f"""select night, framework, response_id from
+        read_parquet('{tmp_path}/*/*.parquet', hive_partitioning = true)"""
+    found = [(str(night), *rest) for night, *rest in duckdb.sql(query).fetchall()]
+    assert sorted(found) == sorted(
+        [("2026-03-01", name, 2**53 + 1) for name in names] + [("2026-03-02", "2024", 2**53 + 1)]
     )
-    write_parquet(folder, "2026-03-02", "part-1", [row(rationale="\ud800")])
-    query = f"""select night, framework, category, response_id from
-        read_parquet('{tmp_path}/findings/**/*.parquet', hive_partitioning = true) order by all"""
-    assert [(str(night), *rest) for night, *rest in duckdb.sql(query).fetchall()] == [
-        ("2026-03-01", "DORA", "MISSING", 2**53 + 1),
-        ("2026-03-01", "DORA", "SUFFICIENTLY_REGULATED", 2**53 + 1),
-        ("2026-03-01", "GDPR", "MISSING", 2**53 + 1),
-        ("2026-03-02", "DORA", "MISSING", 2**53 + 1),
-    ]
 
 
 def test_a_table_that_breaks_off_does_not_appear(tmp_path: Path) -> None:
@@ -96,40 +93,27 @@ def test_a_table_that_breaks_off_does_not_appear(tmp_path: Path) -> None:
         write_csv(at(tmp_path / "csv"), broken())
     pytest.importorskip("pyarrow")
     with pytest.raises(RuntimeError):
-        write_parquet(at(tmp_path / "findings"), "2026-03-01", "part-1", broken())
+        write_parquet(at(tmp_path / "t.parquet"), broken())
     gc.collect()  # a writer that is left open would complain here
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_a_framework_without_findings_leaves_no_table_of_an_earlier_attempt(tmp_path: Path) -> None:
-    pytest.importorskip("pyarrow")
-    csv_files, dataset = Location(f"file://{tmp_path}/out//csv"), at(tmp_path / "findings")
+def test_a_framework_without_findings_leaves_no_csv_file_of_an_earlier_attempt(tmp_path: Path) -> None:
+    folder = Location(f"file://{tmp_path}/out//csv")
     for rows in ([row(), row("GDPR"), row("a/b")], [row(), row("a/b")]):
-        write_csv(csv_files, rows)
-        write_parquet(dataset, "2026-03-01", "shard-1", rows)
-        write_parquet(dataset, "2026-03-01", "shard-2", [row("GDPR")])
-        write_parquet(dataset, "2026-03-02", "shard-1", [row("GDPR")])
+        write_csv(folder, rows)
     assert {path.name.partition("~")[0] for path in (tmp_path / "out" / "csv").iterdir()} == {
         "DORA.csv",
         "a_b",
-    }
-    written = {str(path.relative_to(tmp_path / "findings")) for path in tmp_path.rglob("*.parquet")}
-    assert {path.partition("~")[0] for path in written} == {
-        "night=2026-03-01/framework=DORA/shard-1.parquet",
-        "night=2026-03-01/framework=a_b",
-        "night=2026-03-01/framework=GDPR/shard-2.parquet",
-        "night=2026-03-02/framework=GDPR/shard-1.parquet",
     }
 
 
 def test_parquet_takes_values_of_any_type(tmp_path: Path) -> None:
     duckdb = pytest.importorskip("duckdb", reason="the parquet tests need duckdb and pyarrow")
     odd = row(score="many", response_id="7", text_path=5, rationale=["a"], carried=None, criterion="\udce4")
-    write_parquet(
-        at(tmp_path / "findings"), "2026-03-01", "part-1", [odd, row(response_id=2**63, score="0.5")]
-    )
+    write_parquet(at(tmp_path / "t.parquet"), [odd, row(response_id=2**63, score="0.5")])
     query = f"""select score, response_id, text_path, rationale, carried from
-        read_parquet('{tmp_path}/findings/**/*.parquet')"""
+        read_parquet('{tmp_path}/t.parquet')"""
     assert duckdb.sql(query).fetchall() == [
         (None, 7, "5", "['a']", False),
         (0.5, None, None, "Nothing was found.", False),
@@ -140,24 +124,12 @@ def test_a_large_table_is_written_in_groups_that_lose_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     parquet = pytest.importorskip("pyarrow.parquet", reason="the parquet extra is not installed")
-    monkeypatch.setattr(tables, "BYTES_PER_GROUP", 10_000)
-    monkeypatch.setattr(tables, "ROWS_PER_BATCH", 7)
-    rows = [
-        row(
-            framework, source=f"in/{number}.pdf", response_id=number, score=None if number % 3 else number / 7
-        )
-        for number in range(500)
-        for framework in ("DORA", "GDPR")
+    monkeypatch.setattr(tables, "ROWS_PER_GROUP", 70)
+    rows = [row(source=f"in/{n}.pdf", response_id=n, score=None if n % 3 else n / 7) for n in range(500)]
+    write_parquet(at(tmp_path / "t.parquet"), rows)
+    file = parquet.ParquetFile(tmp_path / "t.parquet")
+    assert file.metadata.num_row_groups == 8
+    names = ("source", "response_id", "score", "rationale", "expert")
+    assert [[each[name] for name in names] for each in file.read().to_pylist()] == [
+        [each[name] for name in names] for each in rows
     ]
-    for location in write_parquet(at(tmp_path / "findings"), "2026-03-01", "x", rows).values():
-        file = parquet.ParquetFile(location.path)
-        sizes = [file.metadata.row_group(each).num_rows for each in range(file.metadata.num_row_groups)]
-        assert len(sizes) > 5
-        assert max(sizes) < 100
-        assert [
-            (each["source"], each["response_id"], each["score"], each["rationale"], each["expert"])
-            for each in file.read().to_pylist()
-        ] == [
-            (each["source"], each["response_id"], each["score"], each["rationale"], None)
-            for each in rows[::2]
-        ]

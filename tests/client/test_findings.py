@@ -1,4 +1,4 @@
-"""Findings, read from whatever results look like."""
+"""Findings, read from results of any shape."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ JSON = st.recursive(
         {"data": {"results": [ONE]}},
         ONE,
         [{"id": "7", "criterion": {"name": "Exit"}, "Category": "MISSING", "reasoning": "Nothing."}],
-        ["?", ONE, None],
+        {"results": [], "findings": [ONE]},
+        {"criteria": ["D-1"], "responses": [ONE]},
     ],
 )
 def test_findings_are_seen_in_every_plausible_shape(results: Any) -> None:
@@ -51,7 +52,23 @@ def test_results_may_have_no_finding(results: Any) -> None:
     assert parse_findings(results) == []
 
 
-@pytest.mark.parametrize("results", [None, 7, "x", {}, {"status": "COMPLETED"}, ["x"], {"results": "none"}])
+@pytest.mark.parametrize(
+    "results",
+    [
+        None,
+        7,
+        "x",
+        {},
+        {"status": "COMPLETED"},
+        ["x"],
+        {"results": "none"},
+        ["?", ONE, None],
+        [{**ONE, "category": {"name": "MISSING"}}],
+        [{**ONE, "category": ["MISSING"]}],
+        [{"category": "MISSING"}],
+        [ONE, {}],
+    ],
+)
 def test_a_shape_that_is_not_understood_is_an_error_that_names_the_hook(results: Any) -> None:
     with pytest.raises(ComplianceProtocolError, match="Override findings_of"):
         parse_findings(results)

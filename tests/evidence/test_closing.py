@@ -410,13 +410,6 @@ def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
 
 
-def test_resubmitted_documents_are_evidence_but_count_once(nights: Nights) -> None:
-    resubmitted = nights.write("r/resubmitted.jsonl", [document("a")])
-    assessed = {**nights.assessed("a", "a"), "resubmitted": resubmitted}
-    result = nights.close(1, ingested=nights.ingested("i", a="SKIPPED"), assessed=assessed)
-    assert (result["documents"], result["skipped"]) == (1, 1)
-    assert "resubmitted" in [each["kind"] for each in nights.entries[-1].record["manifests"]]
-
 
 def test_nights_at_two_destinations_of_one_run_do_not_replace_each_other(nights: Nights) -> None:
     for name in ("north", "south"):

@@ -130,11 +130,9 @@ def test_a_decision_is_applied_to_the_category_that_the_expert_saw(tmp_path: Pat
     write(tmp_path, "one", decision())
     decisions = read(tmp_path)
     finding = {"criterion": "D-1", "category": "MISSING"}
-    (applied,) = apply_decisions([finding], "c1", decisions, NEXT)
+    (applied,) = apply_decisions([finding], "c1", decisions)
     assert (applied["expert"], applied["expert_category"]) == ("e-1", "SUFFICIENTLY_REGULATED")
     other = {"criterion": "D-1", "category": "NOT_SUFFICIENTLY_REGULATED"}
-    assert apply_decisions([other], "c1", decisions, NEXT) == [other]
-    assert apply_decisions([finding], "c2", decisions, NEXT) == [finding]
-    # Carried without its file; but not into a night that was before.
-    assert apply_decisions([applied], "c1", {}, NEXT) == [applied]
-    assert apply_decisions([applied], "c1", {}, NIGHT) == [finding]
+    assert apply_decisions([other], "c1", decisions) == [other]
+    assert apply_decisions([finding], "c2", decisions) == [finding]
+    assert apply_decisions([applied], "c1", {}) == [applied]  # carried without its file

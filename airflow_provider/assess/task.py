@@ -1,0 +1,327 @@
+"""A bulk assessment, from documents and frameworks to the verdict on each cell."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
+from airflow_provider.assess.inputs import AssessedDocument, Documents
+from airflow_provider.assess.output import ASSESSMENTS, Outcome
+from airflow_provider.assess.payloads import PayloadTemplate
+from airflow_provider.assess.steps import AssessSteps, read_verdicts
+from airflow_provider.assess.verdicts import RATE, EarlierVerdicts, find_shrinkage, read_earlier_verdicts
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.engine import BulkOptions
+from airflow_provider.bulk.items import COMPLETED, FAILED, MAX_ERROR_CHARS, PENDING, SKIPPED, SUBMITTED
+from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceProtocolError,
+    ComplianceStorageDeniedError,
+)
+from airflow_provider.ingest.output import task_folder
+from airflow_provider.provenance import ATTEMPT_COLUMNS
+from airflow_provider.review.decisions import read_decisions
+from airflow_provider.storage import names
+from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK
+from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, estimate_seconds
+from airflow_provider.storage.reading import read_object
+from airflow_provider.storage.spool import Spool
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.hooks.compliance import ComplianceHook
+
+KIND = "assess"  # of entries in the index of nights
+REQUESTS_PER_CELL = 3  # submit, one poll, results
+
+
+class RunEngine(Protocol):
+    """Processes items; returns the jobs in flight."""
+
+    def __call__(
+        self,
+        client: AsyncComplianceClient,
+        items: Sequence[Any],
+        steps: Any,
+        checkpoint: Checkpoint,
+        options: BulkOptions,
+        outdated: Sequence[str] = (),
+    ) -> Awaitable[list[str]]:
+        """Process them."""
+        ...
+
+
+class AssessTask:
+    """All cells of one task instance.
+
+    :param ti: the task instance
+    :param listed: ids of all frameworks that the service lists
+    :param root: what all nights that are compared have in common
+    :param started_at: when the attempt started, also before it deferred
+    :param expires_at: until when the task may wait for assessments, as a timestamp
+    """
+
+    def __init__(
+        self,
+        hook: ComplianceHook,
+        ti: Any,
+        night: Night,
+        documents: Documents,
+        frameworks: Sequence[AssessedFramework],
+        listed: Iterable[str],
+        template: PayloadTemplate,
+        destination: Location,
+        root: Location,
+        concurrency: int,
+        log: Any,
+        started_at: str,
+        expires_at: float = 0.0,
+    ) -> None:
+        self._hook = hook
+        self._ti = ti
+        self._night = night
+        self._documents = documents.with_text
+        self._without_text = documents.without_text
+        self._frameworks = {each.id: each for each in frameworks}
+        self._listed = set(listed)
+        self._template = template
+        self._destination = destination
+        self._concurrency = concurrency
+        self._log = log
+        self.checkpoint = Checkpoint.for_task(
+            destination / task_folder(ti, ASSESS_WORK),
+            destination / task_folder(ti, ASSESS_FOLDER),
+            ASSESSMENTS,
+            ti,
+            expires_at,
+        )
+        self.checkpoint.account = hook.account_digest
+        self._nights = EarlierNights(root, KIND, night, TaskKey.of(ti), started_at)
+        self._found = Spool()  # the verdicts on each cell
+        self._earlier = EarlierVerdicts()
+        self.cells: list[Cell] = []
+        hook.get_conn()
+
+    async def plan(self, *, changed_only: bool) -> dict[str, Any]:
+        """Return what `assess` would do, and what that would cost; send nothing."""
+        async with await self._hook.get_async_conn() as client:
+            await self._make_cells(client)
+        await self._read_earlier(changed_only=changed_only)
+        self._carry_forward({})
+        to_do = [each for each in self.cells if each.state is PENDING]
+        changed = sum(bool(self._earlier.before.get(each.key)) for each in to_do)
+        entries = await in_thread(lambda: list(self._nights.entries()))
+        plan = {
+            "dry_run": True,
+            "new": len(to_do) - changed,
+            "changed": changed,
+            "carried": len(self.cells) - len(to_do),
+            "requests": REQUESTS_PER_CELL * len(to_do),
+            "seconds": estimate_seconds(len(to_do), (entry.facts.get(RATE, 0.0) for entry in entries)),
+        }
+        self._log.info("Dry run, nothing was sent: %s", json.dumps(plan))
+        return plan
+
+    async def assess(
+        self, run_engine: RunEngine, options: BulkOptions, *, is_new_attempt: bool, changed_only: bool
+    ) -> list[str]:
+        """Assess what is left; return the assessments in flight."""
+        async with await self._hook.get_async_conn() as client:
+            await self._make_cells(client)
+            known = await in_thread(self.checkpoint.read, Cell)
+            left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
+            self.cells, outdated = resume_cells(self.cells, known, is_new_attempt=is_new_attempt)
+            outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
+            await self._read_earlier(changed_only=changed_only)
+            self._carry_forward(known)
+            steps = AssessSteps(
+                client,
+                self._hook,
+                self._template,
+                {document.source: document.fields for document in self._documents},
+                self._frameworks,
+                self._target,
+                self._found,
+            )
+            in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
+            for cell in left_over:
+                self.checkpoint.append(cell.reset())
+            await self.checkpoint.flush()
+            # Last: the findings of the others are needed only when no assessment is in flight.
+            if not in_flight and not await self._read_known():
+                in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options)
+            if not in_flight:
+                await self._explain_failures(client)
+            return in_flight
+
+    async def _make_cells(self, client: AsyncComplianceClient) -> None:
+        self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
+        frameworks = list(self._frameworks.values())
+        self.cells = make_cells(self._documents, frameworks, self._template, self._hook.account_digest)
+
+    def _find_left_over(self, known: Mapping[str, Cell], *, is_new_attempt: bool) -> list[Cell]:
+        """Return assessments of documents and frameworks that this attempt does not have any more.
+
+        After a deferral that is an error: else the rows of a framework that the service does not list for a
+        moment would be missing.
+        """
+        keys = {cell.key for cell in self.cells}
+        left_over = [cell for key, cell in known.items() if key not in keys and cell.job_id]
+        if left_over and not is_new_attempt:
+            gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self._frameworks})
+            what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
+            raise ComplianceProtocolError(
+                f"The service no longer {what} that this attempt started with. A retry assesses what there "
+                "is then."
+            )
+        return left_over
+
+    async def _read_earlier(self, *, changed_only: bool) -> None:
+        """Read what earlier nights say about the cells, and which frameworks they had."""
+        self._shrinkage = await in_thread(
+            find_shrinkage, self._nights, list(self._frameworks.values()), self._listed
+        )
+        gone = [f"{each.source}\n{key}" for each in self._documents for key in self._shrinkage.frameworks]
+        self._earlier = await in_thread(
+            read_earlier_verdicts, self._nights, self.cells, gone=gone, changed_only=changed_only
+        )
+
+    def _carry_forward(self, known: Mapping[str, Cell]) -> None:
+        """Let cells that an earlier night has decided point to that verdict.
+
+        :param known: cells of earlier attempts
+        """
+        for cell in self.cells:
+            if cell.state is not PENDING or (carried := self._earlier.carried.get(cell.key)) is None:
+                continue
+            self._found[cell.key] = carried.pop("verdicts")
+            for name, value in carried.items():
+                setattr(cell, name, value)
+            cell.advance(SKIPPED)
+            before = known.get(cell.key)
+            if before and before.state is SKIPPED and before.job_id == cell.job_id:
+                for name in ATTEMPT_COLUMNS:  # it is still the verdict of that attempt
+                    setattr(cell, name, getattr(before, name))
+            elif before:
+                self.checkpoint.append(cell)  # else what was before would count again after a deferral
+
+    async def _read_known(self) -> bool:
+        """Read the verdicts on cells that an earlier attempt has completed; return whether all are there.
+
+        What is gone is to be fetched again.
+        """
+
+        async def read(number: int) -> bool:
+            cell = self.cells[number]
+            location = Location(cell.results_path)
+            try:
+                with storage_errors(location, "read"):
+                    data = await read_object(location)
+                if cell.results_sha256 != hashlib.sha256(data).hexdigest():
+                    raise ValueError(f"'{location}' was overwritten.")
+                self._found[cell.key] = read_verdicts(self._hook, json.loads(data), location)
+            except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
+                cell.state = SUBMITTED
+                return False
+            return True
+
+        completed = [
+            number
+            for number, cell in enumerate(self.cells)
+            if cell.state is COMPLETED and cell.key not in self._found
+        ]
+        return all((await for_each(read, completed, 2 * self._concurrency)).values())
+
+    async def _explain_failures(self, client: AsyncComplianceClient) -> None:
+        """Say what to do about documents that the service no longer knows."""
+        failed = [cell for cell in self.cells if cell.state is FAILED]
+        if not failed:
+            return
+        try:
+            jobs = await client.get_statuses({cell.uuid for cell in failed})
+        except ComplianceError as error:
+            self._log.info("Could not check whether the service knows the documents that failed: %s", error)
+            return
+        for cell in failed:
+            if cell.uuid not in jobs:
+                advice = (
+                    f"The service does not know job {cell.uuid} of this document. Clear the ingest task, "
+                    "which submits it again (resubmit_missing), then this one."
+                )
+                cell.error = f"{advice} {cell.error}"[:MAX_ERROR_CHARS]
+
+    def _target(self, cell: Cell) -> Location:
+        name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
+        return self._destination / "results" / name
+
+    async def outcome(self) -> Outcome:
+        """Return what was found, to be written."""
+        digests = {each.digest for each in self.cells} - {""}
+        return Outcome(
+            ti=self._ti,
+            nights=self._nights,
+            documents=self._documents,
+            without_text=self._without_text,
+            frameworks=self._frameworks,
+            shrinkage=self._shrinkage,
+            checkpoint=self.checkpoint,
+            cells=self.cells,
+            found=self._found,
+            earlier=self._earlier,
+            decisions=await in_thread(read_decisions, self._nights.root, digests, self._night.at),
+            log=self._log,
+        )
+
+
+def resume_cells(
+    cells: Sequence[Cell], earlier: Mapping[str, Cell], *, is_new_attempt: bool
+) -> tuple[list[Cell], list[str]]:
+    """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
+
+    :param is_new_attempt: failed cells are assessed again; not so after a deferral
+    """
+    resumed: list[Cell] = []
+    outdated: list[str] = []
+    for cell in cells:
+        known = earlier.get(cell.key)
+        if known is None or known.state is SKIPPED:
+            resumed.append(cell)  # what was carried forward is so again
+        elif not is_new_attempt:
+            resumed.append(known)  # with the framework as it was when the assessment was submitted
+        elif known.is_same_input(cell):
+            resumed.append(known.for_retry())
+        else:
+            if known.job_id and not known.state.is_final:
+                outdated.append(known.job_id)
+            resumed.append(replace(cell, attempts=known.attempts))
+    for cell in resumed:
+        cell.is_resumed = bool(cell.job_id)
+    return resumed, outdated
+
+
+async def hash_texts(
+    client: AsyncComplianceClient, documents: Sequence[AssessedDocument], concurrency: int, log: Any
+) -> list[AssessedDocument]:
+    """Return the documents with the hashes of their texts, read from the service where they are unknown."""
+    hashed = list(documents)
+
+    async def hash_text(number: int) -> None:
+        document, digest = hashed[number], hashlib.sha256()
+        try:
+            async with client.stream_content(document.uuid) as pieces:
+                async for piece in pieces:
+                    digest.update(piece)
+        except ComplianceError as error:
+            log.warning("Could not read the text of '%s': %s", document.source, error)
+        else:
+            hashed[number] = replace(document, text_sha256=digest.hexdigest())
+
+    unknown = [number for number, document in enumerate(hashed) if not document.text_sha256]
+    await for_each(hash_text, unknown, concurrency)
+    return hashed

@@ -1,0 +1,258 @@
+"""What nights carry forward and compare with, in any order of nights, clears and shards."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.service import assessments as emulated
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
+from tests.assess.conftest import NightOutcome
+from tests.support.attempts import Attempts
+from tests.support.jobs import completed
+
+CATEGORIES = {"A": SUFFICIENT, "B": INSUFFICIENT, "C": MISSING}
+FRAMEWORK = {"id": 1, "codeName": "DORA", "name": "DORA", "criteria": [{"codeName": "D-1", "name": "Exit"}]}
+Run = tuple[int, str, int]  # day, task, map index
+
+
+@dataclass
+class History:
+    """Runs of tasks below one root, in any order; a run that is repeated is cleared."""
+
+    service: Emulator
+    folder: Path
+    attempts: dict[Run, Attempts] = field(default_factory=dict)
+    tasks: dict[Run, ComplianceAssessOperator] = field(default_factory=dict)
+
+    def run(self, run: Run, texts: dict[str, str], **options: Any) -> NightOutcome:
+        """Run a task of a day on texts, by source; or clear it."""
+        day, task_id, map_index = run
+        if run not in self.tasks:
+            date = f"2026-11-{day:02}"
+            self.tasks[run] = ComplianceAssessOperator(
+                task_id=task_id,
+                documents=[
+                    {"source": source, "uuid": completed(self.service, text=text), "sha256": text}
+                    for source, text in texts.items()
+                ],
+                destination=f"file://{self.folder}/dt={date}/",
+                payload={"uuid": "{document[uuid]}", "framework": "{framework[id]}", "task": task_id},
+                poll_interval=0.1,
+                **options,
+            )
+            dag_run = SimpleNamespace(logical_date=datetime.fromisoformat(date).replace(tzinfo=UTC))
+            identity = {"task_id": task_id, "run_id": f"run-{day}", "map_index": map_index}
+            self.attempts[run] = Attempts(identity=identity, context={"dag_run": dag_run})
+        self.attempts[run].clear()
+        return NightOutcome(self.attempts[run].run(self.tasks[run]))
+
+    def night(self, day: int, text: str, task: str = "t") -> NightOutcome:
+        """Run a task of a day on one document."""
+        return self.run((day, task, -1), {"in/a": text})
+
+
+@pytest.fixture
+def history(service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
+    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (CATEGORIES[text[0]], "because"))
+    service.set_frameworks([FRAMEWORK])
+    return History(service, tmp_path)
+
+
+def verdict(night: NightOutcome) -> tuple[str | None, int, bool]:
+    """Return what the one finding of a night says of earlier nights."""
+    (finding,) = night.findings
+    return finding["changed_from"], int(finding["first_seen"][8:10]), finding["carried"]
+
+
+@pytest.mark.parametrize(
+    ("nights", "expected"),
+    [
+        # Backfills between two nights: only the first one reports the change.
+        (
+            [(1, "A"), (4, "B"), (2, "B"), (3, "B")],
+            [(None, 1, False), (SUFFICIENT, 4, False), (SUFFICIENT, 2, False), (None, 2, True)],
+        ),
+        # Backfills before the first night.
+        (
+            [(3, "A"), (1, "A"), (2, "B")],
+            [(None, 3, False), (None, 1, False), (SUFFICIENT, 2, False)],
+        ),
+        # A backfill is compared with the night before it, whatever later nights say.
+        (
+            [(1, "C"), (3, "C"), (4, "B"), (5, "B"), (2, "A")],
+            [
+                (None, 1, False),
+                (None, 1, True),
+                (MISSING, 4, False),
+                (None, 4, True),
+                (MISSING, 2, False),
+            ],
+        ),
+        # A night that was missed, and a text that returns.
+        (
+            [(1, "A"), (4, "B"), (7, "A")],
+            [(None, 1, False), (SUFFICIENT, 4, False), (INSUFFICIENT, 7, True)],
+        ),
+    ],
+)
+def test_nights_in_any_order_are_compared_with_the_night_before_them(
+    history: History, nights: list[tuple[int, str]], expected: list[Any]
+) -> None:
+    assert [verdict(history.night(day, text)) for day, text in nights] == expected
+
+
+def test_tasks_with_other_payloads_do_not_report_changes_of_each_other(
+    history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    categories = {"one": SUFFICIENT, "two": MISSING}
+    for day in (1, 2):
+        for task, category in categories.items():
+            monkeypatch.setattr(emulated, "assess", lambda *_, category=category: (category, "because"))
+            night = history.night(day, "A", task)
+            assert (night.result["changed"], night.findings[0]["category"]) == (0, category)
+
+
+def test_a_task_that_is_new_is_compared_with_another_one_with_the_same_payload(history: History) -> None:
+    first = history.night(1, "A")
+    history.tasks[2, "renamed", -1] = ComplianceAssessOperator(
+        task_id="renamed",
+        documents=[{"source": "in/a", "uuid": completed(history.service, text="B"), "sha256": "B"}],
+        destination=f"file://{history.folder}/dt=2026-11-02/",
+        payload=history.tasks[1, "t", -1].payload,
+        poll_interval=0.1,
+    )
+    history.attempts[2, "renamed", -1] = Attempts(
+        identity={"task_id": "renamed", "run_id": "run-2"},
+        context={"dag_run": SimpleNamespace(logical_date=datetime(2026, 11, 2, tzinfo=UTC))},
+    )
+    second = history.run((2, "renamed", -1), {})
+    assert first.result["changed"] == 0
+    assert verdict(second) == (SUFFICIENT, 2, False)
+
+
+def test_a_backfill_beside_the_nightly_run_loses_no_verdict(history: History) -> None:
+    history.night(5, "A")
+    history.night(2, "B")
+    assert [history.night(6, "A").result["carried"], history.night(3, "B").result["carried"]] == [1, 1]
+
+
+def test_another_account_is_another_cell(
+    history: History, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert history.night(1, "A").result["assessed"] == 1
+    connection = service.connection()
+    connection["host"] = connection["host"].replace("127.0.0.1", "localhost")
+    connection["extra"]["token_url"] = connection["extra"]["token_url"].replace("127.0.0.1", "localhost")
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    assert history.night(2, "A").result["assessed"] == 1
+
+
+@pytest.mark.parametrize("table", ["assessments", "findings"])
+def test_a_table_that_was_edited_is_not_carried(
+    history: History, table: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = history.night(1, "C")
+    path = Path(first.result[table].removeprefix("file://"))
+    path.write_text(path.read_text().replace(MISSING, SUFFICIENT).replace("COMPLETED", "COMPLETED "))
+    second = history.night(2, "C")
+    assert (second.result["assessed"], second.findings[0]["category"]) == (1, MISSING)
+    assert "was changed after it was published" in caplog.text
+
+
+def test_a_tree_that_was_moved_is_carried_from_its_new_place(history: History) -> None:
+    history.night(1, "A")
+    moved = History(history.service, history.folder / "moved")
+    moved.folder.mkdir()
+    for path in [each for each in history.folder.iterdir() if each != moved.folder]:
+        shutil.move(path, moved.folder / path.name)
+    (row,) = moved.night(2, "A").rows
+    assert row["carried_from"]["night"].startswith("2026-11-01")
+    assert row["results_path"].startswith(f"file://{moved.folder}/dt=2026-11-01/results/")
+    assert Path(row["results_path"].removeprefix("file://")).exists()
+
+
+# -- a simple model of what each run must say
+
+DOCUMENTS = ("in/a", "in/b")
+RUNS = st.lists(
+    st.tuples(
+        st.integers(1, 4),  # day
+        st.sampled_from(["t", "u"]),  # task, each with a payload of its own
+        st.tuples(*[st.tuples(st.sampled_from("ABC"), st.integers(0, 2)) for _ in DOCUMENTS]),  # text, shard
+    ),
+    min_size=2,
+    max_size=6,
+)
+
+
+@dataclass
+class Model:
+    """The verdicts of each day and task, by document: category, and the day since when."""
+
+    said: dict[tuple[int, str], dict[str, tuple[str, int]]] = field(default_factory=dict)
+    texts: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
+
+    def expect(self, day: int, task: str, texts: dict[str, str]) -> dict[str, tuple[str | None, int, bool]]:
+        """Return what a run must say about each document: `changed_from`, `first_seen`, `carried`."""
+        earlier = sorted((key for key in self.said if key[0] < day and key[1] == task), reverse=True)
+        expected: dict[str, tuple[str | None, int, bool]] = {}
+        said: dict[str, tuple[str, int]] = {}
+        for source, text in texts.items():
+            category = CATEGORIES[text]
+            before, since = next(
+                (self.said[key][source] for key in earlier if source in self.said[key]), (None, day)
+            )
+            is_same = before == category
+            said[source] = category, since if is_same else day
+            is_carried = any(text in self.texts[key].values() for key in earlier)
+            expected[source] = None if is_same else before, said[source][1], is_carried
+        self.said[day, task], self.texts[day, task] = said, texts
+        return expected
+
+
+def said_by(findings: list[dict[str, Any]]) -> dict[str, tuple[str | None, int, bool]]:
+    return {
+        row["source"]: (row["changed_from"], int(row["first_seen"][8:10]), row["carried"]) for row in findings
+    }
+
+
+@settings(
+    max_examples=15,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+@given(RUNS)
+def test_any_history_says_what_a_simple_model_says(history: History, runs: list[Any]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        own = History(history.service, Path(folder))
+        model = Model()
+        written: dict[Run, tuple[Any, Any, Any]] = {}
+        for day, task, placed in runs:
+            texts = {source: text for source, (text, _) in zip(DOCUMENTS, placed, strict=True)}
+            shards = {source: shard for source, (_, shard) in zip(DOCUMENTS, placed, strict=True)}
+            is_cleared = (day, task) in model.said
+            expected = {} if is_cleared else model.expect(day, task, texts)
+            found: dict[str, Any] = {}
+            mine = [run for run in written if run[:2] == (day, task)]
+            for run in mine if is_cleared else [(day, task, shard) for shard in sorted(set(shards.values()))]:
+                of_shard = {source: text for source, text in texts.items() if shards[source] == run[2]}
+                night = own.run(run, of_shard)
+                outcome = night.rows, night.findings, night.result
+                assert written.setdefault(run, outcome) == outcome
+                found |= said_by(night.findings)
+            if not is_cleared:
+                assert found == expected
