@@ -410,7 +410,6 @@ def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
 
 
-
 def test_nights_at_two_destinations_of_one_run_do_not_replace_each_other(nights: Nights) -> None:
     for name in ("north", "south"):
         ingested = nights.ingested(name, a="COMPLETED")
