@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
-    AirflowSensorTimeout,
     AirflowSkipException,
 )
 
@@ -22,7 +21,6 @@ from airflow_provider.triggers import base
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import poller as poller_module
-from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
 from airflow_provider.waiting.rules import next_poll_time
 from tests.support import virtual_time
@@ -89,14 +87,6 @@ def test_an_unknown_assessment_names_the_path_as_a_guess(
         attempts.run(sensor("4711", mode))
 
 
-def test_after_the_timeout_the_sensor_times_out_and_cancels_nothing(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    with pytest.raises(AirflowSensorTimeout, match="still in progress"):
-        attempts.run(sensor(running(), {}, deferrable=deferrable, timeout=0.2))
-    assert service.count("cancel_assessment") == 0
-
-
 def test_a_service_that_can_t_be_asked_for_one_of_them_is_outlasted(
     service: Emulator, attempts: Attempts, mode: dict[str, Any]
 ) -> None:
@@ -138,21 +128,6 @@ def test_jobs_and_assessments_are_waited_for_side_by_side(service: Emulator) -> 
     assert of_job["jobs"][job]["status"] == "COMPLETED"
     assert of_assessment["assessments"][assessment]["status"] == "COMPLETED"
     assert service.counters()["logins"] == 1
-
-
-def test_one_that_fails_does_not_hide_the_others(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
-    good, bad = done(service), running()
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.1)
-    service.fail("get_assessment", status=403, times=None)
-
-    async def scenario() -> list[dict[str, Any]]:
-        first = await fire(trigger(bad))
-        service.clear_faults()
-        return [first, await fire(trigger(good))]
-
-    refused, fine = asyncio.run(scenario())
-    assert (refused["status"], refused["transient"]) == ("error", True)
-    assert fine["status"] == "success"
 
 
 def test_on_kill_cancels_the_assessments_where_asked_to(
