@@ -237,8 +237,7 @@ def _write_journal(folder: Path, work: str, items: Iterable[Any], finish: Callab
 def _prepare_ingest(items: int, concurrency: int, folder: Path, job: str) -> Any:
     from airflow_provider.bulk.items import COMPLETED, SUBMITTED
     from airflow_provider.ingest.documents import Document
-    from airflow_provider.ingest.output import task_folder
-    from airflow_provider.storage.layout import INGEST_WORK
+    from airflow_provider.storage.layout import INGEST_WORK, task_folder
     from airflow_provider.storage.names import digest as digest_of
 
     texts, digest = folder / FOLDER, hashlib.sha256(TEXT).hexdigest()
@@ -274,8 +273,7 @@ def _prepare_assess(items: int, concurrency: int, folder: Path, job: str) -> Non
     from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
     from airflow_provider.bulk.items import COMPLETED, SUBMITTED
     from airflow_provider.hooks.compliance import ComplianceHook
-    from airflow_provider.ingest.output import task_folder
-    from airflow_provider.storage.layout import ASSESS_WORK
+    from airflow_provider.storage.layout import ASSESS_WORK, task_folder
 
     results = folder / FOLDER / "results"
     results.mkdir(parents=True)

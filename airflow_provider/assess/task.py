@@ -23,11 +23,10 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceStorageDeniedError,
 )
-from airflow_provider.ingest.output import task_folder
 from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.review.decisions import read_decisions
 from airflow_provider.storage import names
-from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK
+from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, estimate_seconds
 from airflow_provider.storage.reading import read_object

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceReadError
 from airflow_provider.waiting import rules
 
 MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhile
@@ -150,7 +150,9 @@ class RetryTracker:
         do_others_succeed = state.last_success_at is not None and state.last_success_at > errors.since
         # A refusal of a step that has never worked, as the refresh of the only failed item, is soon believed.
         is_new_refusal = not error.transient and not state.has_worked
-        patience = rules.REFUSAL_SECONDS if is_new_refusal else OUTAGE_RETRY_SECONDS
+        # So is a source that can't be read, which says nothing about the service.
+        is_short = is_new_refusal or isinstance(error, ComplianceReadError)
+        patience = rules.REFUSAL_SECONDS if is_short else OUTAGE_RETRY_SECONDS
         if errors.count >= MAX_TRIES and (do_others_succeed or now - errors.since >= patience):
             # Only where others succeed is it this item that is refused, for good.
             error.transient = error.transient or not do_others_succeed

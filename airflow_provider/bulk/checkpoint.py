@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import secrets
@@ -327,9 +328,10 @@ class Checkpoint:
         except ComplianceStorageError as error:
             log.warning("Could not remove merged segments of the journal, retrying at the end: %s", error)
 
-    async def publish(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Write the manifest, which takes the place of the journal."""
-        await put(self.manifest, to_lines(rows))
+    async def publish(self, rows: Iterable[Mapping[str, Any]]) -> str:
+        """Write the manifest, which takes the place of the journal; return its SHA-256."""
+        content = to_lines(rows)
+        await put(self.manifest, content)
         await self.check_owner()
         self._small.clear()
         try:
@@ -337,6 +339,7 @@ class Checkpoint:
                 await in_thread(self._remove_segments)
         except ComplianceStorageError as error:
             log.warning("Could not remove the journal, which the manifest has replaced: %s", error)
+        return hashlib.sha256(content).hexdigest()
 
     def _remove_segments(self) -> None:
         """Remove all; those of earlier attempts first, so that no older record outlives a newer one."""

@@ -3,62 +3,47 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable
+from dataclasses import astuple, dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.pipeline import SYSTEMIC
-from airflow_provider.client.models import JobStatus
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceNotFoundError,
-    ComplianceProtocolError,
-    ComplianceSupersededError,
-)
+from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
+from airflow_provider.waiting.kinds import JOBS
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
 
 MAX_DELETE_SECONDS = 600.0  # what is left then is deleted in the next night
 MIN_ERRORS_IN_A_ROW = 4  # or `concurrency`, after which the rest is left to the next night
-READ_AHEAD_BYTES = 1 << 20
 SEPARATOR = "~"
-FIRST = frozenset({"-1", "0", "loop0", "0.loop0"})  # of the instances of a task
 
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object that must be in its store, as it was written, before a job is deleted."""
+    """An object that must be in its store, as it was recorded, before a job is deleted."""
 
     path: str
     sha256: str | None = None
     bytes: int | None = None
 
-    def is_intact(self) -> bool:
-        """Tell whether it is there with the same bytes."""
-        location, digest, size = Location(self.path), hashlib.sha256(), 0
-        with storage_errors(location, "read"):
-            try:
-                file = location.fs.open(location.path, "rb", block_size=READ_AHEAD_BYTES)
-            except FileNotFoundError:
-                return False
-            with file:
-                while piece := file.read(READ_AHEAD_BYTES):
-                    digest.update(piece)
-                    size += len(piece)
-        return self.bytes in (None, size) and self.sha256 in (None, "", digest.hexdigest())
+    def is_stored(self) -> bool:
+        """Return whether it was recorded with a hash, and is there with its size, or else its hash."""
+        if not self.path or not self.sha256:
+            return False
+        location = Location(self.path)
+        location.fs.invalidate_cache(location.path)
+        return location.sha256() == self.sha256 if self.bytes is None else location.size() == self.bytes
 
 
 @dataclass(frozen=True)
@@ -68,66 +53,58 @@ class FinishedJob:
     uuid: str
     stored: tuple[StoredObject, ...] = ()
 
-    @classmethod
-    def parse(cls, record: Mapping[str, Any]) -> FinishedJob:
-        """Read a record."""
-        return cls(str(record["uuid"]), tuple(StoredObject(**each) for each in record["stored"]))
+    def find_missing(self) -> StoredObject | None:
+        """Return what is not stored as recorded; something has to be."""
+        return next((each for each in self.stored or (StoredObject(""),) if not each.is_stored()), None)
 
 
 class PendingDeletes:
     """The jobs that a task has still to delete: one small object for each task instance and run.
 
-    A task takes over what its earlier runs have left. A shard takes what the same shard has left, and the
-    first one also what is older than a day: that shard may not exist any more.
+    A task instance takes over what its earlier runs have left, and after a day what other instances of its
+    task have left: these may not exist any more. Jobs of another account are left to that.
 
     :param folder: of all tasks
+    :param account: whose jobs these are
     """
 
-    def __init__(self, folder: Location, ti: Any, night: Night) -> None:
+    def __init__(self, folder: Location, ti: Any, night: Night, account: str) -> None:
         task = names.digest(json.dumps([ti.dag_id, ti.task_id]))
         self._folder = folder / names.safe(ti.dag_id) / f"{names.safe(ti.task_id)}-{task}"
         self._night = night
         self._at = names.safe(night.at)  # sorts like the night itself
-        instance = instance_of(ti)
-        self._instance = str(instance)
-        self._is_first = self._instance in FIRST
-        run = names.digest(json.dumps([ti.run_id, instance]))
-        self._own = SEPARATOR.join((self._at, self._instance, f"{run}.json"))
+        self._instance, self._account = str(instance_of(ti)), account
+        run = names.digest(json.dumps([ti.run_id, self._instance]))
+        self._own = SEPARATOR.join((self._at, self._instance, account, f"{run}.json"))
         self._taken: list[str] = []  # objects that the next `write` replaces
 
     def read(self) -> list[FinishedJob]:
         """Read what earlier attempts and runs have left."""
-        self._taken = [each for each in sorted(self._folder.list_names()) if self._is_ours(each)]
+        self._taken = [name for name in sorted(self._folder.list_names()) if self._is_ours(name)]
         return [job for name in self._taken for job in self._read(self._folder / name)]
 
     async def write(self, jobs: Iterable[FinishedJob]) -> None:
         """Remember these jobs, and no others."""
-        records = [asdict(each) for each in jobs]
+        records = {job.uuid: [astuple(each) for each in job.stored] for job in jobs}
         if records:
             await put(self._folder / self._own, json.dumps(records).encode())
-        await in_thread(self._remove, [each for each in self._taken if not records or each != self._own])
+        for name in self._taken:
+            if not records or name != self._own:
+                await in_thread((self._folder / name).remove)
         self._taken = [self._own] if records else []
 
     def _is_ours(self, name: str) -> bool:
-        if name == self._own:
-            return True
-        at, _, rest = name.partition(SEPARATOR)
-        instance = rest.partition(SEPARATOR)[0]
-        if not at < self._at:  # a later night, or another run of this one
-            return False
-        is_old = at[:10] < (date.fromisoformat(self._night.date) - timedelta(days=1)).isoformat()
-        return instance == self._instance or (self._is_first and is_old)
+        at, instance, account, _ = (*name.split(SEPARATOR), "", "", "", "")[:4]
+        if name == self._own or account != self._account or not at < self._at:
+            return name == self._own  # else of another account, a later night, or another run of this one
+        day_before = (date.fromisoformat(self._night.date) - timedelta(days=1)).isoformat()
+        return instance == self._instance or at[:10] < day_before
 
     def _read(self, location: Location) -> list[FinishedJob]:
-        content = location.read() or b""
-        try:
-            return [FinishedJob.parse(each) for each in json.loads(content)]
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-            return []  # taken by another task meanwhile, or damaged
-
-    def _remove(self, taken: Iterable[str]) -> None:
-        for name in taken:
-            (self._folder / name).remove()
+        found = location.read_json({})  # damaged, or taken by another task meanwhile
+        return [
+            FinishedJob(uuid, tuple(StoredObject(*each) for each in stored)) for uuid, stored in found.items()
+        ]
 
 
 class JobDeleter:
@@ -158,7 +135,6 @@ class JobDeleter:
         self._last_error: ComplianceError | None = None
         self._errors_in_a_row = 0
         self._is_stopped = False
-        self._is_not_found_confirmed = False
 
     async def delete(self, jobs: Iterable[FinishedJob], needed: Collection[str], seconds: float) -> int:
         """Delete jobs, and those that earlier runs have left; return how many are gone.
@@ -189,11 +165,12 @@ class JobDeleter:
         if self._is_stopped:
             return
         try:
-            if not await self._is_stored(uuid):
+            if missing := await in_thread(self._jobs[uuid].find_missing):
+                self._not_stored[uuid] = missing
                 return
             await self._checkpoint.confirm_owner()
             async with self._limiter.request():
-                await self._cancel(uuid)
+                await JOBS.delete(self._client, uuid)  # one that the service says is gone is deleted
         except ComplianceSupersededError:
             raise
         except ComplianceError as error:
@@ -205,43 +182,19 @@ class JobDeleter:
             self._errors_in_a_row = 0
             self._deleted.add(uuid)
 
-    async def _is_stored(self, uuid: str) -> bool:
-        for each in self._jobs[uuid].stored:
-            if not await in_thread(each.is_intact):
-                self._not_stored[uuid] = each
-                return False
-        return True
-
-    async def _cancel(self, uuid: str) -> None:
-        try:
-            await self._client.cancel(uuid)
-        except ComplianceNotFoundError as error:
-            await self._confirm_not_found(uuid, error)
-
-    async def _confirm_not_found(self, uuid: str, error: ComplianceNotFoundError) -> None:
-        """Raise if the job is still there, and only a gateway does not know the path of the request."""
-        if self._is_not_found_confirmed:
-            return
-        with suppress(ComplianceNotFoundError):
-            if (await self._client.get_status(uuid)).status != JobStatus.CANCELLED:
-                raise ComplianceProtocolError(f"Job {uuid} is still at the service: {error}")
-        self._is_not_found_confirmed = True
-
     def _report(self, remaining: Collection[FinishedJob]) -> None:
         if self._deleted:
             self._log.info("Deleted %s jobs at the service.", len(self._deleted))
         if remaining:
-            reason = self._last_error or "There was no time left."
             self._log.warning(
                 "%s jobs are still at the service; the next night tries to delete them again. %s",
                 len(remaining),
-                reason,
+                self._last_error or "Ran out of time.",
             )
         if self._not_stored:
-            first = next(iter(self._not_stored.values()))
+            first = next(iter(self._not_stored.values())).path
             self._log.warning(
-                "%s jobs stay at the service, because what was made of them is not stored as recorded, such "
-                "as '%s'.",
+                "Kept %s jobs: their stored output does not match the manifest, such as '%s'.",
                 len(self._not_stored),
-                Location(first.path),
+                Location(first) if first else "an output without a path",
             )

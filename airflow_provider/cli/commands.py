@@ -16,8 +16,8 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-NAMES = ("doctor", "plan", "jobs", "verify")
-DESCRIPTION = "Check a connection, plan an ingestion, and inspect what tasks of this provider have left."
+NAMES = ("doctor", "jobs", "verify")
+DESCRIPTION = "Check a connection, and inspect what tasks of this provider have left."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130
 
@@ -90,7 +90,7 @@ def get_commands() -> list[Any]:
     return [
         GroupCommand(
             name="compliance",
-            help="Check connections, plan ingestion, and inspect jobs, reports and evidence",
+            help="Check connections, and inspect jobs, reports and evidence",
             subcommands=commands,
         )
     ]

@@ -137,8 +137,13 @@ def _find_tasks(destination: Location) -> Iterator[tuple[JobKind, type[Item], Ta
     from airflow_provider.assess.output import ASSESSMENTS as ASSESSMENTS_FILE
     from airflow_provider.bulk.journals import find_task_folders
     from airflow_provider.ingest.documents import Document
-    from airflow_provider.ingest.output import MANIFEST
-    from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK
+    from airflow_provider.storage.layout import (
+        ASSESS_FOLDER,
+        ASSESS_WORK,
+        INGEST_FOLDER,
+        INGEST_WORK,
+        MANIFEST,
+    )
     from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 
     for task in find_task_folders(destination, INGEST_WORK, INGEST_FOLDER, MANIFEST):

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.ingest.output import task_folder
 from airflow_provider.params import as_json, optional
 from airflow_provider.storage.jsonl import find_tables
+from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"

@@ -1,4 +1,4 @@
-"""The documents of an ingest, as journal and manifest keep them, and what is done with each."""
+"""The documents of an ingest: how journal and manifest keep them, what is done with each, names of texts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from airflow_provider.bulk.pipeline import Steps
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.ingest.sources import SourceFile, is_page
 from airflow_provider.provenance import PROVENANCE_COLUMNS
+from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import Confirm, store_text
 from airflow_provider.text import is_redacted, mask_address
@@ -19,15 +20,20 @@ from airflow_provider.waiting.results import Record
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
-    from airflow_provider.ingest.unchanged import UnchangedIndex
 
 MANIFEST_COLUMNS = (
     "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
-    "attempts", "source_version", "source_etag", "source_bytes", "source_sha256", *PROVENANCE_COLUMNS,
+    "attempts", "source_version", "source_etag", "source_bytes", "source_sha256", "failed_nights",
+    "failed_since", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 # What is known of the file that was submitted.
 SOURCE_FIELDS = ("source_version", "source_etag", "source_bytes", "source_sha256")
+
+# Of the names of texts.
+SOURCE_NAME_FIELDS = ("source_name", "source_stem")
+NAME_FIELDS = (*SOURCE_NAME_FIELDS, "source_hash", "uuid")
+DISTINCT_FIELDS = frozenset({"source_hash", "uuid"})
 
 
 @dataclass(slots=True)
@@ -41,7 +47,8 @@ class Document(Item):
     :param source_etag: of the file that was submitted: its version id at the store, else its ETag
     :param source_bytes: of the file that was submitted
     :param source_sha256: of the bytes that the service has accepted
-    :param replaces: the job that the service has forgotten, if the document was submitted again because of it
+    :param failed_nights: in how many nights in a row it was sent and failed; 0 if it has not failed
+    :param failed_since: the first of them
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"key": "source", "job_id": "uuid", "state": "status"}
@@ -53,7 +60,8 @@ class Document(Item):
     source_etag: str | None = None
     source_bytes: int | None = None
     source_sha256: str = ""
-    replaces: str = ""
+    failed_nights: int = 0
+    failed_since: str | None = None
     _address: str = field(default="", compare=False, repr=False)
 
     @property
@@ -104,7 +112,6 @@ class IngestSteps(Steps[Document]):
     """What an ingest does with a document.
 
     :param target: returns where the text of a document goes
-    :param unchanged: documents of earlier runs, where unchanged ones are skipped
     :param confirm: raises if this attempt may no longer write
     """
 
@@ -115,17 +122,11 @@ class IngestSteps(Steps[Document]):
         self,
         client: AsyncComplianceClient,
         target: Callable[[Document], Location],
-        unchanged: UnchangedIndex | None = None,
         confirm: Confirm | None = None,
     ) -> None:
         self._client = client
         self._target = target
-        self._unchanged = unchanged
         self._confirm = confirm
-
-    async def skip(self, item: Document) -> bool:
-        """Tell whether a document is unchanged since an earlier run."""
-        return self._unchanged is not None and await self._unchanged.skip(item)
 
     async def submit(self, item: Document) -> Record:
         """Submit a page or a file."""
@@ -153,31 +154,36 @@ class IngestSteps(Steps[Document]):
         return job_record(job.uuid, job)
 
     async def fetch(self, item: Document) -> None:
-        """Stream the text to its place, and keep what the next run compares with."""
+        """Stream the text to its place."""
         target = self._target(item)
         written = await store_text(self._client, item.job_id, target, confirm=self._confirm)
         item.path, item.bytes, item.sha256 = target.uri, written.bytes, written.sha256
-        if self._unchanged:
-            await self._unchanged.remember(item)
 
 
-class ResubmitSteps(IngestSteps):
-    """Submits a document again whose job the service has forgotten.
+def check_template(template: str) -> None:
+    """Refuse a template of names that two documents could share, in this task, another shard or another run.
 
-    :param known: documents of earlier runs: the next one skips the document with its new job and text
+    Marking equal names only would not do: the name of a text would depend on the other documents of the task,
+    so a retry with another list, or another shard, would name it differently.
     """
+    names.check_template(template, NAME_FIELDS)
+    if DISTINCT_FIELDS.isdisjoint(names.fields_in(template)):
+        raise ComplianceInputError(
+            f"file_name_template {template!r} has neither {{source_hash}} nor {{uuid}}, so the texts of two "
+            "documents with the same file name would overwrite each other. Add one of them, as in "
+            "'{source_stem}-{source_hash}.txt'."
+        )
 
-    def __init__(
-        self,
-        client: AsyncComplianceClient,
-        target: Callable[[Document], Location],
-        known: UnchangedIndex,
-        confirm: Confirm | None = None,
-    ) -> None:
-        super().__init__(client, target, confirm=confirm)
-        self._known = known
 
-    async def fetch(self, item: Document) -> None:
-        """Stream the text to its place."""
-        await super().fetch(item)
-        await self._known.replace(item)
+def text_name(document: Document, template: str) -> str:
+    """Name the text of a document."""
+    used, values = names.fields_in(template), {}
+    if not used.isdisjoint(SOURCE_NAME_FIELDS):
+        values.update(names.source_fields(names.name_in(document.source), default="document"))
+    if "source_hash" in used:
+        values["source_hash"] = names.digest(document.source)
+    if "uuid" in used:
+        # Ids that are not uuids must not become equal by being made safe.
+        uuid, safe_uuid = document.job_id, names.safe(document.job_id)
+        values["uuid"] = uuid if safe_uuid == uuid else f"{safe_uuid}~{names.digest(uuid)}"
+    return names.fill_in(template, values)

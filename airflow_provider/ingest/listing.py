@@ -10,7 +10,7 @@ from typing import Any
 
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.layout import OWN_FOLDERS
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 from airflow_provider.text import one_line
 
@@ -162,28 +162,3 @@ def own_path(location: Location) -> str:
     if not location.is_object_store:
         path = re.sub("//+", "/", path)
     return path.rstrip("/")
-
-
-def find_destinations(root: Location, destination: Location) -> Iterator[Location]:
-    """Yield the destinations of nights, the latest first: those as deep below the root as this one."""
-    base, own = own_path(root), own_path(destination)
-    if own != base and not own.startswith(f"{base}/"):
-        yield destination
-        return
-    depth = own.removeprefix(base).count("/")
-    yield from _descend(root, depth)
-
-
-def _descend(folder: Location, depth: int) -> Iterator[Location]:
-    if not depth:
-        yield folder
-        return
-    with storage_errors(folder, "searched"):
-        folder.fs.invalidate_cache()
-        try:
-            entries = folder.fs.ls(folder.path.rstrip("/"), detail=True)
-        except FileNotFoundError:
-            entries = []
-    names = (each["name"].rstrip("/").rpartition("/")[2] for each in entries if each["type"] == "directory")
-    for name in sorted(set(names) - OWN_FOLDERS, reverse=True):
-        yield from _descend(folder / name, depth - 1)

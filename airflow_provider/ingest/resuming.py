@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED, SUBMITTED, resume
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import (
+    ComplianceError,
     ComplianceInputError,
     ComplianceStorageDeniedError,
     ComplianceStorageError,
@@ -46,6 +49,16 @@ def resume_documents(
     return documents
 
 
+def find_removed(known: Mapping[str, Document], listed: Collection[str], log: Any) -> list[str]:
+    """Return the jobs in flight of documents that are no longer listed, to be cancelled."""
+    kept = {document.job_id for source, document in known.items() if source in listed}
+    removed = [document for source, document in known.items() if source not in listed]
+    jobs = {each.job_id for each in removed if each.job_id and not each.state.is_final} - kept
+    if jobs:
+        log.warning("%s documents with jobs in flight are no longer listed: %s", len(jobs), sorted(jobs))
+    return sorted(jobs)
+
+
 def _source_error(source: str, stores: Stores) -> Exception | None:
     """Return what is wrong with a source before it is submitted; Airflow is asked once for each store."""
     if not source.strip():
@@ -67,39 +80,80 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
     return stores[store]
 
 
+class Outdated(Enum):
+    """What is outdated about a document that an earlier attempt or night has processed."""
+
+    SOURCE = "its source has changed"
+    TEXT = "its text is gone"
+    GONE = "its source is gone"
+
+
+async def find_outdated(
+    documents: Iterable[Document], concurrency: int, max_errors: float = math.inf
+) -> dict[str, Outdated | ComplianceError]:
+    """Return which documents are outdated, and why; an error where the store of the source can't tell now.
+
+    :param max_errors: more of them are an outage, which is raised
+    """
+    by_key = {document.key: document for document in documents}
+    outdated: dict[str, Outdated | ComplianceError] = {}
+
+    async def check(key: str) -> None:
+        document, is_gone = by_key[key], False
+        try:
+            if document.source_version and await read_version(document) != document.source_version:
+                outdated[key] = Outdated.SOURCE
+                return
+        except (ComplianceStorageDeniedError, FileNotFoundError):
+            is_gone = True
+        except ComplianceError as error:
+            outdated[key] = error
+            if sum(isinstance(reason, ComplianceError) for reason in outdated.values()) > max_errors:
+                raise
+            return
+        if document.state in (COMPLETED, SKIPPED) and not await _has_text(document):
+            outdated[key] = Outdated.TEXT
+        elif is_gone:
+            outdated[key] = Outdated.GONE
+
+    valid = await _find_valid(list(by_key.values()))
+    await for_each(check, by_key.keys() - valid, concurrency)
+    return outdated
+
+
+async def read_version(document: Document) -> str:
+    """Return which version of its source there is now; an error if its store takes too long."""
+    try:
+        async with asyncio.timeout(SOURCE_SECONDS):
+            # Not `in_thread`: a source that hangs is abandoned when the task ends.
+            return await asyncio.to_thread(fingerprint, document.address)
+    except TimeoutError:
+        raise ComplianceStorageError(
+            f"The version of '{document.label}' can't be read: its store did not answer within "
+            f"{SOURCE_SECONDS:.0f} s."
+        ) from None
+
+
 async def reset_outdated(documents: list[Document], concurrency: int, log: Any) -> list[str]:
     """Reset documents whose text was removed or whose source has changed; return outdated jobs in flight.
 
     A few sources whose version can't be read are processed again, and their submit shows what is wrong; many
-    of them are an outage of their store.
+    of them are an outage of their store. A source that is gone has not changed.
     """
-    outdated: list[str] = []
-    unknown: list[Exception] = []
-
-    async def check(number: int) -> None:
-        document = documents[number]
-        try:
-            has_changed = bool(document.source_version) and await _has_changed(document)
-        except Exception as error:
-            unknown.append(error)
-            if len(unknown) > MAX_UNKNOWN:
-                raise
+    jobs: list[str] = []
+    started = [each for each in documents if each.state is not FAILED and each.job_id]
+    outdated = await find_outdated(started, concurrency, MAX_UNKNOWN)
+    for number, document in enumerate(documents):
+        reason = outdated.get(document.key, Outdated.GONE)
+        if reason is Outdated.TEXT and document.state is COMPLETED:
+            documents[number] = replace(document, state=SUBMITTED)
+        elif reason is not Outdated.GONE:
             documents[number] = document.reset()
-            return
-        if has_changed:
+        if reason is Outdated.SOURCE:
             log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
-            if not document.state.is_final:
-                outdated.append(document.job_id)
-            documents[number] = document.reset()
-        elif document.state in (COMPLETED, SKIPPED) and not await _has_text(document):
-            is_own = document.state is COMPLETED
-            documents[number] = replace(document, state=SUBMITTED) if is_own else document.reset()
-
-    started = [number for number, each in enumerate(documents) if each.state is not FAILED and each.job_id]
-    valid = await _find_valid([documents[number] for number in started])
-    await for_each(check, [each for each in started if documents[each].key not in valid], concurrency)
+            jobs += [] if document.state.is_final else [document.job_id]
     kept = {each.job_id for each in documents}
-    return [job_id for job_id in outdated if job_id not in kept]
+    return [job_id for job_id in jobs if job_id not in kept]
 
 
 async def _find_valid(documents: Sequence[Document]) -> set[str]:
@@ -123,17 +177,3 @@ async def _find_valid(documents: Sequence[Document]) -> set[str]:
 
 async def _has_text(document: Document) -> bool:
     return bool(document.path) and await in_thread(Location(document.path).size) == document.bytes
-
-
-async def _has_changed(document: Document) -> bool:
-    """Tell whether the source is another one now; one that is gone has not changed."""
-    try:
-        async with asyncio.timeout(SOURCE_SECONDS):
-            return await asyncio.to_thread(fingerprint, document.address) != document.source_version
-    except (ComplianceStorageDeniedError, FileNotFoundError):
-        return False
-    except TimeoutError:
-        raise ComplianceStorageError(
-            f"The version of '{document.label}' can't be read: its store did not answer within "
-            f"{SOURCE_SECONDS:.0f} s."
-        ) from None

@@ -107,7 +107,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         ends_at = self.clock() + deadline.at - time.time()
         is_deleting = parse_delete_after(self.delete_after) == ASSESS
         destination = Location.to_write(self.destination)
-        root = self._root(destination)
+        night_of_run = Night.of(context)
+        root = self._root(destination, night_of_run)
         documents = read_documents(self.documents)
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
@@ -122,7 +123,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         task = AssessTask(
             self.hook,
             context["ti"],
-            Night.of(context),
+            night_of_run,
             documents,
             frameworks,
             [each.id for each in parse_frameworks(listed)],

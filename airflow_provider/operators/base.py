@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
+from urllib.parse import quote
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -289,3 +290,14 @@ class ComplianceReportLink(PushedLink):
 
     name = "View report"
     xcom_key = REPORT_URL
+
+
+def report_link(report: Location, destination: str, base_url: str | None) -> str:
+    """Return where a browser finds the report; empty if that is unknown, because a dead link is worse.
+
+    :param base_url: the destination as a browser knows it
+    """
+    if not base_url or not base_url.startswith(("http://", "https://")):
+        return ""
+    # A plus sign in the name of a run would be read as a blank.
+    return base_url.rstrip("/") + quote(report.uri.removeprefix(destination.rstrip("/")))

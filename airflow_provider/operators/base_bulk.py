@@ -22,9 +22,11 @@ from airflow_provider.operators.base import (
     WaitMixin,
     entry_point,
     is_last_attempt,
+    report_link,
 )
 from airflow_provider.params import as_seconds, check_unless_templated, optional
 from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult, polling_error
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from airflow_provider.bulk.items import I
     from airflow_provider.bulk.pipeline import Steps
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.storage.nights import Night
 
 RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
@@ -153,11 +156,19 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     def _deadline(self, context: Context) -> Deadline:
         return Deadline.for_task(context, self.timeout, self.execution_timeout)
 
-    def _root(self, destination: Location) -> Location:
+    def _root(self, destination: Location, night: Night) -> Location:
         """Return what the destinations of all nights have in common; in the task's own thread."""
-        from airflow_provider.ingest.output import common_root
-
-        return Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
+        if self.root is not None:
+            return Location.to_write(self.root, "root")
+        root = common_root(destination.uri)
+        if night.date in root or night.date.replace("-", "") in root:
+            self.log.warning(
+                "Nothing is compared with earlier nights: '%s' has no part with a '=', such as dt=%s, so "
+                "each night is a root of its own. Add one, or set `root`.",
+                destination,
+                night.date,
+            )
+        return Location.to_write(root, "root")
 
     def _delete_jobs(
         self,
@@ -181,7 +192,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         from airflow_provider.storage.layout import DELETES
         from airflow_provider.storage.nights import Night
 
-        pending = PendingDeletes(root / DELETES, context["ti"], Night.of(context))
+        pending = PendingDeletes(root / DELETES, context["ti"], Night.of(context), checkpoint.account)
         seconds = min(MAX_DELETE_SECONDS, ends_at - self.clock() - DELETE_MARGIN_SECONDS)
 
         async def delete() -> int:
@@ -243,8 +254,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)
 
     def _push_report_link(self, context: Context, report: Location) -> None:
-        from airflow_provider.ingest.output import report_link
-
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         link = report_link(report, str(self.destination), optional(self.report_base_url)) or ""
         context["ti"].xcom_push(key=REPORT_URL, value=link)

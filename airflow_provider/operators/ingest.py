@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +19,6 @@ from airflow_provider.operators.base_bulk import (
     parse_delete_after,
 )
 from airflow_provider.params import (
-    IS_EXECUTING,
     RedactedField,
     as_list,
     as_seconds,
@@ -37,17 +35,15 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.bulk.checkpoint import Checkpoint
-    from airflow_provider.bulk.deletes import FinishedJob
     from airflow_provider.bulk.engine import BulkOptions
     from airflow_provider.ingest.documents import Document
-    from airflow_provider.ingest.failures import FailureHistory
-    from airflow_provider.ingest.plan import IngestPlan
-    from airflow_provider.ingest.unchanged import UnchangedIndex
+    from airflow_provider.ingest.earlier import EarlierDocuments
     from airflow_provider.storage.nights import Night
     from airflow_provider.waiting.deadlines import Deadline
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
+MAX_PLANNED_SHOWN = 20  # documents of each group, by a dry run
 MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 
 
@@ -80,6 +76,11 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         and ETag or time, pages by `max_age`; off by default
     :param max_age: for how long a web page counts as unchanged: a timedelta, or seconds. Without it, pages
         are submitted every time, also with `skip_unchanged`
+    :param resubmit_missing: submit an unchanged document again if the service has forgotten its job; on by
+        default, except with `delete_after="fetch"`. Turn it off with `delete_after="assess"`, else every
+        night submits everything
+    :param dry_run: send and write nothing; log and return how many documents would be submitted, skipped and
+        given up; off by default
     :param root: common prefix of the runs that compare, for `skip_unchanged` and `give_up_after`; by default
         the destination up to its first part with a `=` in it, such as `dt=2026-01-01`
     :param report_base_url: where a person finds the destination in a browser, for the link to the report
@@ -112,6 +113,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         give_up_after: int | str | None = conf.getint(CONFIG_SECTION, "give_up_after", fallback=7),
         skip_unchanged: bool = False,
         max_age: timedelta | float | None = None,
+        resubmit_missing: bool = True,
+        dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -122,6 +125,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         self.retry_failed = retry_failed
         self.give_up_after = give_up_after
         self.skip_unchanged = skip_unchanged
+        self.resubmit_missing = resubmit_missing
+        self.is_dry_run = dry_run
         self.max_age = None if max_age is None else as_seconds(max_age, "max_age")
 
     @property
@@ -135,40 +140,52 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
     ) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
-        from airflow_provider.ingest.documents import Document
-        from airflow_provider.ingest.failures import FailureHistory
-        from airflow_provider.ingest.output import MANIFEST, check_rows, check_template, task_folder
-        from airflow_provider.ingest.resuming import resume_documents
+        from airflow_provider.ingest.documents import Document, check_template
+        from airflow_provider.ingest.earlier import EarlierDocuments
+        from airflow_provider.ingest.publishing import check_rows, finished_jobs
+        from airflow_provider.ingest.resuming import find_removed, resume_documents
         from airflow_provider.ingest.sources import resolve
-        from airflow_provider.storage.layout import FAILURES, INGEST_WORK
-        from airflow_provider.storage.nights import Night
+        from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
+        from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
 
         ends_at = self.clock() + deadline.at - time.time()
         check_template(required(self.file_name_template, "file_name_template"))
-        is_deleting = parse_delete_after(self.delete_after) == FETCH
-        give_up_after = parse_give_up_after(self.give_up_after)
-        ti, destination = context["ti"], Location.to_write(self.destination)
-        root, night = self._root(destination), Night.of(context)
+        delete_after = parse_delete_after(self.delete_after)
+        ti, destination, night = context["ti"], Location.to_write(self.destination), Night.of(context)
+        root = self._root(destination, night)
         addresses = redact_all(resolve(self.sources))
         work_folder, output_folder = destination / task_folder(ti, INGEST_WORK), destination / task_folder(ti)
         checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, deadline.at)
         checkpoint.account = self.hook.account_digest
-        checkpoint.acquire()
-        earlier = checkpoint.read(Document)
-        documents = resume_documents(addresses, earlier, is_new_attempt=is_new_attempt, log=self.log)
+        if not self.is_dry_run:
+            checkpoint.acquire()
+        known = checkpoint.read(Document)
+        documents = resume_documents(addresses, known, is_new_attempt=is_new_attempt, log=self.log)
         if not documents:
             self.log.warning("Found nothing to ingest.")
+        earlier = EarlierDocuments(
+            EarlierNights(root, "ingest", night, TaskKey.of(ti), started_at),
+            checkpoint.account,
+            self.concurrency,
+            self.log,
+            max_age=self.max_age,
+            give_up_after=parse_give_up_after(self.give_up_after),
+            skip_unchanged=self.skip_unchanged,
+        )
+        if self.is_dry_run:
+            return self._run_in_loop(self._plan(documents, earlier), threads=2 * self.concurrency + 2)
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
-        history = FailureHistory(root / FAILURES, night, give_up_after, self.concurrency, self.log)
         ingesting = self._ingest(
             documents,
             destination,
             checkpoint,
             self._options(ends_at, self.retry_failed),
-            self._unchanged_index(root, night),
-            history,
-            started=() if is_new_attempt else earlier,
+            earlier,
+            started=() if is_new_attempt else known,
+            outdated=find_removed(known, addresses, self.log),
             is_new_attempt=is_new_attempt,
+            # Jobs that are deleted when their texts are fetched are not missing.
+            resubmit_missing=self.resubmit_missing and delete_after != FETCH,
         )
         if job_ids := self._run_in_loop(ingesting, threads=2 * self.concurrency + 2):
             self._defer(job_ids, deadline.name, ends_at, started_at)
@@ -179,50 +196,35 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             return self._delete_jobs(context, root, checkpoint, finished, needed, ends_at)
 
         return self._publish(
-            context, documents, checkpoint, started_at, history, delete_jobs if is_deleting else None
+            context,
+            documents,
+            checkpoint,
+            started_at,
+            earlier,
+            delete_jobs if delete_after == FETCH else None,
         )
 
-    def plan(self, night: Night, *, is_new_run: bool = False) -> IngestPlan:
-        """Return what the task would do now; nothing is sent or written, and nobody logs in.
-
-        :param night: of the run
-        :param is_new_run: do not resume what another run has started at the destination
-        """
-        from airflow_provider.ingest.failures import FailureHistory
-        from airflow_provider.ingest.plan import find_started, make_plan, resume_plan
-        from airflow_provider.ingest.sources import resolve
-        from airflow_provider.storage.layout import FAILURES
-
-        log = logging.getLogger(__name__)
-        vars(self)[IS_EXECUTING] = True  # else sources have no secrets, and can't be read
-        give_up_after = parse_give_up_after(self.give_up_after)
-        destination = Location.to_write(self.destination)
-        root = self._root(destination)
-        addresses = redact_all(resolve(self.sources))
-        started = [] if is_new_run else find_started(destination)
-        documents, resumed = resume_plan(addresses, started, log)
-        history = FailureHistory(root / FAILURES, night, give_up_after, self.concurrency, log)
-        unchanged = self._unchanged_index(root, night)
-        planning = make_plan(documents, root, destination, history, unchanged, self.concurrency, log)
-        plan = self._run_in_loop(planning, threads=2 * self.concurrency + 2)
-        plan.resumed = resumed
-        return plan
-
-    def _root(self, destination: Location) -> Location:
+    def _root(self, destination: Location, night: Night) -> Location:
         try:
-            return super()._root(destination)
+            return super()._root(destination, night)
         except ComplianceInputError:
             if self.root is not None or self.skip_unchanged:
                 raise
             return destination  # such as file:///dt=2026-01-01/: there is nothing to compare with
 
-    def _unchanged_index(self, root: Location, night: Night) -> UnchangedIndex | None:
-        from airflow_provider.ingest.unchanged import UnchangedIndex
-        from airflow_provider.storage.layout import KNOWN_DOCUMENTS
+    async def _plan(self, documents: list[Document], earlier: EarlierDocuments) -> dict[str, Any]:
+        """Log and return what would be done with the documents; nothing is sent or written."""
+        from airflow_provider.ingest.publishing import group_documents
+        from airflow_provider.ingest.resuming import reset_outdated
 
-        if not self.skip_unchanged:
-            return None
-        return UnchangedIndex(root / KNOWN_DOCUMENTS, night, self.max_age)
+        await reset_outdated(documents, 2 * self.concurrency, self.log)
+        await earlier.decide(documents)
+        groups = group_documents(documents, earlier.given_up)
+        for name, labels in groups.items():
+            self.log.info("Dry run: %s documents would be %s.", len(labels), name.replace("_", " "))
+            for label in labels[:MAX_PLANNED_SHOWN]:
+                self.log.info("Would be %s: '%s'", name.replace("_", " "), label)
+        return {"dry_run": True, **{name: len(labels) for name, labels in groups.items()}}
 
     async def _ingest(
         self,
@@ -230,31 +232,31 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         destination: Location,
         checkpoint: Checkpoint,
         options: BulkOptions,
-        unchanged: UnchangedIndex | None,
-        history: FailureHistory,
+        earlier: EarlierDocuments,
         *,
         started: Collection[str],
+        outdated: list[str],
         is_new_attempt: bool,
+        resubmit_missing: bool,
     ) -> list[str]:
         """Process all documents; return the jobs in flight.
 
         :param started: sources that this attempt has started with before it deferred
+        :param outdated: jobs in flight of documents that are no longer listed
         """
-        from airflow_provider.ingest.documents import IngestSteps
-        from airflow_provider.ingest.output import text_name
+        from airflow_provider.ingest.documents import IngestSteps, text_name
         from airflow_provider.ingest.resuming import reset_outdated
 
         def target(document: Document) -> Location:
             return destination / text_name(document, self.file_name_template)
 
-        outdated: list[str] = []
         if is_new_attempt:
             destination.fs.invalidate_cache()
-            outdated = await reset_outdated(documents, 2 * self.concurrency, self.log)
-        await history.read(each.source for each in documents)
-        await history.give_up(documents, started)
+            outdated = [*outdated, *await reset_outdated(documents, 2 * self.concurrency, self.log)]
         async with await self.hook.get_async_conn() as client:
-            steps = IngestSteps(client, target, unchanged, checkpoint.confirm_owner)
+            for document in await earlier.decide(documents, started, client if resubmit_missing else None):
+                checkpoint.append(document)
+            steps = IngestSteps(client, target, checkpoint.confirm_owner)
             return await self._run_engine(client, documents, steps, checkpoint, options, outdated)
 
     def _publish(
@@ -263,20 +265,18 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         documents: list[Document],
         checkpoint: Checkpoint,
         started_at: str,
-        history: FailureHistory,
+        earlier: EarlierDocuments,
         delete_jobs: Callable[[], int] | None,
     ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN, check_failures
         from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.output import build_result, count_documents, publish
+        from airflow_provider.ingest.publishing import build_result, count_documents, publish
 
         destination, manifest = str(self.destination), checkpoint.manifest
-        report = self._run_in_loop(
-            publish(context["ti"], documents, checkpoint, destination, started_at), threads=2
-        )
+        publishing = publish(context["ti"], documents, checkpoint, earlier, destination, started_at)
+        report = self._run_in_loop(publishing, threads=self.concurrency + 2)
         count_documents(self.conn_id, documents, checkpoint)
-        self._run_in_loop(history.update(documents), threads=self.concurrency + 2)
-        result = build_result(documents, manifest) | {"given_up": len(history.given_up)}
+        result = build_result(documents, manifest) | {"given_up": len(earlier.given_up)}
         if delete_jobs:
             result["deleted"] = delete_jobs()
         self._push_report_link(context, report)
@@ -289,30 +289,10 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         self._report_written(context, self.hook, transfers, {**result, "destination": destination}, tables)
         self.log.info("Wrote manifest %s and report %s.", manifest, report)
         self._push_result(context, result)
-        history.log_given_up(MAX_FAILURES_SHOWN)
-        sent = [each for each in documents if each.source not in history.given_up]
+        earlier.log_given_up(documents, MAX_FAILURES_SHOWN)
+        sent = [each for each in documents if each.source not in earlier.given_up]
         check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
         return result
-
-
-def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
-    """Return the jobs whose texts are stored, and those that are needed again.
-
-    A service may give one job to equal documents. That of a skipped document is of an earlier night.
-    """
-    from airflow_provider.bulk.deletes import FinishedJob, StoredObject
-    from airflow_provider.bulk.items import COMPLETED, FAILED
-
-    stored: dict[str, list[StoredObject]] = {}
-    needed: set[str] = set()
-    for each in documents:
-        if each.state is COMPLETED:
-            text = StoredObject(each.path, each.sha256, each.bytes)
-            stored.setdefault(each.job_id, []).append(text)
-        elif each.state is FAILED and each.job_id:
-            needed.add(each.job_id)
-    finished = [FinishedJob(uuid, tuple(texts)) for uuid, texts in stored.items() if uuid not in needed]
-    return finished, needed
 
 
 def parse_give_up_after(value: Any) -> int | None:

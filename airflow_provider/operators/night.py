@@ -12,10 +12,16 @@ from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import HAS_PARTITION_KEYS, add_partition_key, task_states
 from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
-from airflow_provider.ingest.output import common_root, report_link
-from airflow_provider.operators.base import MAX_TITLE_CHARS, REPORT_URL, ComplianceReportLink, entry_point
+from airflow_provider.operators.base import (
+    MAX_TITLE_CHARS,
+    REPORT_URL,
+    ComplianceReportLink,
+    entry_point,
+    report_link,
+)
 from airflow_provider.operators.base_bulk import RETURN_VALUE
 from airflow_provider.params import optional
+from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 

@@ -27,7 +27,7 @@ from typing import Any
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import Row, read_lines, read_valid_rows
+from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location, storage_errors
 from airflow_provider.storage.reading import read_objects
@@ -196,7 +196,7 @@ class Entry:
         if table not in self.tables:
             return
         location = self.location(table)
-        found = _sha256(location)
+        found = location.sha256()
         if found == self.tables[table].sha256:
             yield from read_valid_rows(location)
         else:
@@ -333,16 +333,6 @@ def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
 
 def _hash(key: str) -> bytes:
     return hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES]
-
-
-def _sha256(location: Location) -> str | None:
-    digest = hashlib.sha256()
-    try:
-        for line in read_lines(location):
-            digest.update(line)
-    except FileNotFoundError:
-        return None
-    return digest.hexdigest()
 
 
 def _list_names(folder: Location) -> list[str]:

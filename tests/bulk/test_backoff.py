@@ -8,6 +8,7 @@ from airflow_provider.bulk import backoff
 from airflow_provider.bulk.backoff import RetryTracker
 from airflow_provider.exceptions import (
     ComplianceConnectionError,
+    ComplianceReadError,
     ComplianceRefusedError,
     ComplianceServerError,
 )
@@ -214,6 +215,19 @@ def test_a_refusal_of_a_step_that_never_worked_is_believed_after_half_a_minute(
     error = refused()
     assert (tracker.next_delay("retry", "a", error) is None) is is_given_up
     assert error.transient is is_given_up
+
+
+def test_the_last_source_that_cannot_be_read_is_given_up_after_half_a_minute(
+    clock: Clock,
+) -> None:
+    tracker, error = RetryTracker(16, clock), ComplianceReadError("'a.pdf' can't be read.")
+    tracker.record_success("submit", "b", clock.now)
+    waited: list[float] = []
+    while (delay := tracker.next_delay("submit", "a", error)) is not None:
+        waited.append(delay)
+        clock.now += delay
+    assert waited == [2.0, 6.0, 18.0, 54.0]
+    assert error.transient
 
 
 def test_a_success_that_began_with_the_errors_proves_nothing(clock: Clock) -> None:

@@ -16,8 +16,8 @@ from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
-from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.storage.atomic import put
+from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 
 

@@ -22,8 +22,8 @@ from airflow_provider.client.models import Assessment, ContentJob, JobStatus
 from airflow_provider.event_loop import in_thread
 from airflow_provider.ingest import documents as documents_module
 from airflow_provider.ingest.documents import Document, IngestSteps
-from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.storage.atomic import put
+from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from tests.support.attempts import until

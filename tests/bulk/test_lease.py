@@ -22,8 +22,8 @@ from airflow_provider.bulk.items import COMPLETED
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest.documents import Document, IngestSteps
-from airflow_provider.ingest.output import MANIFEST
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, counts, ingest
 from tests.support.attempts import Attempts, TaskInstance, allow_tasks_in_thread

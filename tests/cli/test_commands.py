@@ -154,8 +154,6 @@ def test_errors_are_one_line_for_people(
         ("verify", "foo://bar/"),
         ("verify", "foo://mine@bar/", "--use-connection"),
         ("jobs", "foo://bar/"),
-        ("plan", "a.pdf", "--destination", "foo://bar/"),
-        ("plan", "a.pdf", "--destination", "file:///tmp/dt=1/", "--skip-unchanged", "--root", "foo://bar/"),
     ],
 )
 def test_a_scheme_that_no_store_has_is_named_in_the_same_words_by_all_commands(

@@ -12,7 +12,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider.evidence.manifests import Outputs, TaskInstanceKey, find_unsuccessful
-from airflow_provider.ingest.output import task_folder
+from airflow_provider.storage.layout import task_folder
 from tests.evidence.nights import Nights, cell, close, decision, document, finding
 from tests.support.attempts import TaskInstance
 

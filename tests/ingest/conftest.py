@@ -145,16 +145,16 @@ class Outcome:
     @property
     def text_files(self) -> list[str]:
         """The files of all texts, whether a row points to them or not."""
-        return [name for name in self.files if not name.startswith(("_ingest", "_work"))]
+        return [name for name in self.files if not name.startswith(("_ingest", "_work", "_nights"))]
 
     @property
     def files(self) -> set[str]:
-        """All files at the destination, except manifest, report, lease, and what is known of failures."""
+        """All files at the destination, except manifest, report, lease, and the entry of the night."""
         own = {"manifest.jsonl", "report.html", "lease.json"}
         return {
             str(path.relative_to(self.destination))
             for path in self.destination.rglob("*")
-            if path.is_file() and path.name not in own and path.parent.parent.name != "failures"
+            if path.is_file() and path.name not in own and path.parent.parent.name != "_nights"
         }
 
 

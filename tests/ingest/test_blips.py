@@ -11,7 +11,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, pipeline
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import output, sources
+from airflow_provider.ingest import documents, sources
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
@@ -135,14 +135,14 @@ def test_an_unexpected_error_of_one_document_is_a_row_and_a_traceback(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    text_name = output.text_name
+    text_name = documents.text_name
 
     def odd(document: Document, template: str) -> str:
         if document.source in corpus.sources[:2]:
             raise KeyError("a bug")
         return text_name(document, template)
 
-    monkeypatch.setattr(output, "text_name", odd)
+    monkeypatch.setattr(documents, "text_name", odd)
     task = heard(ingest(corpus.sources, outcome, max_failed=2))
     assert counts(attempts.run(task)) == (13, 2, 0)
     assert "KeyError: 'a bug'" in outcome.rows[corpus.sources[0]]["error"]

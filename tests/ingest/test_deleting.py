@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from pathlib import Path
@@ -12,12 +13,15 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import deletes
 from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.deletes import FinishedJob, JobDeleter, StoredObject
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.support.attempts import Attempts, heard
 from tests.support.night_attempts import night_attempts
+
+SHA256 = hashlib.sha256(b"text").hexdigest()
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def ingest(tmp_path: Path, sources: Any, night: int = 1, **options: Any) -> Any:
 def pending(tmp_path: Path) -> list[str]:
     """The jobs that a later night has to delete."""
     found = sorted((tmp_path / "out" / "_work" / "deletes").rglob("*.json"))
-    return [each["uuid"] for path in found for each in json.loads(path.read_text())]
+    return [uuid for path in found for uuid in json.loads(path.read_text())]
 
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -198,15 +202,63 @@ def test_a_service_that_refuses_all_deletes_is_not_asked_for_each(
     assert len(pending(tmp_path)) == 12
 
 
-def test_a_gateway_that_does_not_know_the_path_is_not_taken_for_a_delete(
-    service: Emulator, tmp_path: Path, sources: list[str], caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("is_everything", [False, True])
+def test_the_404_of_a_gateway_is_not_taken_for_a_delete(
+    service: Emulator,
+    tmp_path: Path,
+    sources: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_everything: bool,
 ) -> None:
-    service.fail("cancel", status=404, times=None)
-    with caplog.at_level(logging.WARNING, "task"):
-        result = night_attempts(1).run(ingest(tmp_path, sources))
-    assert result["deleted"] == 0
-    assert "is still at the service" in caplog.text
+    """Of a route that it does not know, or as its answer to everything while jobs are deleted."""
+    delete = JobDeleter.delete
+
+    async def fail(*args: Any) -> int:
+        service.fail("*" if is_everything else "cancel", status=404, times=None)
+        return await delete(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JobDeleter, "delete", fail)
+        assert night_attempts(1).run(ingest(tmp_path, sources))["deleted"] == 0
     assert (len(service.jobs()), len(pending(tmp_path))) == (4, 4)
+    service.clear_faults()
+    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 4
+
+
+def test_jobs_of_another_account_are_left_to_that(
+    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.fail("cancel", status=500, times=None)
+    night_attempts(1).run(ingest(tmp_path, sources))
+    service.clear_faults()
+    connection = {**service.connection(), "login": "bob"}
+    service.add_user("bob", connection["password"])
+    with monkeypatch.context() as patch:
+        patch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+        assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 0
+    assert night_attempts(3).run(ingest(tmp_path, [], 3))["deleted"] == 4
+
+
+@pytest.mark.parametrize(
+    ("path", "sha256", "size", "is_stored"),
+    [
+        ("text", SHA256, 4, True),
+        ("text", SHA256, None, True),  # such as results, whose rows have no size
+        ("text", "0" * 64, None, False),
+        ("text", SHA256, 5, False),
+        ("text", "", 4, False),  # whether it was written by the task is unknown
+        ("text", None, None, False),
+        ("gone", SHA256, 4, False),
+        ("", SHA256, 4, False),
+    ],
+)
+def test_a_job_is_deleted_only_if_what_was_made_of_it_is_stored_as_recorded(
+    tmp_path: Path, path: str, sha256: str | None, size: int | None, is_stored: bool
+) -> None:
+    (tmp_path / "text").write_bytes(b"text")
+    stored = StoredObject(path and str(tmp_path / path), sha256, size)
+    assert (FinishedJob("a-job", (stored,)).find_missing() is None) is is_stored
+    assert FinishedJob("a-job").find_missing() is not None  # nothing is stored
 
 
 def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
@@ -219,18 +271,16 @@ def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
     publish = Checkpoint.publish
     damaged: list[str] = []
 
-    async def damage(self: Checkpoint, published: Any) -> None:
+    async def damage(self: Checkpoint, published: Any) -> str:
         published = list(published)
-        await publish(self, published)
-        replace_text(published[0]["path"])
-        remove_text(published[1]["path"])
-        damaged.extend(each["uuid"] for each in published[:2])
+        sha256 = await publish(self, published)
+        change(*published[:2])
+        return sha256
 
-    def replace_text(path: str) -> None:
-        Path(path).write_bytes(b"x" * Path(path).stat().st_size)  # of the same size
-
-    def remove_text(path: str) -> None:
-        Path(path).unlink()
+    def change(one: Any, other: Any) -> None:
+        Path(one["path"]).write_bytes(b"x")
+        Path(other["path"]).unlink()
+        damaged.extend((one["uuid"], other["uuid"]))
 
     monkeypatch.setattr(Checkpoint, "publish", damage)
     with caplog.at_level(logging.WARNING, "task"):
@@ -238,7 +288,7 @@ def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
     assert result["deleted"] == 2
     assert {each["uuid"] for each in service.jobs()} == set(damaged)
     (warning,) = warnings(caplog)
-    assert warning.startswith("2 jobs stay at the service, because what was made of them is not stored")
+    assert warning.startswith("Kept 2 jobs: their stored output does not match the manifest, such as '")
     assert pending(tmp_path) == []
 
 
@@ -355,7 +405,7 @@ def test_after_the_deadline_the_next_night_deletes(
         patch.setattr("airflow_provider.operators.base_bulk.DELETE_MARGIN_SECONDS", 48 * 3600.0)
         result = night_attempts(1).run(ingest(tmp_path, sources))
     assert (result["completed"], result["deleted"]) == (4, 0)
-    assert "There was no time left." in caplog.text
+    assert "Ran out of time." in caplog.text
     assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 4
 
 

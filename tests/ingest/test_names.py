@@ -15,9 +15,10 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import output
-from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.documents import Document, text_name
+from airflow_provider.operators.base import report_link
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, ingest
 from tests.support.attempts import Attempts, TaskInstance, heard
@@ -85,13 +86,13 @@ def test_names_differ_on_stores_that_know_neither_case_nor_normal_forms(first: s
         "{source_name}{source_stem}{source_name}{source_hash}.txt",
     )
     for template in templates:
-        one, other = (output.text_name(Document(source, "u"), template) for source in (first, second))
+        one, other = (text_name(Document(source, "u"), template) for source in (first, second))
         assert one.casefold() != other.casefold()
         assert max(len(name.encode()) for name in (one, other)) <= 255
 
 
 def test_ids_that_are_no_uuids_are_kept_apart() -> None:
-    found = {output.text_name(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
+    found = {text_name(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
     assert len(found) == 4
     assert "a_b" in found
 
@@ -282,9 +283,9 @@ def test_a_destination_in_the_home_folder_is_one_place(
     ],
 )
 def test_each_task_instance_has_a_folder_of_its_own(one: dict[str, Any], other: dict[str, Any]) -> None:
-    folders = [output.task_folder(TaskInstance(**fields)) for fields in (one, other)]
+    folders = [task_folder(TaskInstance(**fields)) for fields in (one, other)]
     assert folders[0].casefold() != folders[1].casefold()
-    assert folders[0] == output.task_folder(TaskInstance(**one, try_number=2))
+    assert folders[0] == task_folder(TaskInstance(**one, try_number=2))
     assert all(folder.count("/") == 3 for folder in folders)
 
 
@@ -300,6 +301,6 @@ def test_two_runs_with_similar_ids_do_not_mix(
 def test_the_link_to_a_report_leads_there_whatever_the_run_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", "aws://")
     report = Location("s3://c@b/texts//") / "_ingest/d/manual__2026-01-01T00_00_00+00_00/t/report.html"
-    assert output.report_link(report, "s3://c@b/texts//", "https://files.example.com/") == (
+    assert report_link(report, "s3://c@b/texts//", "https://files.example.com/") == (
         "https://files.example.com/_ingest/d/manual__2026-01-01T00_00_00%2B00_00/t/report.html"
     )

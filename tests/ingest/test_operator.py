@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import os
 import threading
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from airflow_provider.bulk import backoff, checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.output import MANIFEST, task_folder
 from airflow_provider.storage import atomic
-from airflow_provider.storage.layout import INGEST_WORK
+from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
@@ -30,6 +28,7 @@ from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, fire, heard, until
 from tests.support.clock import Clock
 from tests.support.jobs import completed, running
+from tests.support.night_attempts import night_attempts
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
@@ -256,41 +255,6 @@ def _instance(attempts: Attempts, map_index: int) -> Any:
     return attempts.ti
 
 
-def test_unchanged_documents_of_an_earlier_run_are_skipped(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
-) -> None:
-    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
-    options = {"skip_unchanged": True, "max_age": timedelta(hours=1)}
-    attempts.run(ingest(corpus.sources, first, **options))
-    changed = corpus.samples[0].path
-    changed.write_bytes(corpus.samples[1].path.read_bytes())
-    os.utime(changed, (1, 1))
-    assert counts(attempts.run(ingest(corpus.sources, second, **options))) == (1, 0, 14)
-    row = second.rows[corpus.sources[3]]
-    assert row["status"] == "SKIPPED"
-    assert row["path"] == first.rows[corpus.sources[3]]["path"]
-    assert row["sha256"] == first.rows[corpus.sources[3]]["sha256"]
-    assert second.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
-    # The text of then is gone, or the page is too old: sent again.
-    Path(row["path"]).unlink()
-    third = Outcome(tmp_path / "texts/dt=3")
-    assert counts(attempts.run(ingest(corpus.sources, third, **{**options, "max_age": 0.0}))) == (6, 0, 9)
-
-
-@pytest.mark.parametrize("zone", ["", "Z", "+00:00"])
-def test_the_age_of_a_page_is_known_also_without_a_zone(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path, zone: str
-) -> None:
-    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
-    page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
-    attempts.run(ingest([page], first, **options))
-    (known,) = (tmp_path / "texts/_work/known").rglob("*.json")
-    record = json.loads(known.read_text())
-    at = datetime.now(UTC) - timedelta(minutes=59)
-    known.write_text(json.dumps(record | {"completed_at": at.replace(tzinfo=None).isoformat() + zone}))
-    assert counts(attempts.run(ingest([page], second, **options))) == (0, 0, 1)
-
-
 def test_a_task_that_is_killed_before_its_work_starts_submits_nothing(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -317,18 +281,6 @@ def test_a_file_name_forges_no_line_of_the_log(
     assert "\n" not in "".join([str(error.value), *caplog.messages])
     assert not any("\n" in row["error"] for row in outcome.rows.values())
     assert all("\n" in source for source in outcome.rows)
-
-
-def test_a_page_of_the_future_is_submitted_again(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
-) -> None:
-    """The service's clock was ahead."""
-    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
-    page, options = corpus.sources[-1], {"skip_unchanged": True, "max_age": timedelta(hours=1)}
-    attempts.run(ingest([page], first, **options))
-    (known,) = (tmp_path / "texts/_work/known").rglob("*.json")
-    known.write_text(json.dumps(json.loads(known.read_text()) | {"completed_at": "2099-01-01T00:00:00Z"}))
-    assert counts(attempts.run(ingest([page], second, **options))) == (1, 0, 0)
 
 
 def test_one_429_slows_all_down_and_nothing_is_lost(
@@ -390,14 +342,14 @@ def test_what_was_under_way_before_an_outage_does_not_show_that_others_get_on(
 
 @pytest.mark.usefixtures("_patient")
 def test_documents_that_are_skipped_do_not_show_that_others_get_on(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+    service: Emulator, corpus: Corpus, tmp_path: Path
 ) -> None:
     first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
     *earlier, new = corpus.sources[:10]
-    attempts.run(ingest(earlier, first, skip_unchanged=True))
+    night_attempts(1).run(ingest(earlier, first, skip_unchanged=True))
     service.fail("submit_*", status=500, times=6)
     task = ingest([new, *earlier], second, skip_unchanged=True, concurrency=1, max_failed=1)
-    assert counts(attempts.run(task)) == (1, 0, 9)
+    assert counts(night_attempts(2).run(task)) == (1, 0, 9)
 
 
 def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defers(

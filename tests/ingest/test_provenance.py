@@ -13,7 +13,7 @@ from airflow_provider import __version__, provenance
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.provenance import PROVENANCE_COLUMNS, read_provenance
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest
 from tests.support.attempts import Attempts, TaskInstance
 
 
@@ -69,13 +69,13 @@ def test_the_attempt_survives_in_the_journal_and_a_clear_changes_nothing(
     outcome: Outcome,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from airflow_provider.ingest import output
+    from airflow_provider.ingest import publishing
 
     def crash(*_: Any) -> str:
         raise exc.ComplianceStorageError("killed before the manifest")
 
     with monkeypatch.context() as patched:
-        patched.setattr(output, "render_report", crash)
+        patched.setattr(publishing, "render_report", crash)
         with pytest.raises(exc.ComplianceStorageError):
             run_ingest(corpus.sources[:2])
     assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
@@ -92,14 +92,3 @@ def test_a_text_that_is_fetched_again_is_of_the_attempt_that_did_so(
     Path(outcome.rows[corpus.sources[0]]["path"]).unlink()
     run_ingest(corpus.sources[:2])
     assert [row["try_number"] for row in outcome.rows.values()] == [2, 1]
-
-
-def test_a_skipped_row_is_of_the_run_that_has_skipped_it(
-    service: Emulator, corpus: Corpus, tmp_path: Any
-) -> None:
-    nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
-    for number, night in enumerate(nights):
-        attempts = Attempts(identity={"run_id": f"run-{number}"}, try_number=number)
-        attempts.run(ingest(corpus.sources[:1], night, skip_unchanged=True))
-    (row,) = nights[1].rows.values()
-    assert (row["status"], row["run_id"], row["try_number"]) == ("SKIPPED", "run-1", 2)

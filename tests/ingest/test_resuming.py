@@ -16,7 +16,7 @@ from airflow_provider.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIP
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import resuming
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.output import check_rows
+from airflow_provider.ingest.publishing import check_rows
 from airflow_provider.ingest.sources import SourceFile, fingerprint
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
@@ -247,7 +247,9 @@ def test_outputs_and_scratch_are_apart(
     assert run_ingest(corpus.sources[:3], deferrable=True) == (3, 0, 0)
     assert kinds(outcome, "_work") == {"lease.json"}
     assert kinds(outcome, "_ingest") == {"manifest.jsonl", "report.html"}
-    assert {path.name for path in outcome.destination.iterdir() if path.is_dir()} == {"_work", "_ingest"}
+    assert {path.name for path in outcome.destination.iterdir() if path.is_dir()} == {
+        "_ingest", "_nights", "_work"
+    }  # fmt: skip
 
 
 def test_without_its_scratch_a_finished_task_does_nothing_again(
@@ -312,15 +314,3 @@ def test_scratch_that_is_deleted_while_a_task_runs_is_no_error(
         assert counts(attempts.run(ingest(corpus.sources[:3], outcome))) == (3, 0, 0)
     assert len(outcome.texts) == 3
     assert len(service.jobs()) == 3
-
-
-def test_without_the_index_of_unchanged_documents_the_next_night_submits_all(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
-) -> None:
-    first, second, third = (Outcome(tmp_path / f"texts/dt={number}") for number in (1, 2, 3))
-    files = corpus.sources[:10]
-    assert counts(attempts.run(ingest(files, first, skip_unchanged=True))) == (10, 0, 0)
-    shutil.rmtree(tmp_path / "texts/_work")
-    assert counts(attempts.run(ingest(files, second, skip_unchanged=True))) == (10, 0, 0)
-    assert first.texts == second.texts
-    assert counts(attempts.run(ingest(files, third, skip_unchanged=True))) == (0, 0, 10)

@@ -22,6 +22,7 @@ from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
 from tests.support.attempts import Attempts, heard
+from tests.support.night_attempts import night_attempts
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 
@@ -103,12 +104,12 @@ def test_no_secret_is_stored_or_shown_anywhere(
 
 
 def test_pages_that_are_signed_again_are_the_same_documents_the_next_night(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
+    service: Emulator, corpus: Corpus, tmp_path: Path
 ) -> None:
     nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
     for number, night in enumerate(nights):
         signed = [presign(page, number) for page in pages(corpus)]
-        attempts.run(ingest(signed, night, skip_unchanged=True, max_age=3600))
+        night_attempts(number + 1).run(ingest(signed, night, skip_unchanged=True, max_age=3600))
     assert service.count("submit_url") == 5
     assert list(nights[0].rows) == list(nights[1].rows)
     assert {row["status"] for row in nights[1].rows.values()} == {"SKIPPED"}

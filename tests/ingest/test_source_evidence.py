@@ -21,8 +21,7 @@ from airflow_provider.ingest import sources
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.ingest.sources import SourceFile
 from airflow_provider.storage.locations import Location
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
-from tests.support.attempts import Attempts
+from tests.ingest.conftest import Corpus, Outcome, RunIngest
 
 SIZES = [5, 1_023, 1_024, 1_025, uploads.CHUNK_BYTES, uploads.CHUNK_BYTES + 1, 3 * 1024**2 + 7]
 
@@ -170,18 +169,6 @@ def test_rows_have_the_size_and_the_hash_of_each_file_and_nothing_of_pages(
     before = outcome.rows
     run_ingest(corpus.sources)
     assert outcome.rows == before
-
-
-def test_a_skipped_row_repeats_what_was_submitted_in_the_earlier_run(
-    service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
-) -> None:
-    nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
-    for night in nights:
-        attempts.run(ingest(corpus.sources[:3], night, skip_unchanged=True))
-    for source, row in nights[1].rows.items():
-        assert row["status"] == "SKIPPED"
-        for name in ("source_bytes", "source_sha256", "source_version", "sha256"):
-            assert row[name] == nights[0].rows[source][name] is not None
 
 
 def test_an_empty_or_refused_file_has_no_hash(

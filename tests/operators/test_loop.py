@@ -131,16 +131,16 @@ def test_decisions_of_two_iterations_are_two_objects(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
-def test_iteration_deletes_only_its_own_jobs_and_the_first_also_old_ones(tmp_path: Path) -> None:
+def test_iteration_deletes_its_own_jobs_and_old_ones_of_others(tmp_path: Path) -> None:
     def pending(iteration: int, day: str) -> PendingDeletes:
         ti = in_loop(iteration, run_id=day)
-        return PendingDeletes(Location(f"file://{tmp_path}/"), ti, Night(f"{day}T00:00:00+00:00", day))
+        return PendingDeletes(Location(f"file://{tmp_path}/"), ti, Night(f"{day}T00:00:00+00:00", day), "a")
 
     for iteration in range(3):
         asyncio.run(pending(iteration, "2026-03-01").write([FinishedJob(f"u-{iteration}", ())]))
     assert [job.uuid for job in pending(1, "2026-03-02").read()] == ["u-1"]
     assert [job.uuid for job in pending(0, "2026-03-02").read()] == ["u-0"]
-    assert {job.uuid for job in pending(0, "2026-03-04").read()} == {"u-0", "u-1", "u-2"}
+    assert {job.uuid for job in pending(1, "2026-03-04").read()} == {"u-0", "u-1", "u-2"}
 
 
 # -- as Airflow runs it

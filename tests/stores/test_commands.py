@@ -58,7 +58,3 @@ def test_commands_work_in_every_store(
     code, jobs = lines(capsys, "jobs", destination)
     assert {each["id"]: each["state"] for each in jobs[:-1]} == {awaited: "in flight", given_up: "orphan"}
     assert code == 1
-
-    code, (plan,) = lines(capsys, "plan", f"{base}/in/", "--destination", destination)
-    assert (code, plan["sent"], plan["in_flight"], plan["failed"]) == (0, 1, 1, 0)
-    assert (plan["seconds"], plan["earlier_nights"]) == (4, 1)

@@ -1,0 +1,304 @@
+"""What earlier nights say about documents: which are unchanged, which fail night after night."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.event_loop import for_each, in_thread
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceNotFoundError,
+    ComplianceStorageDeniedError,
+)
+from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
+from airflow_provider.ingest.resuming import find_outdated, read_version
+from airflow_provider.ingest.sources import is_page
+from airflow_provider.reports.outcomes import GIVEN_UP
+from airflow_provider.storage.jsonl import Row
+from airflow_provider.storage.nights import EarlierNights, latest_rows
+from airflow_provider.waiting import rules
+from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.results import UNKNOWN
+
+if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
+
+MANIFEST_TABLE = "manifest"
+MIN_MANY_FAILURES = 4  # as many, and more than half of all, are not about single documents
+PAGE_RETRY_DAYS = 7  # after which a web page is tried again: whether it has changed is unknown
+MAX_ERROR_CHARS = 300
+TEXT_FIELDS = ("path", "job_id", "bytes", "sha256", "completed_at", *SOURCE_FIELDS)
+
+
+class EarlierDocuments:
+    """The rows that earlier nights of the same service and account have of documents.
+
+    :param max_age: seconds for which a web page counts as unchanged; None is never
+    :param give_up_after: how many nights in a row; None is never
+    :param skip_unchanged: do not send what has not changed
+    :ivar given_up: sources that are not sent, because they have failed in too many nights in a row
+    """
+
+    def __init__(
+        self,
+        nights: EarlierNights,
+        account: str,
+        concurrency: int,
+        log: Any,
+        *,
+        max_age: float | None = None,
+        give_up_after: int | None = None,
+        skip_unchanged: bool = False,
+    ) -> None:
+        self.nights = nights
+        self.given_up: set[str] = set()
+        self._account = account
+        self._concurrency = concurrency
+        self._log = log
+        self._max_age = max_age
+        self._give_up_after = give_up_after
+        self._skip_unchanged = skip_unchanged
+        self._previous: dict[str, tuple[str, Document] | None] = {}  # the latest row, with its night
+
+    async def decide(
+        self,
+        documents: list[Document],
+        started: Collection[str] = (),
+        client: AsyncComplianceClient | None = None,
+    ) -> list[Document]:
+        """Skip what is unchanged, and give up what fails every night; return what is skipped.
+
+        :param started: sources that this attempt has started with before it deferred; they are not given up
+        :param client: to ask whether the service still knows their jobs; None if that does not matter
+        """
+        pending = {document.source: n for n, document in enumerate(documents) if document.state is PENDING}
+        skipped: dict[str, Document] = {}
+        if self._skip_unchanged:
+            texts = await in_thread(self._read_texts, [documents[number] for number in pending.values()])
+            skipped = await self._find_unchanged(texts, client)
+        for source, document in skipped.items():
+            documents[pending[source]] = document
+        if self._give_up_after:
+            candidates = [
+                number
+                for number, document in enumerate(documents)
+                if document.state in (PENDING, FAILED) and document.source not in started
+            ]
+            await in_thread(self._read, [documents[number].source for number in candidates])
+            await self._give_up(documents, candidates, self._give_up_after)
+        return list(skipped.values())
+
+    def _read(self, sources: Iterable[str]) -> None:
+        """Read the latest row of each document, unless it is known; blocks."""
+        wanted = [source for source in sources if source not in self._previous]
+        self._previous |= dict.fromkeys(wanted)
+        entries = (entry for entry in self.nights.entries() if entry.account == self._account)
+        for entry, row in latest_rows(entries, MANIFEST_TABLE, wanted, _source):
+            if document := _parse(row):
+                self._previous[document.source] = entry.night.at, document
+
+    def _read_texts(self, documents: Iterable[Document]) -> dict[str, Document]:
+        """Return the latest text of each document, as a skipped document points to it; blocks.
+
+        Files are yet to be compared; of web pages only those that are young enough.
+        """
+        addresses = {document.source: document.address for document in documents}
+        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self._account)
+        texts: dict[str, Document] = {}
+        for _, row in latest_rows(entries, MANIFEST_TABLE, addresses, _source_with_text):
+            document = _parse(row)
+            if document is None or not (
+                _is_young(document, self._max_age) if is_page(document.source) else document.source_version
+            ):
+                continue
+            text = Document(document.source, state=SKIPPED)
+            for name in TEXT_FIELDS:
+                setattr(text, name, getattr(document, name))
+            text.set_address(addresses[text.source])
+            texts[text.source] = text
+        return texts
+
+    async def _find_unchanged(
+        self, texts: dict[str, Document], client: AsyncComplianceClient | None
+    ) -> dict[str, Document]:
+        """Return the documents that have not changed since, and whose texts are still there."""
+        outdated = await find_outdated(texts.values(), 2 * self._concurrency)
+        unchanged = {source: text for source, text in texts.items() if source not in outdated}
+        if client and unchanged:
+            missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self._log)
+            if missing:
+                self._log.info("Submitting %s documents again: the service forgot their jobs.", len(missing))
+                unchanged = {source: text for source, text in unchanged.items() if text.job_id not in missing}
+        return unchanged
+
+    async def _give_up(self, documents: list[Document], candidates: Iterable[int], nights: int) -> None:
+        """Fail documents that have failed in too many nights in a row, instead of sending them.
+
+        One that has failed tonight is sent again by a retry, by a clear, and by another run of the same day.
+        """
+
+        async def check(number: int) -> None:
+            document = documents[number]
+            at, previous = self._previous[document.source] or (self.nights.night.at, document)
+            is_due = previous.state is FAILED and previous.failed_nights >= nights
+            if not is_due or at[:10] >= self.nights.night.date:
+                return
+            if await self._may_succeed(document, at, previous):
+                return
+            failed = document.reset()  # it may have failed just now, because its source is not valid
+            failed.fail(_explain(previous))
+            _continue_streak(failed, previous)
+            documents[number] = failed
+            self.given_up.add(document.source)
+
+        await for_each(check, candidates, self._concurrency)
+
+    async def count_failures(self, documents: Sequence[Document]) -> None:
+        """Set in how many nights in a row each failed document has failed."""
+        failed = [each for each in documents if each.state is FAILED and each.source not in self.given_up]
+        counted = {document.source for document in failed if _is_to_blame(document)}
+        others = len(documents) - len(self.given_up)
+        if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > others:
+            self._log.info("Most documents have failed: this night does not count for give_up_after.")
+            counted = set()
+        await in_thread(self._read, [document.source for document in failed])
+
+        async def count(number: int) -> None:
+            document, night = failed[number], self.nights.night
+            at, previous = self._previous[document.source] or ("", Document(""))
+            if document.source in counted:
+                if not document.source_version and not is_page(document.source):
+                    document.source_version = await self._version(document) or ""
+                is_same = previous.failed_nights and previous.source_version == document.source_version
+                before = previous.failed_nights if is_same else 0
+                document.failed_nights = max(1, before + (at[:10] < night.date))
+                document.failed_since = previous.failed_since if is_same else night.at
+            elif previous.failed_nights:
+                _continue_streak(document, previous)
+
+        await for_each(count, range(len(failed)), self._concurrency)
+
+    def log_given_up(self, documents: Iterable[Document], shown: int) -> None:
+        """Name the first documents that were given up."""
+        given_up = sorted((each.label, each.error) for each in documents if each.source in self.given_up)
+        if given_up:
+            self._log.warning("%s documents were not sent, because they fail every night:", len(given_up))
+        for label, error in given_up[:shown]:
+            self._log.warning("'%s': %s", label, error)
+
+    async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
+        """Return whether to send a document again: its source has changed, or whether it has is unknown.
+
+        :param at: the night of the previous row
+        """
+        if is_page(document.source):
+            since = previous.failed_since or at
+            weeks, before = (
+                replace(self.nights.night, at=night).days_since(since) // PAGE_RETRY_DAYS
+                for night in (self.nights.night.at, at)
+            )
+            return weeks > before
+        version = await self._version(document)
+        return version is None or version != previous.source_version
+
+    async def _version(self, document: Document) -> str | None:
+        """Return the version of a file; empty if there is none to read, None if its store can't tell now."""
+        try:
+            return await read_version(document)
+        except (ComplianceStorageDeniedError, FileNotFoundError):
+            return ""
+        except ComplianceError as error:
+            return None if error.transient else ""
+
+
+async def find_missing(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
+    """Return the jobs that the service does not know any more: it says so twice, some time apart.
+
+    A service that refuses to tell ends nothing: what is missing shows when it is needed.
+    """
+    try:
+        missing = await _find_unknown(client, uuids)
+        if missing:
+            await asyncio.sleep(rules.UNKNOWN_SECONDS)
+            missing = await _find_unknown(client, missing)
+    except ComplianceHttpError as error:
+        if error.transient:
+            raise
+        log.warning("Not checking whether the service still knows all documents: %s", error)
+        return set()
+    return missing
+
+
+async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str]) -> set[str]:
+    """Return the jobs that the service does not know; raise an error if it tells of none."""
+    statuses: dict[str, str] = {}
+    left = list(uuids)
+    while left:
+        found: dict[str, rules.PollResult] = {}
+        await JOBS.poll(client, left, found.__setitem__)
+        errors = {uuid: each for uuid, each in found.items() if isinstance(each, ComplianceError)}
+        if len(errors) == len(left):
+            if not statuses:
+                raise next(iter(errors.values()))
+            break
+        statuses |= {uuid: each["status"] for uuid, each in found.items() if not isinstance(each, Exception)}
+        # One poll asks for few of those alone that are not found together.
+        left = [uuid for uuid, each in errors.items() if isinstance(each, ComplianceNotFoundError)]
+    return {uuid for uuid, status in statuses.items() if status == UNKNOWN}
+
+
+def _source(row: Row) -> Any:
+    return row.get("source")
+
+
+def _source_with_text(row: Row) -> Any:
+    return row.get("source") if row.get("status") in (COMPLETED, SKIPPED) and row.get("path") else None
+
+
+def _parse(row: Row) -> Document | None:
+    try:
+        return Document.from_record(row)
+    except (ValueError, TypeError):
+        return None
+
+
+def _is_young(page: Document, max_age: float | None) -> bool:
+    if max_age is None:
+        return False
+    try:
+        completed_at = datetime.fromisoformat(str(page.completed_at))
+    except ValueError:
+        return False
+    if completed_at.tzinfo is None:
+        completed_at = completed_at.replace(tzinfo=UTC)  # as a service in Java may write it
+    age = (datetime.now(UTC) - completed_at).total_seconds()
+    return 0 <= age < max_age  # by a clock that is ahead, it would stay young for too long
+
+
+def _is_to_blame(document: Document) -> bool:
+    """Return whether a failure is about the document, not about the service, a store or the task."""
+    # With a job, the text could not be written, or the job is gone: neither is the document's fault.
+    return document.has_failed_job or (document.is_permanent_failure and not document.job_id)
+
+
+def _continue_streak(document: Document, previous: Document) -> None:
+    """Let a row say the same about earlier failures as the previous one."""
+    for name in ("failed_nights", "failed_since", "source_version"):
+        setattr(document, name, getattr(previous, name))
+
+
+def _explain(previous: Document) -> str:
+    if previous.error.startswith(GIVEN_UP):
+        return previous.error
+    when = f"after {PAGE_RETRY_DAYS} days" if is_page(previous.source) else "when its source changes"
+    return (
+        f"{GIVEN_UP} {previous.failed_nights} nights in a row, since {str(previous.failed_since)[:10]}: "
+        f"{previous.error[:MAX_ERROR_CHARS].rstrip('.')}. It is sent again {when}, or in a run with "
+        "give_up_after=None."
+    )

@@ -1,0 +1,125 @@
+"""What an ingest publishes: rows that are complete, report, manifest, result, jobs that may be deleted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow_provider import metrics
+from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.counts import find_problems
+from airflow_provider.bulk.deletes import FinishedJob, StoredObject
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
+from airflow_provider.event_loop import in_thread
+from airflow_provider.exceptions import ComplianceIngestError
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.earlier import MANIFEST_TABLE, EarlierDocuments
+from airflow_provider.reports.ingest import Run, render_report
+from airflow_provider.storage.atomic import put
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Table
+
+REPORT = "report.html"
+
+
+async def publish(
+    ti: Any,
+    documents: Sequence[Document],
+    checkpoint: Checkpoint,
+    earlier: EarlierDocuments,
+    destination: str,
+    started_at: str,
+) -> Location:
+    """Write the report, the manifest, and the entry by which later nights find it; return the report."""
+    await earlier.count_failures(documents)
+    report = checkpoint.output_folder / REPORT
+    run = Run(
+        dag_id=ti.dag_id,
+        task_id=ti.task_id,
+        run_id=ti.run_id,
+        map_index=ti.map_index,
+        started=started_at,
+        ended=datetime.now(UTC),
+        destination=destination,
+        manifest=checkpoint.manifest.uri,
+    )
+    rows = [each.row(checkpoint.provenance) for each in documents]
+    page = render_report(rows, run)
+    await checkpoint.check_owner()
+    await put(report, page.encode("utf-8", "replace"))
+    sha256 = await checkpoint.publish(rows)
+    table = Table.of(checkpoint.manifest, sha256, keys=[each.source for each in documents])
+    await in_thread(earlier.nights.publish, {MANIFEST_TABLE: table}, checkpoint.account)
+    return report
+
+
+def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
+    """Return what the task returns."""
+    counts = Counter(each.state for each in documents)
+    numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
+    return {"manifest": manifest.uri, **numbers}
+
+
+def group_documents(documents: Iterable[Document], given_up: Collection[str]) -> dict[str, list[str]]:
+    """Return the labels of documents by what would become of them if they were processed now."""
+    names = {
+        PENDING: "submitted",
+        SKIPPED: "skipped",
+        FAILED: "failed",
+        COMPLETED: "kept",
+    }
+    groups: dict[str, list[str]] = {
+        name: [] for name in ("submitted", "skipped", "given_up", "failed", "fetched", "kept")
+    }
+    for each in documents:
+        name = "given_up" if each.source in given_up else names.get(each.state, "fetched")
+        groups[name].append(each.label)
+    return groups
+
+
+def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
+    """Send metrics of the documents, except for those that an earlier attempt has counted."""
+    new = [each for each in documents if not checkpoint.is_published(each)]
+    for state, number in Counter(each.state for each in new).items():
+        metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
+    size = sum(each.bytes or 0 for each in new if each.state is COMPLETED)
+    metrics.count(metrics.BYTES, conn_id, size)
+
+
+def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
+    """Return the jobs whose texts this run has stored, and those that are needed again.
+
+    A service may give one job to equal documents. That of a skipped document is of an earlier night.
+    """
+    stored: dict[str, list[StoredObject]] = {}
+    needed: set[str] = set()
+    for each in documents:
+        if each.state is COMPLETED:
+            text = StoredObject(each.path, each.sha256, each.bytes)
+            stored.setdefault(each.job_id, []).append(text)
+        elif each.state is FAILED and each.job_id:
+            needed.add(each.job_id)
+    finished = [FinishedJob(uuid, tuple(texts)) for uuid, texts in stored.items() if uuid not in needed]
+    return finished, needed
+
+
+def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
+    """Raise if each document does not have one row, in a final state, and each text one document."""
+    problems = find_problems(documents, sources)
+    jobs: dict[str, set[str]] = {}
+    for each in documents:
+        if each.state is COMPLETED:
+            jobs.setdefault(each.path, set()).add(each.job_id)
+    # A service may give one job to equal documents, which then have one text.
+    if shared := [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]:
+        problems.append(
+            f"{len(shared)} texts belong to more than one document or to none, such as '{shared[0]}'"
+        )
+    if problems:
+        raise ComplianceIngestError(
+            f"The rows of this ingest are inconsistent: {'; '.join(problems)}. No manifest was written. "
+            "Clear the task to resume; if that does not help, remove its folders below _ingest/ and "
+            "_work/ingest/, and report this bug."
+        )

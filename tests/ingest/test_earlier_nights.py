@@ -1,0 +1,500 @@
+"""What a night takes from earlier ones: unchanged documents are skipped, hopeless ones are given up."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_provider import exceptions as exc
+from airflow_provider.bulk.items import FAILED
+from airflow_provider.emulator import Emulator
+from airflow_provider.emulator.samples import write_samples
+from airflow_provider.ingest import resuming
+from airflow_provider.ingest.documents import Document
+from airflow_provider.ingest.earlier import _is_to_blame, _is_young
+from airflow_provider.ingest.sources import fingerprint
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import Night
+from airflow_provider.waiting import rules
+from tests.support.attempts import Attempts, heard
+from tests.support.night_attempts import FIRST_NIGHT, night_attempts
+
+GIVEN_UP = "Given up after 3 nights in a row, since 2026-03-01: Damaged. It is sent again "
+PAGE = "https://example.com/privacy-policy"
+
+
+class Shard:
+    """A task that ingests the same documents every night."""
+
+    def __init__(self, service: Emulator, folder: Path, **options: Any) -> None:
+        self.service = service
+        self.folder = folder
+        self.options = options
+        self.sources = [str(each.path) for each in write_samples(folder / "in", pdfs=3, docx=0, pages=0)]
+
+    @property
+    def bad(self) -> str:
+        """The document that tests change or let fail."""
+        return self.sources[0]
+
+    def break_document(self, times: int | None = None) -> None:
+        """Let the service fail on the document; it is refreshed once in each attempt."""
+        self.service.fail_jobs("Damaged.", match=Path(self.bad).name, times=times)
+
+    def task(self, night: int, **options: Any) -> ComplianceIngestOperator:
+        """Return the task of a night."""
+        values = {
+            "task_id": "t",
+            "poll_interval": 0.1,
+            "sources": self.sources,
+            "destination": f"{self.folder}/out/dt=2026-03-{night:02}/",
+            "max_failed": 1,
+        }
+        task = ComplianceIngestOperator(**{**values, **self.options, **options})
+        heard(task)
+        return task
+
+    def run(self, night: int, attempts: Attempts | None = None, **options: Any) -> dict[str, Any]:
+        """Run one night; return the result, with the rows by source."""
+        result = (attempts or night_attempts(night)).run(self.task(night, **options))
+        rows = [json.loads(line) for line in Path(result["manifest"]).read_text().splitlines()]
+        return {**result, "rows": {row["source"]: row for row in rows}}
+
+    def streak(self, result: dict[str, Any]) -> tuple[int | None, str | None]:
+        """Return what the row of the bad document says about earlier failures."""
+        row = result["rows"][self.bad]
+        return row["failed_nights"], row["failed_since"] and row["failed_since"][:10]
+
+    def submits(self, source: str = "") -> int:
+        """Return how often a document was submitted."""
+        return sum(each["name"] == Path(source or self.bad).name for each in self.service.jobs())
+
+    def rewrite(self) -> None:
+        """Change the document."""
+        Path(self.bad).write_bytes(Path(self.sources[1]).read_bytes())
+        os.utime(self.bad, (1, 1))
+
+
+@pytest.fixture
+def shard(service: Emulator, tmp_path: Path) -> Shard:
+    """Give up after three nights."""
+    return Shard(service, tmp_path, give_up_after=3)
+
+
+@pytest.fixture
+def skipping(service: Emulator, tmp_path: Path) -> Shard:
+    """Skip what is unchanged."""
+    return Shard(service, tmp_path, skip_unchanged=True, max_age=3600)
+
+
+# -- unchanged documents
+
+
+def test_unchanged_documents_are_skipped_and_point_to_their_earlier_text(skipping: Shard) -> None:
+    first = skipping.run(1)["rows"]
+    skipping.rewrite()
+    second = skipping.run(2)
+    assert (second["completed"], second["skipped"]) == (1, 2)
+    for source in skipping.sources[1:]:
+        row = second["rows"][source]
+        assert (row["status"], row["run_id"], row["try_number"], row["attempts"]) == (
+            "SKIPPED",
+            "run-2",
+            1,
+            0,
+        )
+        for name in ("path", "uuid", "bytes", "sha256", "completed_at", "source_sha256", "source_version"):
+            assert row[name] == first[source][name] is not None
+    third = skipping.run(3, night_attempts(3, map_index=4))  # documents may move from shard to shard
+    assert third["skipped"] == 3
+    assert third["rows"][skipping.bad]["path"] == second["rows"][skipping.bad]["path"]
+
+
+@pytest.mark.parametrize("lost", ["text", "source", "manifest", "nights", "version"])
+def test_a_document_is_sent_again_unless_all_is_as_it_was(
+    skipping: Shard, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = skipping.run(1)
+    manifest = Path(first["manifest"])
+    if lost == "text":
+        Path(first["rows"][skipping.bad]["path"]).unlink()
+    elif lost == "source":
+        Path(skipping.bad).unlink()
+    elif lost == "manifest":
+        manifest.write_bytes(manifest.read_bytes().replace(b"COMPLETED", b"SKIPPED", 1))
+    elif lost == "nights":
+        for entry in (skipping.folder / "out/_nights").rglob("*.json"):
+            entry.unlink()
+    else:
+        monkeypatch.setattr(resuming, "find_infos", no_infos)
+        monkeypatch.setattr(resuming, "fingerprint", fail_for(skipping.bad))
+    result = skipping.run(2)
+    expected = {"source": (0, 1, 2), "manifest": (3, 0, 0), "nights": (3, 0, 0)}.get(lost, (1, 0, 2))
+    assert (result["completed"], result["failed"], result["skipped"]) == expected
+
+
+async def no_infos(*_: Any) -> dict[str, Any]:
+    return {}
+
+
+def fail_for(source: str) -> Any:
+    def version(given: str) -> str:
+        if given == source:
+            raise exc.ComplianceStorageError("The store is down.")
+        return fingerprint(given)
+
+    return version
+
+
+@pytest.mark.parametrize(
+    ("minutes", "zone", "max_age", "is_young"),
+    [
+        (59, "+00:00", 3600, True),
+        (59, "Z", 3600, True),
+        (59, "", 3600, True),  # as a service in Java may write it
+        (61, "+00:00", 3600, False),
+        (59, "+00:00", None, False),
+        (-60, "Z", 3600, False),  # by a clock that is ahead
+        (0, "yesterday", 3600, False),
+    ],
+)
+def test_a_page_counts_as_unchanged_while_it_is_young(
+    minutes: int, zone: str, max_age: float | None, is_young: bool
+) -> None:
+    at = datetime.now(UTC) - timedelta(minutes=minutes)
+    page = Document(PAGE, completed_at=at.replace(tzinfo=None).isoformat() + zone)
+    assert _is_young(page, max_age) is is_young
+
+
+def test_a_backfill_takes_texts_of_earlier_nights_only(skipping: Shard) -> None:
+    later = skipping.run(9)
+    backfill = skipping.run(2)
+    assert (backfill["completed"], backfill["skipped"]) == (3, 0)
+    between = skipping.run(5)
+    assert all("/dt=2026-03-02/" in row["path"] for row in between["rows"].values())
+    after = skipping.run(10)
+    assert {row["path"] for row in after["rows"].values()} == {row["path"] for row in later["rows"].values()}
+
+
+def test_another_account_neither_skips_nor_gives_up(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
+    shard.options |= {"skip_unchanged": True}
+    shard.break_document()
+    for night in (1, 2, 3):
+        shard.run(night)
+    connection = {**shard.service.connection(), "login": "bob"}
+    shard.service.add_user("bob", connection["password"])
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    result = shard.run(4)
+    assert (result["completed"], result["skipped"], result["given_up"]) == (2, 0, 0)
+    assert shard.streak(result) == (1, "2026-03-04")
+
+
+def test_a_clear_skips_what_its_first_attempt_skipped(skipping: Shard) -> None:
+    skipping.run(1)
+    attempts = night_attempts(2)
+    first = skipping.run(2, attempts)
+    attempts.clear()
+    assert skipping.run(2, attempts) == first
+
+
+# -- jobs that the service has forgotten
+
+
+@pytest.mark.parametrize(
+    ("options", "is_submitted"),
+    [
+        ({}, True),
+        ({"resubmit_missing": False}, False),
+        ({"delete_after": "assess"}, True),
+        ({"delete_after": "fetch"}, False),  # they are meant to be gone
+    ],
+)
+def test_an_unchanged_document_is_submitted_again_if_the_service_forgot_its_job(
+    skipping: Shard, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], is_submitted: bool
+) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 0.1)
+    rows = skipping.run(1)["rows"]
+    skipping.service.remove_job(rows[skipping.bad]["uuid"])
+    result = skipping.run(2, **options)
+    assert (result["completed"], result["skipped"]) == ((1, 2) if is_submitted else (0, 3))
+    if is_submitted:
+        assert result["rows"][skipping.bad]["uuid"] != rows[skipping.bad]["uuid"]
+        assert skipping.run(3)["skipped"] == 3
+
+
+@pytest.mark.parametrize("status", [404, 403])
+def test_a_gateway_that_refuses_to_tell_has_no_document_submitted_again(
+    skipping: Shard, status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    skipping.run(1)
+    skipping.service.fail("get_*", status=status, times=None)
+    skipping.service.fail("list_frameworks", status=status, times=None)
+    with caplog.at_level(logging.WARNING, "task"):
+        assert skipping.run(2)["skipped"] == 3
+    assert "Not checking whether the service still knows all documents" in caplog.text
+
+
+# -- documents that fail every night
+
+
+def test_a_document_that_failed_in_many_nights_is_listed_and_not_sent(
+    shard: Shard, deferrable: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard.break_document()
+    shard.service.configure(jobs="polls:2")
+    for night in (1, 2, 3):
+        result = shard.run(night, night_attempts(night, map_index=night), deferrable=deferrable)
+        assert (result["failed"], result["given_up"]) == (1, 0)
+        assert shard.streak(result) == (night, "2026-03-01")
+    assert shard.submits() == 3
+    with caplog.at_level(logging.WARNING, "task"):
+        result = shard.run(4, deferrable=deferrable, max_failed=0)  # it does not fail the task any more
+    assert (result["completed"], result["failed"], result["given_up"]) == (2, 1, 1)
+    row = result["rows"][shard.bad]
+    assert (row["status"], row["uuid"], row["path"]) == ("FAILED", None, None)
+    assert row["error"] == f"{GIVEN_UP}when its source changes, or in a run with give_up_after=None."
+    assert f"'{shard.bad}': {row['error']}" in caplog.text
+    again = shard.run(5)
+    assert (again["rows"][shard.bad]["error"], shard.streak(again)) == (row["error"], (3, "2026-03-01"))
+    assert (shard.submits(), shard.submits(shard.sources[1])) == (3, 5)
+
+
+def test_attempts_and_runs_of_the_same_day_count_once(shard: Shard) -> None:
+    shard.break_document()
+    attempts = night_attempts(1)
+    for _ in range(3):
+        assert shard.streak(shard.run(1, attempts)) == (1, "2026-03-01")
+        attempts.clear()
+    for hour in range(1, 4):
+        dag_run = SimpleNamespace(logical_date=FIRST_NIGHT + timedelta(hours=hour))
+        of_run = Attempts(identity={"run_id": f"run-{hour}:00"}, context={"dag_run": dag_run})
+        assert shard.streak(shard.run(1, of_run)) == (1, "2026-03-01")
+    assert shard.submits() == 6
+
+
+@pytest.mark.parametrize("what", ["succeeds", "is skipped"])
+def test_a_document_that_has_a_text_again_starts_from_zero(shard: Shard, what: str) -> None:
+    shard.options |= {"skip_unchanged": what == "is skipped"}
+    before, stat = Path(shard.bad).read_bytes(), Path(shard.bad).stat()
+    shard.run(1)
+    shard.rewrite()
+    shard.break_document()
+    assert shard.streak(shard.run(2)) == (1, "2026-03-02")
+    shard.service.clear_planned_failures()
+    Path(shard.bad).write_bytes(before)
+    os.utime(shard.bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    result = shard.run(3)
+    assert (result["failed"], result["skipped"], shard.streak(result)) == (
+        0, 3 if what == "is skipped" else 0, (None, None)
+    )  # fmt: skip
+    shard.rewrite()
+    shard.break_document()
+    assert shard.streak(shard.run(4)) == (1, "2026-03-04")
+
+
+def test_a_source_that_changes_is_sent_again(shard: Shard) -> None:
+    shard.break_document()
+    for night in (1, 2, 3, 4):
+        shard.run(night)
+    shard.rewrite()
+    result = shard.run(5)
+    assert (result["given_up"], shard.streak(result)) == (0, (1, "2026-03-05"))
+
+
+def test_a_run_without_a_limit_sends_it(shard: Shard) -> None:
+    shard.break_document()
+    for night in (1, 2, 3, 4):
+        shard.run(night)
+    off: list[int | str | None] = [None, 0, "None", "0", ""]
+    for night, limit in enumerate(off, 5):
+        assert shard.run(night, give_up_after=limit)["given_up"] == 0
+        assert shard.submits() == night - 1
+    assert shard.run(10, give_up_after="3")["given_up"] == 1
+
+
+def test_a_file_that_is_missing_is_given_up_until_it_is_there(shard: Shard, tmp_path: Path) -> None:
+    missing = tmp_path / "in" / "missing.pdf"
+    shard.sources += [str(missing), ""]
+    shard.options |= {"max_failed": 2}
+    for night in (1, 2, 3):
+        assert shard.run(night)["given_up"] == 0
+    result = shard.run(4)
+    assert result["given_up"] == 2
+    assert "missing.pdf" in result["rows"][str(missing)]["error"]
+    missing.write_bytes(Path(shard.bad).read_bytes())
+    result = shard.run(5)
+    assert (result["completed"], result["given_up"]) == (4, 1)
+
+
+def test_a_page_is_tried_again_every_week(shard: Shard) -> None:
+    shard.service.fail_jobs("Not found.", match="*privacy-policy", times=None)
+    shard.sources = [shard.sources[1], PAGE]
+    given_up = [shard.run(night)["given_up"] for night in (1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 18)]
+    assert given_up == [0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1]
+    error = shard.run(19)["rows"][PAGE]["error"]
+    assert error.startswith("Given up after 5 nights in a row, since 2026-03-01: Not found. It is sent again")
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_to_blame"),
+    [
+        ({"has_failed_job": True, "job_id": "a-job"}, True),
+        ({"is_permanent_failure": True}, True),  # such as a missing file
+        ({"is_permanent_failure": True, "job_id": "a-job"}, False),  # the destination refuses its text
+        ({"job_id": "a-job"}, False),  # not finished in time, or somebody has deleted its job
+        ({}, False),
+    ],
+)
+def test_only_failures_of_the_document_itself_count(fields: dict[str, Any], is_to_blame: bool) -> None:
+    assert _is_to_blame(Document("/in/a.pdf", state=FAILED, **fields)) is is_to_blame
+
+
+def test_a_failure_that_does_not_count_keeps_the_streak(shard: Shard) -> None:
+    shard.break_document()
+    shard.run(1)
+    shard.service.configure(jobs="manual")
+    assert shard.streak(shard.run(2, timeout=0.5, max_failed=3)) == (1, "2026-03-01")
+    shard.service.configure(jobs="instant")
+    assert shard.streak(shard.run(3)) == (2, "2026-03-01")
+
+
+def test_a_night_in_which_most_documents_fail_does_not_count(
+    shard: Shard, service: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard.sources = [str(each.path) for each in write_samples(tmp_path / "in", pdfs=7, docx=0, pages=0)]
+    for name in shard.sources[:4]:
+        service.fail_jobs("No model is loaded.", match=Path(name).name, times=None)
+    with caplog.at_level(logging.INFO, "task"):
+        result = shard.run(1, max_failed=7)
+    assert (result["failed"], shard.streak(result)) == (4, (None, None))
+    assert "Most documents have failed: this night does not count for give_up_after." in caplog.text
+    service.clear_planned_failures()
+    for name in shard.sources[:3]:
+        service.fail_jobs("Damaged.", match=Path(name).name, times=None)
+    assert shard.streak(shard.run(2, max_failed=7)) == (1, "2026-03-02")
+
+
+def test_nights_count_in_their_own_order(shard: Shard) -> None:
+    shard.break_document()
+    for night in (11, 12, 13):
+        shard.run(night)
+    assert [shard.streak(shard.run(night)) for night in (5, 6)] == [(1, "2026-03-05"), (2, "2026-03-05")]
+    assert shard.run(14)["given_up"] == 1
+
+
+def test_a_store_that_cannot_tell_the_version_now_lets_the_document_be_sent(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shard.break_document()
+    for night in (1, 2, 3):
+        shard.run(night)
+    monkeypatch.setattr(resuming, "fingerprint", fail_for(shard.bad))
+    assert shard.run(4)["given_up"] == 0
+
+
+@pytest.mark.parametrize("invalid", [-1, 1.5, True, "often"])
+def test_an_invalid_limit_is_refused_when_the_dag_is_parsed(invalid: Any) -> None:
+    with pytest.raises(ValueError, match="give_up_after must be a whole number of at least 0"):
+        ComplianceIngestOperator(task_id="t", sources="x", destination="/x/", give_up_after=invalid)
+    ComplianceIngestOperator(
+        task_id="t", sources="x", destination="/x/", give_up_after="{{ params.give_up_after }}"
+    )
+
+
+# -- dry run, root
+
+
+def test_a_dry_run_says_what_would_be_done_and_sends_and_writes_nothing(
+    shard: Shard, caplog: pytest.LogCaptureFixture
+) -> None:
+    shard.break_document()
+    shard.options |= {"skip_unchanged": True}
+    for night in (1, 2, 3):
+        shard.run(night)
+    shard.sources.append(PAGE)
+    before = sorted(shard.folder.rglob("*"))
+    requests = shard.service.count()
+    with caplog.at_level(logging.INFO, "task"):
+        planned = night_attempts(4).run(shard.task(4, dry_run=True))
+    expected = {"submitted": 1, "skipped": 2, "given_up": 1, "failed": 0, "fetched": 0, "kept": 0}
+    assert planned == {"dry_run": True, **expected}
+    assert f"Would be given up: '{shard.bad}'" in caplog.text
+    assert f"Would be submitted: '{PAGE}'" in caplog.text
+    assert sorted(shard.folder.rglob("*")) == before
+    assert shard.service.count() == requests
+    result = shard.run(4)
+    assert (result["skipped"], result["given_up"]) == (2, 1)
+    assert shard.service.count() > requests
+
+
+def test_a_dry_run_of_a_night_that_has_started_knows_how_far_it_is(shard: Shard) -> None:
+    shard.run(1)
+    planned = night_attempts(1).run(shard.task(1, dry_run=True, sources=[*shard.sources, PAGE]))
+    assert (planned["kept"], planned["submitted"]) == (3, 1)
+
+
+@pytest.mark.parametrize(
+    ("destination", "root", "is_warned"),
+    [
+        ("nights/2026-03-01/", None, True),
+        ("nights/20260301/", None, True),
+        ("nights/dt=2026-03-01/", None, False),
+        ("nights/2026-03-01/", "nights/", False),
+        ("nights/", None, False),  # all nights have one destination
+    ],
+)
+def test_a_destination_without_a_common_root_is_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, destination: str, root: str | None, is_warned: bool
+) -> None:
+    task = ComplianceIngestOperator(
+        task_id="t",
+        sources="x",
+        destination=f"{tmp_path}/{destination}",
+        root=root and f"{tmp_path}/{root}",
+    )
+    with caplog.at_level(logging.WARNING, "task"):
+        heard(task)._root(Location(task.destination), Night("2026-03-01T00:00:00+00:00", "d/r"))
+    assert ("each night is a root of its own" in caplog.text) is is_warned
+
+
+def test_destination_without_a_root_is_its_own_root() -> None:
+    destination, night = Location("file:///dt=2026-01-01/"), Night("2026-01-01", "d/r")
+    task = ComplianceIngestOperator(task_id="t", sources="/in/a.pdf", destination=destination.uri)
+    assert task._root(destination, night) is destination
+    task.skip_unchanged = True
+    with pytest.raises(exc.ComplianceInputError, match="not a valid location"):
+        task._root(destination, night)
+
+
+# -- documents that leave the list
+
+
+@pytest.mark.parametrize("cancel_on_kill", [True, False])
+def test_the_job_of_a_document_that_leaves_the_list_is_cancelled_or_named(
+    shard: Shard, caplog: pytest.LogCaptureFixture, cancel_on_kill: bool
+) -> None:
+    shard.service.configure(jobs="manual")
+    attempts = night_attempts(1)
+
+    def leave(_: int) -> None:
+        raise KeyboardInterrupt
+
+    attempts.while_deferred = leave
+    with pytest.raises(KeyboardInterrupt):
+        shard.run(1, attempts, deferrable=True)
+    uuids = {each["name"]: each["uuid"] for each in shard.service.jobs()}
+    left = uuids[Path(shard.bad).name]
+    shard.service.finish_jobs(*(uuid for uuid in uuids.values() if uuid != left))
+    with caplog.at_level(logging.WARNING, "task"):
+        result = shard.run(1, attempts, sources=shard.sources[1:], cancel_on_kill=cancel_on_kill)
+    assert (result["completed"], len(result["rows"])) == (2, 2)
+    assert (left in {each["uuid"] for each in shard.service.jobs()}) is not cancel_on_kill
+    assert left in caplog.text
