@@ -8,7 +8,7 @@
     ├── ComplianceReadError         *    the document could not be read while it was sent
     ├── ComplianceAuthError              the identity provider or the service refuses these credentials
     ├── ComplianceConnectionError   *    not reachable, connection broken, or timed out
-    │   └── ComplianceTlsError           the server's certificate or TLS setup is invalid
+    │   └── ComplianceTlsError           the server's certificate is invalid, or of another host
     ├── ComplianceProtocolError     *    a response that violates the contract, such as an HTML page
     ├── ComplianceUncertainError    *    a submit failed, but may have been accepted; it is not retried
     ├── ComplianceJobError          *    a job failed, was cancelled, or no longer exists
@@ -67,6 +67,8 @@ class ComplianceReadError(ComplianceError):
 class ComplianceAuthError(ComplianceError):
     """The identity provider or the service refuses the credentials; a wrong password is never retried."""
 
+    is_confirmed: bool = True  # False if a gateway may have sent the refusal
+
 
 class ComplianceConnectionError(ComplianceError):
     """The service is not reachable, the connection broke, or the request timed out."""
@@ -75,7 +77,7 @@ class ComplianceConnectionError(ComplianceError):
 
 
 class ComplianceTlsError(ComplianceConnectionError):
-    """The server's certificate or TLS setup is invalid."""
+    """The server's certificate is invalid, or belongs to another host; nothing was sent."""
 
     transient = False
 

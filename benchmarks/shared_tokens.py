@@ -28,7 +28,7 @@ from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceAuthError
-from airflow_provider.hooks.token_file import TokenFile, can_encrypt
+from airflow_provider.hooks.token_file import TokenFile, check_encryption
 from benchmarks.service import Service
 
 WORKERS = 4  # that renew the token at the same time
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     # Otherwise a wrong password would lock the account before all have tried it.
     with Service(latency=LATENCY, lock_after=10 * options.processes) as service:
         settings = _settings(service)
-        can_encrypt()  # imports the rest
+        check_encryption()  # imports the rest
         _count_logins(service, settings, options.processes)
         return _kill(service, settings, options.kills, options.seed)
 

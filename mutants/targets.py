@@ -15,9 +15,8 @@ TARGETS = {
     "client/models": "tests/client/test_models.py tests/contract/test_client_reads.py",
     "client/settings": "tests/client/test_settings.py",
     "client/http/bodies": "tests/client/test_bodies.py",
-    "client/auth/tokens": "tests/client/test_tokens.py tests/client/test_token_sharing.py "
+    "client/tokens": "tests/client/test_tokens.py tests/client/test_token_sharing.py "
     f"tests/client/test_token_use.py {EMULATOR}",
-    "client/auth/token_sharing": "tests/client/test_token_sharing.py",
     "client/http/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "
     "tests/client/test_forking.py",

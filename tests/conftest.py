@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import ssl
 import sys
 import tempfile
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import certifi
@@ -19,7 +21,9 @@ import pytest
 
 # Before anything imports airflow: its files go where nobody else looks.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
+os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="runtime-")  # where processes leave refused logins
 
+from airflow_provider.client import tokens
 from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
@@ -53,8 +57,11 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    monkeypatch.setattr(tokens, "CONFIRM_SECONDS", 0.01)
     yield
     _forget_secrets()
+    for folder in Path(os.environ["XDG_RUNTIME_DIR"]).iterdir():
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @cache

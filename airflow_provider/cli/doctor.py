@@ -139,21 +139,18 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
 
 
 def _check_sharing(settings: Settings) -> Iterator[Check]:
-    from airflow_provider.hooks.runtime_directory import create_runtime_directory
+    from airflow_provider.hooks.private_files import create_runtime_directory
+    from airflow_provider.hooks.token_file import check_encryption
 
     if not settings.share_tokens:
         return
     try:
         directory = create_runtime_directory()
-        from airflow_provider.hooks.token_file import can_encrypt
-    except (OSError, ImportError) as error:
+        check_encryption()
+    except OSError as error:
         yield Check("shared tokens", WARNING, f"off, so each process logs in: {error}")
-        return
-    if can_encrypt():
-        yield Check("shared tokens", OK, f"by all processes of this user on this host, in {directory}")
     else:
-        problem = "the package cryptography is missing, or OpenSSL has no scrypt"
-        yield Check("shared tokens", WARNING, f"off, so each process logs in: {problem}")
+        yield Check("shared tokens", OK, f"by all processes of this user on this host, in {directory}")
 
 
 def _check_state_path(settings: Settings) -> Iterator[Check]:

@@ -15,15 +15,6 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import batches, endpoints
-from airflow_provider.client.auth.token_sharing import (
-    LOCAL_IO_SECONDS,
-    LocalIO,
-    Pause,
-    Step,
-    TokenStoreError,
-    local_io_timeout,
-)
-from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.base import BaseClient
 from airflow_provider.client.exchange import Done, Exchange, Retry
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
@@ -42,6 +33,15 @@ from airflow_provider.client.http.uploads import (
 from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.tokens import (
+    LOCAL_IO_SECONDS,
+    AccessToken,
+    LocalIO,
+    Pause,
+    Step,
+    TokenStoreError,
+    local_io_timeout,
+)
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")

@@ -17,14 +17,20 @@ from functools import cache, partial
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from airflow_provider.client.auth.token_sharing import LOCK_TIMEOUT_SECONDS, Step, TokenStore, renew_shared
-from airflow_provider.client.auth.tokens import AccessToken, TokenCache
 from airflow_provider.client.batches import BatchLimit
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
 from airflow_provider.client.http.wire import Call, Observer
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import (
+    LOCK_TIMEOUT_SECONDS,
+    AccessToken,
+    Step,
+    TokenCache,
+    TokenStore,
+    renew_with_store,
+)
 from airflow_provider.exceptions import ComplianceError
 
 T = TypeVar("T")
@@ -77,7 +83,7 @@ class TokenProvider:
         if self.store is None:
             return self.cache.renew()
         timeout = LOCK_TIMEOUT_SECONDS if may_wait else 0.0
-        return renew_shared(self.cache, self.store, refused, lock_timeout=timeout)
+        return renew_with_store(self.cache, self.store, refused, lock_timeout=timeout)
 
     @contextmanager
     def refreshing(self, pending: PendingRefresh) -> Iterator[None]:

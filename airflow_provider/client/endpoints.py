@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
 from airflow_provider.client.http.bodies import TextStream
-from airflow_provider.client.http.wire import Body, Call, HttpResponse
+from airflow_provider.client.http.wire import Body, Call, HttpResponse, normalize_path
 from airflow_provider.client.models import (
     Assessment,
     ContentJob,
@@ -321,7 +321,7 @@ def request(
     if not isinstance(data, bytes | None):
         raise ComplianceInputError(f"The data of a request must be bytes, not {type(data).__name__}.")
     try:
-        path = quote(path, safe="/%?&=:;@!$'()*+,~[]")
+        path = normalize_path(path)
         if params:
             path += f"{'&' if '?' in path else '?'}{urlencode(params)}"
         json_module.dumps(json, allow_nan=False)

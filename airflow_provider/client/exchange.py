@@ -14,7 +14,6 @@ from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from airflow_provider import __version__
-from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.wire import (
     Call,
@@ -35,6 +34,7 @@ from airflow_provider.client.responses import (
     retry_after,
 )
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import AccessToken
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConnectionError,

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from airflow_provider.client.http.wire import normalize_path, normalize_url
 from airflow_provider.exceptions import ComplianceConfigError
 
 MAX_TIMEOUT_SECONDS = 86_400  # seconds
@@ -40,6 +41,8 @@ class Endpoints:
             elif "{assessment_id}" in default and "{assessment_id}" not in path:
                 problem = "it must contain {assessment_id}"
             else:
+                quoted = normalize_path(path).replace("%7Bassessment_id%7D", "{assessment_id}")
+                object.__setattr__(self, entry.name, quoted)
                 continue
             raise ComplianceConfigError(
                 f"'{entry.name}' of the extra 'endpoints' is {path!r}: {problem}, such as '{default}'."
@@ -117,9 +120,10 @@ class Settings:
     name: str = field(default="the client's settings", compare=False)
 
     def __post_init__(self) -> None:
+        for setting in ("base_url", "token_url"):
+            self._check_url(setting)
+            object.__setattr__(self, setting, normalize_url(getattr(self, setting)))
         object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
-        self._check_url("base_url")
-        self._check_url("token_url")
         if self.grant_type not in (PASSWORD, CLIENT_CREDENTIALS):
             raise self._invalid("grant_type", f"must be {PASSWORD} or {CLIENT_CREDENTIALS}")
         user = ("username", "password") if self.grant_type == PASSWORD else ()
@@ -186,7 +190,7 @@ class Settings:
             parts = urlsplit(url)
             host = parts.hostname or ""
             host.encode("idna")
-            parts.port  # noqa: B018 - reading it checks it
+            normalize_url(url)
         except ValueError:
             raise self._invalid(setting, "is not a valid URL") from None
         if parts.scheme not in ("http", "https") or not host:

@@ -347,16 +347,11 @@ class ComplianceHook(BaseHook):
 
 
 def _shared_state(settings: Settings) -> SharedState:
-    """Return the state of a connection in this process, with tokens of other processes if they are shared."""
+    """Return the state of a connection in this process, with what other processes know of its login."""
     from airflow_provider.client.base import get_shared_state
-    from airflow_provider.hooks.runtime_directory import runtime_directory
+    from airflow_provider.hooks.token_file import open_token_file
 
-    store = None
-    if settings.share_tokens and (directory := runtime_directory()):
-        from airflow_provider.hooks.token_file import TokenFile, can_encrypt
-
-        store = TokenFile(directory, settings) if can_encrypt() else None
-    return get_shared_state(settings, store)
+    return get_shared_state(settings, open_token_file(settings))
 
 
 def _fill_link(template: str | None, placeholder: str, identifier: str) -> str | None:

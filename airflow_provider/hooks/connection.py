@@ -130,8 +130,9 @@ def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
     if not rest:
         return ""
     prefix = schema or ""
-    if not scheme:
-        scheme, prefix = (prefix, "") if prefix in ("http", "https") else ("https", prefix)
+    if prefix in ("http", "https"):  # the scheme, which a full base URL has itself
+        scheme, prefix = scheme or prefix, ""
+    scheme = scheme or "https"
     host, slash, path = rest.partition("/")
     if port and not _port_of(host):  # a port in the base URL wins
         host += f":{port}"

@@ -1,4 +1,4 @@
-"""Tokens in an encrypted file that all processes of this user on this host share."""
+"""What all processes of this user on this host know of a login, in an encrypted file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import SecretStr
 
-from airflow_provider.client.auth.token_sharing import TokenStoreError
 from airflow_provider.client.settings import PASSWORD, Settings
-from airflow_provider.hooks.file_lock import PRIVATE_FILE, FileLock, check_private_file
-from airflow_provider.hooks.runtime_directory import PRIVATE, is_private
+from airflow_provider.client.tokens import TokenStoreError
+from airflow_provider.hooks.private_files import (
+    PRIVATE,
+    PRIVATE_FILE,
+    FileLock,
+    check_private_file,
+    create_runtime_directory,
+    is_private,
+)
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -38,19 +44,37 @@ SCRYPT = {"n": 2**10, "r": 8, "p": 1}
 log = logging.getLogger(__name__)
 
 
+def open_token_file(settings: Settings) -> TokenFile | None:
+    """Return the file of a login; where there can't be one, None, with a warning if tokens are shared."""
+    try:
+        return TokenFile(_prepare(), settings)
+    except OSError as error:
+        _log_once(str(error), shares_tokens=settings.share_tokens)
+        return None
+
+
 @cache
-def can_encrypt() -> bool:
-    """Return whether this Python has what a file needs; if not, with a warning."""
+def _prepare() -> Path:
+    check_encryption()
+    return create_runtime_directory()
+
+
+def check_encryption() -> None:
+    """Raise an OSError if this Python lacks what a file needs."""
     try:
         import cryptography.hazmat.primitives.ciphers.aead  # noqa: F401 - comes with Airflow
 
         hashlib.scrypt(b"", salt=b"", n=2, r=1, p=1)
     except (ImportError, AttributeError, ValueError):  # some builds of OpenSSL have no scrypt
-        log.warning(
-            "Tokens are not shared: this Python lacks the package cryptography, or scrypt in OpenSSL."
-        )
-        return False
-    return True
+        raise OSError("this Python lacks the package cryptography, or scrypt in OpenSSL.") from None
+
+
+@cache
+def _log_once(problem: str, *, shares_tokens: bool) -> None:
+    if shares_tokens:
+        log.warning("Tokens are not shared: %s", problem)
+    else:
+        log.info("Refused credentials are not remembered for other processes: %s", problem)
 
 
 @dataclass(frozen=True)
@@ -62,9 +86,9 @@ class _Contents:
 
 
 class TokenFile:
-    """The tokens of one login, for all processes with the same credentials; a `TokenStore`.
+    """A `TokenStore` of one login, for all processes with the same credentials.
 
-    :param directory: a directory that nobody else can access
+    :param directory: a directory that no other user can access
     :param settings: the credentials, from which the key is derived
     """
 
@@ -72,9 +96,9 @@ class TokenFile:
         self._directory, self._settings = directory, settings
         user = settings.username if settings.grant_type == PASSWORD else ""
         login = [FORMAT, settings.token_url, settings.client_id, user, settings.grant_type]
-        self._name = f"tokens-{hashlib.sha256(json.dumps(login).encode()).hexdigest()[:32]}"
+        kind = "tokens" if settings.share_tokens else "login"
+        self._name = f"{kind}-{hashlib.sha256(json.dumps(login).encode()).hexdigest()[:32]}"
         self._cipher: tuple[bytes, AESGCM] | None = None
-        self._has_warned = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TokenFile, (self._directory, self._settings)  # without the key
@@ -168,12 +192,9 @@ class TokenFile:
         return self._cipher[1]
 
     def _warn(self, problem: str, error: OSError) -> None:
-        if not self._has_warned:
-            self._has_warned = True
-            log.warning(
-                "Tokens are not shared: '%s' %s (%s). It may be removed at any time.",
-                self.path, problem, error.strerror or error,
-            )  # fmt: skip
+        reason = error.strerror or error
+        text = f"'{self.path}' {problem} ({reason}). It may be removed at any time."
+        _log_once(text, shares_tokens=self._settings.share_tokens)
 
 
 def _read(directory: int, name: str) -> _Contents | None:

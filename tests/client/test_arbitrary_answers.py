@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airflow_provider.client import batches, endpoints
-from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import ContentJob
 from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.tokens import TokenCache
 from airflow_provider.exceptions import ComplianceError
 from tests.support.values import UUID, settings_for
 

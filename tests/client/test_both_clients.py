@@ -539,3 +539,19 @@ def test_what_is_not_a_url_is_refused_before_anything_is_sent(run: Any, service:
     with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
         run("submit_url", url)
     assert not service.received
+
+
+@pytest.mark.parametrize(
+    ("path", "sent"),
+    [
+        ("/\u00fc b/%7e%2f?q=\u00e4", "/%C3%BC%20b/~%2F?q=%C3%A4"),
+        ("/a/../b[1]{2}", "/b%5B1%5D%7B2%7D"),
+        ("/100%", "/100%25"),
+    ],
+)
+def test_both_clients_send_the_same_path(connect: Any, service: Service, path: str, sent: str) -> None:
+    prefix = "/pr\u00e4fix"
+    run = connect(settings_for(f"{service.url}{prefix}", token_url=f"{service.url}/token"))
+    service.on(f"GET /pr%C3%A4fix{sent.partition('?')[0]}", Reply(json={}))
+    assert run("request", "GET", path).status == 200
+    assert service.received[-1].path == f"/pr%C3%A4fix{sent}"

@@ -15,11 +15,11 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
-from airflow_provider.client.auth.tokens import AccessToken, TokenCache
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
 from airflow_provider.client.responses import retry_after
 from airflow_provider.client.settings import Endpoints
+from airflow_provider.client.tokens import AccessToken, TokenCache
 from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
 
 SETTINGS = settings_for("https://api.example.com/x", token_url="https://id.example/token")
@@ -358,7 +358,7 @@ def test_a_cancel_that_arrived_though_the_service_failed_is_done() -> None:
     ("location", "path"),
     [
         ("https://api.example.com/jobs/1", "/jobs/1"),
-        ("https://api.example.com:443/jobs/1", None),
+        ("https://api.example.com:443/jobs/1", "/jobs/1"),
         ("https://api.example.com:8443/jobs/1", None),
         ("http://api.example.com/jobs/1", None),
         ("https://api.example.com.evil.example/jobs/1", None),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import socket
 import socketserver
 import ssl
 import subprocess
@@ -11,7 +13,7 @@ import time
 import traceback
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,10 +90,81 @@ def test_a_certificate_for_another_host_is_refused(connect: Any, tls_service: Se
         run("list_frameworks")
 
 
-def test_a_server_without_tls_is_a_tls_error(connect: Any, service: Service) -> None:
-    run = connect(settings_for(service.url.replace("http://", "https://")))
-    with pytest.raises(exc.ComplianceTlsError):
+def test_a_server_without_tls_is_not_reached(connect: Any, service: Service) -> None:
+    run = connect(settings_for(service.url.replace("http://", "https://"), max_retries=1))
+    with pytest.raises(exc.ComplianceConnectionError, match="could not connect") as caught:
         run("list_frameworks")
+    assert caught.value.transient
+
+
+class BreakingServer:
+    """Speaks TLS, and breaks it after the handshake or after the request, but for the token."""
+
+    def __init__(self, context: ssl.SSLContext, moment: str) -> None:
+        self._context, self._moment = context, moment
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"https://127.0.0.1:{self._socket.getsockname()[1]}"
+        self.submits = 0
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        with suppress(OSError):
+            while True:
+                plain, _ = self._socket.accept()
+                with plain, suppress(OSError):
+                    self._answer(plain)
+
+    def _answer(self, plain: socket.socket) -> None:
+        if self._moment == "alert 80" and self.submits == 0:
+            self.submits += 1
+            plain.recv(65536)
+            plain.sendall(bytes([21, 3, 3, 0, 2, 2, 80]))  # an internal error, instead of the handshake
+            return
+        secure = self._context.wrap_socket(plain, server_side=True)
+        request = secure.recv(65536)
+        while b"\r\n\r\n" not in request or (b"POST" in request and request.endswith(b"\r\n\r\n")):
+            request += secure.recv(65536)
+        if b"/token" in request:
+            body = b'{"access_token": "a", "expires_in": 300}'
+        elif self._moment == "alert 80":
+            body = b"[]"
+        else:
+            self.submits += 1
+            raw = socket.socket(fileno=os.dup(secure.fileno()))
+            page, record = b"HTTP/1.1 502 Bad Gateway\r\n\r\n", b"\x17\x03\x03\x00\x18" + b"x" * 24
+            raw.sendall(page if self._moment == "plain text" else record)
+            raw.close()
+            secure.detach()
+            return
+        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+        secure.sendall(head.encode() + body)
+        secure.close()
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.mark.parametrize("moment", ["plain text", "bad record"])
+def test_tls_that_breaks_after_a_submit_was_sent_is_uncertain(
+    connect: Any, authority: trustme.CA, ca_path: str, moment: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with closing(BreakingServer(context, moment)) as server:
+        run = connect(settings_for(server.url, verify=ca_path))
+        with pytest.raises(exc.ComplianceUncertainError):
+            run("submit_url", "https://example.com")
+        assert server.submits == 1
+
+
+def test_an_alert_instead_of_a_handshake_is_retried(
+    connect: Any, authority: trustme.CA, ca_path: str
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    with closing(BreakingServer(context, "alert 80")) as server:
+        assert connect(settings_for(server.url, verify=ca_path))("list_frameworks") == []
+        assert server.submits == 1
 
 
 @pytest.fixture

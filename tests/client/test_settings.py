@@ -78,6 +78,26 @@ def test_http_is_fine_on_this_machine(url: str) -> None:
     assert settings_for(url).base_url == url
 
 
+@pytest.mark.parametrize(
+    ("url", "base_url"),
+    [
+        ("https://API.Example.com:443/", "https://api.example.com"),
+        ("https://api.example.com:8443/a/", "https://api.example.com:8443/a"),
+        ("HTTPS://api.example.com/A/../b%7e", "https://api.example.com/b~"),
+        (
+            "https://b\u00fccher.example/\u00fc b".replace(" ", "%20"),
+            "https://xn--bcher-kva.example/%C3%BC%20b",
+        ),
+        ("https://[::1]:443/%zz", "https://[::1]/%25zz"),
+        ("https://my_service//a/./b", "https://my_service//a/./b"),
+    ],
+)
+def test_a_url_has_one_spelling(url: str, base_url: str) -> None:
+    one, other = settings_for(url), settings_for(base_url)
+    assert one.base_url == other.base_url == base_url
+    assert one.account_digest == other.account_digest
+
+
 def test_http_is_fine_where_it_is_allowed() -> None:
     assert settings_for("http://api.example.com", allow_http=True).base_url == "http://api.example.com"
 

@@ -11,7 +11,6 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import base
-from airflow_provider.client.auth.tokens import AccessToken
 from airflow_provider.client.base import (
     BaseClient,
     PendingRefresh,
@@ -23,6 +22,7 @@ from airflow_provider.client.base import (
 from airflow_provider.client.endpoints import list_frameworks
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import AccessToken
 from tests.support.values import settings_for
 
 TOKEN = AccessToken(SecretStr("t"), 1e12)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client import tokens
 from airflow_provider.client.base import get_shared_state
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
@@ -34,8 +35,9 @@ def test_a_login_outlasts_what_says_nothing_about_credentials(run: Any, service:
 
 @pytest.mark.parametrize("blip", BLIPS)
 def test_a_login_that_meets_it_to_the_end_fails_for_now_and_is_not_remembered(
-    connect: Any, service: Service, blip: str
+    connect: Any, service: Service, blip: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(tokens, "CROWD_SECONDS", 0.0)
     service.on(FRAMEWORKS, Reply(json=[]))
     service.on("POST /token", BLIPS[blip])
     run = connect(settings_for(service.url, max_retries=1))
@@ -47,6 +49,16 @@ def test_a_login_that_meets_it_to_the_end_fails_for_now_and_is_not_remembered(
     assert len(service.grants()) == 2
     service.on("POST /token", service._issue_token)
     assert run("list_frameworks") == []
+
+
+def test_a_page_in_place_of_the_token_endpoint_is_asked_for_once_by_a_crowd(
+    connect: Any, service: Service
+) -> None:
+    service.on("POST /token", BLIPS["403"])
+    run = connect(settings_for(service.url, max_retries=0))
+    errors = [*run.crowd(5, "list_frameworks"), *run.crowd(4, "list_frameworks")]
+    assert {type(error) for error in errors} == {exc.ComplianceConfigError}
+    assert len(service.grants()) == 1
 
 
 @pytest.mark.parametrize("status", [403, 404, 422])

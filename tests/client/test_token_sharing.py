@@ -11,23 +11,26 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.auth.token_sharing import (
-    LOCK_TIMEOUT_SECONDS,
-    MAX_POLL_SECONDS,
-    LocalIO,
-    Pause,
-    TokenStoreError,
-    renew_shared,
-)
-from airflow_provider.client.auth.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache
 from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.exchange import Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, HttpResponse
+from airflow_provider.client.tokens import (
+    ACCEPTED_SECONDS,
+    LOCK_TIMEOUT_SECONDS,
+    MAX_POLL_SECONDS,
+    REFUSAL_CACHE_SECONDS,
+    AccessToken,
+    LocalIO,
+    Pause,
+    TokenCache,
+    TokenStoreError,
+    renew_with_store,
+)
 from tests.client.test_tokens import Clock, answer
 from tests.support.service import Reply, Service
 from tests.support.values import settings_for
 
-SETTINGS = settings_for("https://api.example.com", token_url="https://id.example/token")
+SETTINGS = settings_for("https://api.example.com", token_url="https://id.example/token", share_tokens=True)
 WRONG = exc.ComplianceAuthError(f"Refused: check {SETTINGS.name}.")
 DOWN = exc.ComplianceServerError("down", status=500)
 
@@ -76,13 +79,12 @@ class Process:
 
     def __init__(self, store: Store, clock: Clock, **changes: Any) -> None:
         self.store, self.clock, self.wall_clock = store, clock, Clock()
-        self.cache = TokenCache(
-            settings_for("https://api.example.com", **changes), clock, lambda: clock.now + self.wall_clock.now
-        )
+        settings = settings_for("https://api.example.com", **{"share_tokens": True, **changes})
+        self.cache = TokenCache(settings, clock, lambda: clock.now + self.wall_clock.now)
         self.pauses: list[float] = []
 
     def flow(self, refused: AccessToken | None = None) -> Generator[Any, Any, AccessToken]:
-        return renew_shared(self.cache, self.store, refused, clock=self.clock, jitter=lambda: 0.0)
+        return renew_with_store(self.cache, self.store, refused, clock=self.clock, jitter=lambda: 0.0)
 
     def renew(self, *answers: Any, refused: AccessToken | None = None) -> tuple[AccessToken, list[str]]:
         """Renew with these answers of the identity provider; return which grants it was asked for."""
@@ -181,6 +183,59 @@ def test_a_refused_password_is_known_to_all(first: Process, clock: Clock) -> Non
     first.renew()
 
 
+@pytest.fixture
+def private(store: Store, clock: Clock) -> Callable[[], Process]:
+    """Make processes that share no tokens."""
+    return lambda: Process(store, clock, share_tokens=False)
+
+
+def test_without_sharing_a_refusal_is_known_to_all_and_tokens_to_none(
+    private: Callable[[], Process], store: Store, clock: Clock
+) -> None:
+    first, second, third = private(), private(), private()
+    _, grants = first.renew(answer("a", expires_in=300))
+    assert grants == ["password"]
+    assert set(store.record) == {"version", "saved_at"}
+    clock.now += ACCEPTED_SECONDS
+    with pytest.raises(exc.ComplianceAuthError):
+        second.renew(WRONG)
+    with pytest.raises(exc.ComplianceAuthError, match="Another process on this host was refused"):
+        third.renew()
+    clock.now += 271 - ACCEPTED_SECONDS
+    _, grants = first.renew(answer("b", expires_in=300))  # its own refresh token is still good
+    assert grants == ["refresh_token"]
+    clock.now += REFUSAL_CACHE_SECONDS
+    _, grants = third.renew(answer("c", expires_in=300))
+    assert grants == ["password"]
+
+
+def test_without_sharing_logins_take_turns_until_one_is_good(
+    private: Callable[[], Process], store: Store, clock: Clock
+) -> None:
+    first, second, third = private(), private(), private()
+    flow = first.flow()
+    store.holder = lock = Lock(store)  # as of a process that logs in
+    assert isinstance(flow.send(flow.send(next(flow).function()).function()), Pause)
+    lock.release()
+    second.renew(answer("a", expires_in=300))
+    store.holder = Lock(store)
+    _, grants = third.renew(answer("b", expires_in=300))
+    assert (grants, third.pauses) == (["password"], [])
+    assert isinstance(flow.send(flow.send(flow.send(None).function()).function()), Call)
+    clock.now += ACCEPTED_SECONDS
+    assert not third.cache.is_accepted
+
+
+def test_without_sharing_a_refusal_after_a_good_login_is_saved(
+    private: Callable[[], Process], store: Store
+) -> None:
+    private().renew(answer("a", expires_in=300))
+    with pytest.raises(exc.ComplianceAuthError):
+        private().renew(WRONG)
+    assert store.record["refused_for"] == REFUSAL_CACHE_SECONDS
+    assert store.holder is None
+
+
 def test_a_refusal_that_is_over_is_not_saved_again(first: Process, clock: Clock) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         first.renew(WRONG)
@@ -270,7 +325,7 @@ def test_a_lock_that_is_never_released_is_not_waited_for(
     _, grants = second.renew(answer("b", expires_in=300))
     assert grants == ["password"]  # the one who is stopped may be using the refresh token
     assert LOCK_TIMEOUT_SECONDS <= second.clock.now - start < LOCK_TIMEOUT_SECONDS + MAX_POLL_SECONDS
-    assert "renewed elsewhere for more than 60 s" in caplog.text
+    assert "logging in for more than 60 s" in caplog.text
     assert second.pauses == sorted(second.pauses)
     assert first.store.holder is stopped
     token, grants = first.renew()  # and all others take what it has got
@@ -291,7 +346,7 @@ def wait_for_lock(process: Process, jitter: float) -> list[float]:
     """Wait for a lock that another process keeps; return all pauses until the login without it."""
     process.store.holder = object()
     process.clock.now, pauses = 0.0, []
-    flow = renew_shared(process.cache, process.store, None, clock=process.clock, jitter=lambda: jitter)
+    flow = renew_with_store(process.cache, process.store, None, clock=process.clock, jitter=lambda: jitter)
     step: Any = next(flow)
     while not isinstance(step, Call):
         if isinstance(step, Pause):
@@ -316,7 +371,7 @@ def test_pauses_for_the_lock_double_up_to_half_a_second(
     assert pauses[:7] == pytest.approx([share * each for each in (0.02, 0.04, 0.08, 0.16, 0.32, 0.5, 0.5)])
     assert set(pauses[7:]) == {share * 0.5}
     assert 0 <= sum(pauses) - LOCK_TIMEOUT_SECONDS * (1 + jitter) < 0.5
-    assert len([record for record in caplog.records if "renewed elsewhere" in record.message]) == 1
+    assert len([record for record in caplog.records if "has been logging in for more" in record.message]) == 1
 
 
 def test_without_a_usable_store_each_process_renews_its_own_token(first: Process) -> None:
@@ -518,7 +573,7 @@ def test_a_store_that_hangs_is_given_up(
     monkeypatch.setattr(Store, "try_lock", lock_then_hurry)
     monkeypatch.setattr(Store, "load", lambda _: over.wait(240) and None)
     service.on("GET /api/v1/frameworks", Reply(json=[]))
-    settings, store = settings_for(service.url), Store()
+    settings, store = settings_for(service.url, share_tokens=True), Store()
     try:
         assert connect(settings, SharedState(settings, store))("list_frameworks") == []
     finally:
@@ -530,7 +585,7 @@ def test_a_store_that_hangs_is_given_up(
 
 def test_who_waits_for_another_process_gets_its_token(connect: Any, service: Service) -> None:
     service.on("GET /api/v1/frameworks", Reply(json=[]))
-    settings, store = settings_for(service.url), Store()
+    settings, store = settings_for(service.url, share_tokens=True), Store()
     first, second = (connect(settings, SharedState(settings, store)) for _ in range(2))
     first("list_frameworks")
     good, store.snapshot, store.holder = store.snapshot, None, object()

@@ -108,9 +108,7 @@ def test_a_short_lived_token_does_not_loop(run: Any, service: Service, life: flo
         (401, {"error": "invalid_client"}, "refused client 'partner'.*'client_id' and 'client_secret'"),
         (400, {"error": "unauthorized_client"}, "refused client 'partner'"),
         (403, {"error": "access_denied"}, r"refused user 'alice' \(access_denied\)"),
-        (401, None, r"refused user 'alice' \(status 401\)"),
-        (400, [], r"refused user 'alice' \(status 400\)"),
-        (400, {"error": 7}, r"refused user 'alice' \(status 400\)"),
+        (401, {"error": "unauthorized", "error_description": "Bad credentials"}, r"\(unauthorized: Bad"),
     ],
 )
 def test_wrong_credentials_are_tried_once_and_never_again(
@@ -133,7 +131,48 @@ def test_a_crowd_tries_a_wrong_password_once(run: Any, service: Service) -> None
     assert service.grants() == ["password"]
 
 
-@pytest.mark.parametrize("status", [403, 404, 405])
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (401, b""),  # as some identity providers refuse a password
+        (400, b""),
+        (403, b""),
+        (401, b"<html>"),  # a gateway's page
+        (400, b'{"error": 7}'),
+        (401, b'{"error": "Unauthorized"}'),
+    ],
+)
+def test_a_refusal_without_an_oauth_error_is_asked_for_once_more_and_is_then_final(
+    run: Any, service: Service, status: int, body: bytes
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", Reply(status, body=body))
+    errors = [*run.crowd(5, "list_frameworks"), *run.crowd(5, "list_frameworks")]
+    assert {type(error) for error in errors} == {exc.ComplianceAuthError}
+    assert {error.transient for error in errors} == {False}
+    assert service.grants() == ["password"] * 2
+    cache = run._client._shared.tokens.cache
+    assert "refusal" not in cache.snapshot().get_secret_value()  # other processes may try
+
+
+def test_a_page_before_a_good_login_does_not_matter(run: Any, service: Service) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    service.on("POST /token", Reply(401, body=b"<html>"), service._issue_token)
+    assert run("list_frameworks") == []
+
+
+@pytest.mark.parametrize("code", ["temporarily_unavailable", "server_error"])
+@pytest.mark.parametrize("status", [400, 401, 403])
+def test_an_identity_provider_that_is_down_refuses_no_password(
+    run: Any, service: Service, status: int, code: str
+) -> None:
+    service.on(FRAMEWORKS, Reply(json=[]))
+    down = Reply(status, json={"error": code, "error_description": "Try later"})
+    service.on("POST /token", down, down, down, service._issue_token)
+    assert run("list_frameworks") == []
+
+
+@pytest.mark.parametrize("status", [404, 405])
 def test_a_wrong_token_url_is_named(run: Any, service: Service, status: int) -> None:
     service.on("POST /token", Reply(status))
     with pytest.raises(exc.ComplianceConfigError, match=r"not a token endpoint.*'token_url'"):

@@ -9,8 +9,8 @@ import pytest
 from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.auth.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
 from airflow_provider.client.http.wire import Call, HttpResponse, reveal
+from airflow_provider.client.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
 from tests.support.values import CLIENT_SECRET, settings_for
 
 

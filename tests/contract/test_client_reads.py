@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from airflow_provider.client import endpoints
-from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Criterion, Framework
+from airflow_provider.client.tokens import TokenCache
 from tests.contract.samples import FOLDER, load
 from tests.support.values import settings_for
 

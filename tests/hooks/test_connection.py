@@ -66,6 +66,8 @@ def test_a_connection_survives_airflow_s_own_uri(monkeypatch: pytest.MonkeyPatch
         ("https://api.example.com/a/", {"schema": "b"}, "https://api.example.com/a/b"),
         ("api.example.com", {}, "https://api.example.com"),
         ("api.example.com", {"schema": "https", "port": 1}, "https://api.example.com:1"),
+        ("https://api.example.com", {"schema": "https"}, "https://api.example.com"),
+        ("https://api.example.com/a", {"schema": "http"}, "https://api.example.com/a"),
         ("127.0.0.1", {"schema": "http", "port": 8080}, "http://127.0.0.1:8080"),
         ("api.example.com/a", {"schema": "b"}, "https://api.example.com/a/b"),
         (" https://api.example.com ", {}, "https://api.example.com"),

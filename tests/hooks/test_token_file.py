@@ -13,6 +13,7 @@ import stat
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +22,20 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
-from airflow_provider.client.auth.token_sharing import TokenStoreError
 from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
 from airflow_provider.client.sync import ComplianceClient
+from airflow_provider.client.tokens import TokenStoreError
 from airflow_provider.hooks import token_file
 from airflow_provider.hooks.token_file import TokenFile
 from tests.client.test_secrets import SECRETS, everything_logged, shown
 from tests.client.test_token_use import FRAMEWORKS, accept_from
+from tests.support import values
 from tests.support.service import Received, Reply, Service
-from tests.support.values import CLIENT_SECRET, PASSWORD, settings_for
+from tests.support.values import CLIENT_SECRET, PASSWORD
 
 __all__ = ["everything_logged"]
+settings_for = partial(values.settings_for, share_tokens=True)
 SNAPSHOT = SecretStr('{"access_token": "access-1"}')
 WRONG = Reply(401, json={"error": "invalid_grant"})
 
@@ -42,6 +45,11 @@ def directory(tmp_path: Path) -> Path:
     path = tmp_path / "private"
     path.mkdir(mode=0o700)
     return path
+
+
+@pytest.fixture
+def settings(service: Service) -> Settings:
+    return settings_for(service.url)
 
 
 @pytest.fixture
@@ -515,15 +523,13 @@ def test_neither_errors_nor_logs_nor_frames_nor_pickles_show_a_secret(
     assert pickle.loads(copied).load() == SNAPSHOT
 
 
-def test_where_there_is_no_scrypt_it_says_so_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("share_tokens", [True, False])
+def test_where_there_is_no_scrypt_there_is_no_file(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, share_tokens: bool
 ) -> None:
-    assert token_file.can_encrypt()
-    token_file.can_encrypt.cache_clear()
+    settings = settings_for("https://api.example.com", share_tokens=share_tokens)
+    token_file._prepare.cache_clear()
+    token_file._log_once.cache_clear()
     monkeypatch.delattr(hashlib, "scrypt")
-    try:
-        assert not token_file.can_encrypt()
-        assert not token_file.can_encrypt()
-    finally:
-        token_file.can_encrypt.cache_clear()
-    assert len(caplog.messages) == 1
+    assert token_file.open_token_file(settings) is token_file.open_token_file(settings) is None
+    assert len([each for each in caplog.records if each.levelname == "WARNING"]) == share_tokens

@@ -21,7 +21,7 @@ from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.exceptions import ComplianceAuthError
-from airflow_provider.hooks import runtime_directory
+from airflow_provider.hooks import token_file
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.token_file import TokenFile
 from benchmarks.service import Service as Emulator
@@ -58,6 +58,7 @@ def settings(emulator: Emulator) -> Settings:
         client_id=extra["client_id"],
         client_secret=SecretStr(extra["client_secret"]),
         backoff=0.01,
+        share_tokens=True,
     )
 
 
@@ -93,9 +94,11 @@ def test_thirty_processes_log_in_once(emulator: Emulator, settings: Settings, di
 
 
 @pytest.mark.once
+@pytest.mark.parametrize("share_tokens", [True, False])
 def test_thirty_processes_try_a_wrong_password_once(
-    emulator: Emulator, settings: Settings, directory: Path
+    emulator: Emulator, settings: Settings, directory: Path, share_tokens: bool
 ) -> None:
+    settings = replace(settings, share_tokens=share_tokens)
     wrong = replace(settings, password=SecretStr("wrong"))
     assert in_processes(PROCESSES, lambda: call(wrong, directory)) == {"ComplianceAuthError"}
     assert sum(emulator.counters()["operations"]["login"].values()) == 1
@@ -125,7 +128,7 @@ class RotatingProvider:
 def test_kills_at_random_moments_leave_no_deadlock_and_cost_one_login_each(
     service: Service, directory: Path
 ) -> None:
-    settings = settings_for(service.url)
+    settings = settings_for(service.url, share_tokens=True)
     chance = random.Random(SEED)
     RotatingProvider(service)
 
@@ -219,9 +222,9 @@ def connection(
     connection: dict[str, Any] = json.loads(emulator.connection_json)
     connection["extra"]["share_tokens"] = True
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    runtime_directory.runtime_directory.cache_clear()
+    token_file._prepare.cache_clear()
     yield connection
-    runtime_directory.runtime_directory.cache_clear()
+    token_file._prepare.cache_clear()
 
 
 def use(hook: ComplianceHook) -> str:
@@ -282,4 +285,4 @@ def test_without_a_private_directory_each_process_logs_in_and_says_so_once(
     assert Child(lambda: use(hook)).result() == "good"
     use(ComplianceHook())
     assert emulator.counters()["logins"] == 2
-    assert len([m for m in caplog.messages if "Nothing is shared between processes" in m]) == 1
+    assert len([m for m in caplog.messages if "Tokens are not shared" in m]) == 1

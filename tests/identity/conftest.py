@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import pytest
 from pydantic import SecretStr
 
-from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import TokenCache
 from tests.identity.callers import CALLERS, Caller
 from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy, running
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from airflow_provider.client.auth.tokens import TokenCache
 from airflow_provider.client.http.wire import HttpResponse, reveal
 from airflow_provider.client.settings import Settings
+from airflow_provider.client.tokens import TokenCache
 from tests.identity.conftest import Clock
 
 

@@ -15,7 +15,7 @@ from urllib.request import getproxies, proxy_bypass
 import certifi
 
 from airflow_provider.client.http.bodies import BodyError
-from airflow_provider.client.http.wire import Failure, FailureKind
+from airflow_provider.client.http.wire import PORTS, Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
 
@@ -80,7 +80,7 @@ def proxy_host(proxy: str | None) -> str:
 def _bypasses_proxy(parts: SplitResult, no_proxy: str) -> bool:
     """Return whether NO_PROXY matches the host; the standard library supports no address ranges."""
     host = parts.hostname or ""
-    port = parts.port or {"http": 80, "https": 443}.get(parts.scheme)
+    port = parts.port or PORTS.get(parts.scheme)
     names = [name.strip() for name in no_proxy.split(",")]
     if "*" in names:
         return True
@@ -141,7 +141,7 @@ def classify_error(
     def has(*kinds: type[BaseException]) -> bool:
         return any(isinstance(link, kinds) for link in chain)
 
-    if has(ssl.SSLError) and not has(ssl.SSLEOFError, ssl.SSLZeroReturnError):
+    if has(ssl.SSLCertVerificationError):  # of the certificate or the host name, so nothing was sent
         kind = FailureKind.TLS
     elif has(*not_connected):
         kind = FailureKind.NOT_CONNECTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import io
 import socket
+import ssl
 import time
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -75,6 +76,10 @@ class _HttpsConnection(urllib3.connection.HTTPSConnection):
             super().connect()
         except TimeoutError as error:  # of a proxy or of TLS: urllib3 would report a read timeout
             raise urllib3.exceptions.ConnectTimeoutError(self, "Timed out while connecting.") from error
+        except ssl.SSLCertVerificationError:
+            raise
+        except ssl.SSLError as error:  # urllib3 would report the same as for a response that broke off
+            raise urllib3.exceptions.NewConnectionError(self, "TLS failed.") from error
 
 
 class _TimedAdapter(requests.adapters.HTTPAdapter):

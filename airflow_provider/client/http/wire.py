@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 from pydantic import SecretStr
 
@@ -19,6 +19,7 @@ from airflow_provider.text import one_line, sanitize
 
 T = TypeVar("T")
 _STATUSES = frozenset(map(int, HTTPStatus))
+PORTS = {"http": 80, "https": 443}
 ERROR_BODY_BYTES = 64 * 1024  # most bytes read of an error response
 RECORD_BYTES = 8 * 1024**2  # most bytes of a response with one record, decompressed
 
@@ -26,6 +27,32 @@ RECORD_BYTES = 8 * 1024**2  # most bytes of a response with one record, decompre
 def reveal(value: str | SecretStr) -> str:
     """Unmask a secret; only where it is sent, because error tools show local variables."""
     return value.get_secret_value() if isinstance(value, SecretStr) else value
+
+
+def normalize_url(url: str) -> str:
+    """Return a valid URL in one spelling: an ASCII host in lower case, no default port, a quoted path."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not host.isascii():
+        import idna  # of requests and of aiohttp
+
+        host = idna.encode(host, uts46=True).decode()
+    netloc = f"[{host}]" if ":" in host else host
+    if parts.port not in (None, PORTS.get(parts.scheme)):
+        netloc += f":{parts.port}"
+    return f"{parts.scheme}://{netloc}{normalize_path(parts._replace(scheme='', netloc='').geturl())}"
+
+
+def normalize_path(path: str) -> str:
+    """Return a path and query as they are sent: quoted, without dot segments.
+
+    It is what requests makes of a path, and aiohttp must not.
+    """
+    path = quote(re.sub("%(?![0-9A-Fa-f]{2})", "%25", path), safe="/%?&=:;@!$'()*+,~")
+    path = re.sub("%[0-9A-Fa-f]{2}", lambda match: quote(unquote_to_bytes(match[0]), safe=""), path)
+    if "/." not in path or path.startswith("//"):
+        return path
+    return urljoin("http://host", path).removeprefix("http://host")
 
 
 class Body(Protocol):
@@ -93,7 +120,7 @@ class HttpResponse:
             return None
         try:
             urls = urlsplit(self.url), urlsplit(urljoin(self.url, location))
-            here, there = ((url.scheme, url.hostname, url.port) for url in urls)
+            here, there = ((url.scheme, url.hostname, url.port or PORTS.get(url.scheme)) for url in urls)
         except ValueError:
             return None
         return urls[1].path if here == there else None

@@ -1,14 +1,18 @@
-"""Access tokens: which one to use, when to renew it, and how, without I/O."""
+"""Access tokens: which one to use, when and how to renew it, and what processes share of it, without I/O."""
 
 from __future__ import annotations
 
 import copy
 import json
+import logging
+import random
 import time
 import uuid
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, Protocol, TypeAlias
 
 from pydantic import SecretStr
 
@@ -22,8 +26,11 @@ from airflow_provider.exceptions import (
     ComplianceConnectionError,
     ComplianceError,
     ComplianceProtocolError,
+    ComplianceServerError,
 )
 from airflow_provider.text import one_line
+
+log = logging.getLogger(__name__)
 
 LOGIN, REFRESH_TOKEN = "login", "refresh_token"  # names of the calls; the latter is also a grant type
 RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that is less
@@ -44,9 +51,69 @@ OAUTH_ERRORS = frozenset(
 CLIENT_ERRORS = frozenset(
     {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
 )
+OUTAGES = frozenset({"server_error", "temporarily_unavailable"})
 REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
+CONFIRM_SECONDS = 5.0  # before a login is repeated that was refused without an OAuth error
+CROWD_SECONDS = 5.0  # a page in place of the token endpoint is for all who ask at the same time
+ACCEPTED_SECONDS = 60.0  # after a good login, other processes need not take turns
+# Longer than a login takes; a process that holds the lock for longer is stopped, or waits for a retry.
+LOCK_TIMEOUT_SECONDS = 60.0
+MIN_POLL_SECONDS, MAX_POLL_SECONDS = 0.02, 0.5
+# A file system may hang; in a forked child, so may a lock inside OpenSSL. On a busy host it is just slow.
+LOCAL_IO_SECONDS = 60.0
 MAX_CLOCK_SKEW_SECONDS = 5.0  # of a snapshot from the future; beyond that, a clock was set back
 _NAME = "{name}"  # in a snapshot, stands for the connection, which differs between processes
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalIO:
+    """Call a function that reads or writes local files; `TokenStoreError` after `LOCAL_IO_SECONDS`."""
+
+    function: Callable[[], Any]
+
+
+Step: TypeAlias = Call[Any] | Pause | LocalIO
+
+
+class TokenStoreError(Exception):
+    """The store can't be used: each process has to log in by itself."""
+
+
+def local_io_timeout() -> TokenStoreError:
+    """Make the error for a `LocalIO` that hangs, with a warning."""
+    log.warning("Tokens are not shared: the file system has hung for more than %.0f s.", LOCAL_IO_SECONDS)
+    return TokenStoreError()
+
+
+class TokenLock(Protocol):
+    """The right to renew the tokens of a store; it ends with its process."""
+
+    def release(self) -> None:
+        """Let another process renew them."""
+        ...
+
+
+class TokenStore(Protocol):
+    """Keeps what processes share of one login: a refusal, and the tokens if the settings say so."""
+
+    def try_lock(self) -> TokenLock | None:
+        """Return the lock, or None while another process has it; raise `TokenStoreError` if there is none."""
+        ...
+
+    def load(self) -> SecretStr | None:
+        """Return the last snapshot that was saved with the same credentials; None if it can't be read."""
+        ...
+
+    def save(self, snapshot: SecretStr) -> None:
+        """Replace the snapshot; remove one that can't be replaced, so that no process uses it."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +167,8 @@ class TokenCache:
         self._clock = clock
         self._wall_clock = wall_clock
         self._tokens: TokenSet | None = None
-        self._refusal: tuple[ComplianceAuthError, float] | None = None
+        self._refusal: tuple[ComplianceError, float] | None = None
+        self._accepted_until = 0.0
         self.version = ""  # changes with everything that a snapshot contains
         self.is_shared = False  # other processes may have the refresh token
 
@@ -108,6 +176,16 @@ class TokenCache:
     def latest(self) -> AccessToken | None:
         """The newest token, usable or not."""
         return self._tokens.access if self._tokens else None
+
+    @property
+    def shares_tokens(self) -> bool:
+        """Whether other processes may use the tokens."""
+        return self._settings.share_tokens
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether another process has just logged in with the same credentials, and keeps its tokens."""
+        return self._clock() < self._accepted_until
 
     def get_usable(self, refused: AccessToken | None = None) -> AccessToken | None:
         """Return the token to use now, or None if it has to be renewed.
@@ -123,41 +201,60 @@ class TokenCache:
             return None
         return tokens.access
 
-    def renew(
-        self, *, may_refresh: bool = True
-    ) -> Generator[Call[TokenResponse], TokenResponse, AccessToken]:
+    def renew(self, *, may_refresh: bool = True) -> Generator[Step, Any, AccessToken]:
         """Renew with the refresh token, or log in if it is missing or refused.
 
         :param may_refresh: False if another process may be using the refresh token
         """
+        token = (yield from self.refresh()) if may_refresh else None
+        return token or (yield from self.log_in())
+
+    def refresh(self) -> Generator[Step, Any, AccessToken | None]:
+        """Renew with the refresh token; return None if it is missing or refused."""
         tokens, requested_at = self._tokens, self._clock()
-        if may_refresh and tokens and tokens.refresh and requested_at < tokens.refresh_until:
-            try:
-                grant = self._grant(REFRESH_TOKEN, refresh_token=tokens.refresh)
-                return self._store((yield grant), requested_at, tokens.refresh)
-            except ComplianceAuthError:
-                self._tokens, self.version = None, uuid.uuid4().hex
-        requested_at = self._clock()
+        if not tokens or not tokens.refresh or requested_at >= tokens.refresh_until:
+            return None
         try:
-            return self._store((yield self._log_in()), requested_at)
-        except ComplianceAuthError as error:
-            self._refusal = (copy.copy(error), self._clock() + REFUSAL_CACHE_SECONDS)
-            self.version = uuid.uuid4().hex
-            raise
+            response = yield self._grant(REFRESH_TOKEN, refresh_token=tokens.refresh)
+        except ComplianceAuthError:
+            self._tokens, self.version = None, uuid.uuid4().hex
+            return None
+        return self._store(response, requested_at, tokens.refresh)
+
+    def log_in(self) -> Generator[Step, Any, AccessToken]:
+        """Log in; after a refusal without an OAuth error once more, because a gateway may have sent it."""
+        for is_last in (False, True):
+            requested_at = self._clock()
+            try:
+                return self._store((yield self._log_in()), requested_at)
+            except ComplianceAuthError as error:
+                self._refusal = (copy.copy(error), self._clock() + REFUSAL_CACHE_SECONDS)
+                if error.is_confirmed:
+                    self.version = uuid.uuid4().hex
+                if error.is_confirmed or is_last:
+                    raise
+            except ComplianceConfigError as error:
+                self._refusal = (copy.copy(error), self._clock() + CROWD_SECONDS)
+                raise
+            yield Pause(CONFIRM_SECONDS)
+        raise AssertionError  # the second refusal was raised
 
     def snapshot(self) -> SecretStr:
-        """Return tokens and refusal as JSON, for other processes with the same credentials."""
-        self.is_shared = True
+        """Return as JSON what other processes with the same credentials may know.
+
+        That is whether these were refused, and the tokens only with `share_tokens`.
+        """
+        self.is_shared = self._settings.share_tokens
         now, tokens, refusal = self._clock(), self._tokens, self._refusal
         record: dict[str, Any] = {"version": self.version, "saved_at": self._wall_clock()}
-        if tokens:
+        if tokens and self.is_shared:
             record |= {
                 "access_token": tokens.access.secret.get_secret_value(),
                 "renew_in": tokens.access.renew_at - now,
                 "refresh_token": tokens.refresh.get_secret_value() if tokens.refresh else None,
                 "refresh_for": tokens.refresh_until - now,
             }
-        if refusal and now < refusal[1]:
+        if refusal and now < refusal[1] and getattr(refusal[0], "is_confirmed", False):
             message = str(refusal[0]).replace(self._settings.name, _NAME)
             record |= {"refusal": message, "refused_for": refusal[1] - now}
         return SecretStr(json.dumps(record))
@@ -169,7 +266,7 @@ class TokenCache:
         try:
             record = json.loads(snapshot.get_secret_value())
             now, age = self._clock(), self._wall_clock() - record["saved_at"]
-            # After a step of the clock nobody knows how old it is: to renew is safe.
+            # After a step of the clock its age is unknown: renewing is safe.
             if record["version"] == self.version or age < -MAX_CLOCK_SKEW_SECONDS:
                 return
             age = max(age, 0.0)
@@ -186,8 +283,11 @@ class TokenCache:
                 refusal = ComplianceAuthError(f"{message} {hint}"), now + left
         except (KeyError, TypeError, ValueError):
             return  # of another version of this provider
-        self._tokens, self._refusal, self.version = tokens, refusal, record["version"]
-        self.is_shared = True
+        self._refusal, self.version = refusal, record["version"]
+        if self._settings.share_tokens:
+            self._tokens, self.is_shared = tokens, True
+        elif "refusal" not in record:
+            self._accepted_until = now + ACCEPTED_SECONDS - age
 
     def _store(
         self, response: TokenResponse, requested_at: float, refresh_used: SecretStr | None = None
@@ -250,21 +350,28 @@ class TokenCache:
 
     def _explain(self, response: HttpResponse) -> ComplianceError:
         """Explain what the identity provider refused; only the fields of RFC 6749 are shown."""
-        where = self._settings.name
+        where, status = self._settings.name, response.status
         code, description = _oauth_error(response)
-        if code not in OAUTH_ERRORS and response.status not in (400, 401):
+        if code in OUTAGES:
+            return ComplianceServerError(f"{response.url} can't issue a token now ({code}).", status=status)
+        is_confirmed = code in OAUTH_ERRORS or (status in (400, 401) and bool(code and description))
+        # Some identity providers refuse without a word; a gateway that blocks requests sends a page.
+        if not (is_confirmed or status in (400, 401) or (status == 403 and not response.body)):
             return self._not_a_token_endpoint(response)
-        reason = f"{code}: {description}" if description else code or f"status {response.status}"
+        reason = f"{code}: {description}" if description else code or f"status {status}"
         if self._settings.grant_type == CLIENT_CREDENTIALS or code in CLIENT_ERRORS:
-            return ComplianceAuthError(
+            error = ComplianceAuthError(
                 f"The identity provider refused client '{self._settings.client_id}' ({reason}): check the "
                 f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
             )
-        also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
-        return ComplianceAuthError(
-            f"The identity provider refused {self._settings.account} ({reason}): check login and "
-            f"password{also} of {where}."
-        )
+        else:
+            also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
+            error = ComplianceAuthError(
+                f"The identity provider refused {self._settings.account} ({reason}): check login and "
+                f"password{also} of {where}."
+            )
+        error.is_confirmed = is_confirmed
+        return error
 
     def _not_a_token_endpoint(self, response: HttpResponse) -> ComplianceError:
         """Make a transient error for a response that says nothing about the credentials."""
@@ -289,3 +396,71 @@ def _oauth_error(response: HttpResponse) -> tuple[str, str]:
         return one_line(text[:length]) if isinstance(text := record.get(name), str) else ""
 
     return field_text("error", 100), field_text("error_description", 200)
+
+
+def renew_with_store(
+    cache: TokenCache,
+    store: TokenStore,
+    refused: AccessToken | None,
+    *,
+    lock_timeout: float = LOCK_TIMEOUT_SECONDS,
+    clock: Callable[[], float] = time.monotonic,
+    jitter: Callable[[], float] = random.random,
+) -> Generator[Step, Any, AccessToken]:
+    """Take over what another process has saved, or renew under the lock.
+
+    Without `share_tokens`, only logins take turns, until one was good: a wrong password is tried once.
+
+    :param refused: the token that the service has just refused
+    :param lock_timeout: seconds to wait for the lock, before a login without it
+    """
+    if not cache.shares_tokens and (token := (yield from cache.refresh())):
+        return token
+    # Spread: with a wrong password, all processes that have waited would lock the account together.
+    deadline = clock() + lock_timeout * (1 + jitter())
+    pause = MIN_POLL_SECONDS
+    while True:
+        lock: TokenLock | None = None
+        try:
+            try:
+                lock = yield LocalIO(store.try_lock)
+                cache.adopt((yield LocalIO(store.load)))
+            except TokenStoreError:
+                return (yield from cache.renew(may_refresh=not cache.is_shared))
+            if token := cache.get_usable(refused):
+                return token
+            if cache.is_accepted:
+                break
+            is_late = lock is None and clock() >= deadline
+            if is_late:
+                log.warning(
+                    "Another process has been logging in for more than %.0f s: logging in without waiting "
+                    "any longer.", lock_timeout,
+                )  # fmt: skip
+            if lock or is_late:
+                return (yield from _renew_and_save(cache, store, may_refresh=lock is not None))
+        finally:
+            if lock:
+                lock.release()
+        yield Pause(pause * (0.5 + jitter() / 2))
+        pause = min(2 * pause, MAX_POLL_SECONDS)
+    return (yield from _renew_and_save(cache, store, may_refresh=False))
+
+
+def _renew_and_save(
+    cache: TokenCache, store: TokenStore, *, may_refresh: bool
+) -> Generator[Step, Any, AccessToken]:
+    before = cache.version
+    try:
+        token = yield from cache.renew(may_refresh=may_refresh)
+    except ComplianceError:
+        if cache.version != before:  # credentials were refused: no other process has to try them
+            yield from _save(cache, store)
+        raise
+    yield from _save(cache, store)
+    return token
+
+
+def _save(cache: TokenCache, store: TokenStore) -> Generator[Step, Any, None]:
+    with suppress(TokenStoreError):
+        yield LocalIO(partial(store.save, cache.snapshot()))

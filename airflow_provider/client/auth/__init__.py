@@ -1,1 +1,0 @@
-"""Access tokens: one for each login, and shared by processes where that is wanted."""
