@@ -244,7 +244,7 @@ def _check_certificate(name: str, host: str, connection: socket.socket, settings
 
 
 def _log_in(client: ComplianceClient) -> Iterator[Check]:
-    from airflow_provider.client.auth.tokens import TokenCache
+    from airflow_provider.client.tokens import TokenCache
     from airflow_provider.exceptions import ComplianceError
 
     responses: list[HttpResponse] = []

@@ -12,10 +12,10 @@ from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
-from airflow_provider.client.auth import tokens
 
 from airflow_provider import compat, metrics
 from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.client import tokens
 from airflow_provider.client.http.wire import Observation
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples

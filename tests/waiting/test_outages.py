@@ -15,7 +15,7 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.auth import tokens
+from airflow_provider.client import tokens
 from airflow_provider.client.base import reset_shared_state
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.emulator import Emulator
