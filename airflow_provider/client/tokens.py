@@ -201,7 +201,7 @@ class TokenCache:
             return None
         return tokens.access
 
-    def renew(self, *, may_refresh: bool = True) -> Generator[Step, Any, AccessToken]:
+    def renew(self, *, may_refresh: bool = True) -> Generator[Any, Any, AccessToken]:
         """Renew with the refresh token, or log in if it is missing or refused.
 
         :param may_refresh: False if another process may be using the refresh token
@@ -209,7 +209,7 @@ class TokenCache:
         token = (yield from self.refresh()) if may_refresh else None
         return token or (yield from self.log_in())
 
-    def refresh(self) -> Generator[Step, Any, AccessToken | None]:
+    def refresh(self) -> Generator[Any, Any, AccessToken | None]:
         """Renew with the refresh token; return None if it is missing or refused."""
         tokens, requested_at = self._tokens, self._clock()
         if not tokens or not tokens.refresh or requested_at >= tokens.refresh_until:
@@ -221,7 +221,7 @@ class TokenCache:
             return None
         return self._store(response, requested_at, tokens.refresh)
 
-    def log_in(self) -> Generator[Step, Any, AccessToken]:
+    def log_in(self) -> Generator[Any, Any, AccessToken]:
         """Log in; after a refusal without an OAuth error once more, because a gateway may have sent it."""
         for is_last in (False, True):
             requested_at = self._clock()
