@@ -240,7 +240,7 @@ def explain(cache: TokenCache, status: int, **fields: str) -> exc.ComplianceErro
     """Return the error that a token endpoint's refusal becomes."""
     body = json.dumps(fields).encode()
     error = next(cache.renew()).map_error(HttpResponse(status, {}, body, "https://id.example/token"))
-    assert error is not None
+    assert isinstance(error, exc.ComplianceError)
     return error
 
 
