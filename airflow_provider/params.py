@@ -131,11 +131,12 @@ def as_json_or_file(given: Any, what: str) -> Any:
     value = optional(given)
     if not isinstance(value, str) or value.startswith(("{", "[")):
         return as_json(value, what)
-    from airflow_provider.storage.locations import Location, storage_errors
+    from airflow_provider.storage.locations import Location
 
     location = Location(value)
-    with storage_errors(location, "read"), location.fs.open(location.path, "rb") as file:
-        return _parse(file.read().decode(), f"{what} (in '{location}')")
+    if (content := location.read()) is None:
+        raise ComplianceInputError(f"'{location}' can't be read: it does not exist. Correct the URI.")
+    return _parse(content.decode(errors="replace"), f"{what} (in '{location}')")
 
 
 def _parse(text: str, what: str) -> Any:

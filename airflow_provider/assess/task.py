@@ -27,9 +27,8 @@ from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.review.decisions import read_decisions
 from airflow_provider.storage import names
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, estimate_seconds
-from airflow_provider.storage.reading import read_object
 from airflow_provider.storage.spool import Spool
 
 if TYPE_CHECKING:
@@ -220,10 +219,9 @@ class AssessTask:
             cell = self.cells[number]
             location = Location(cell.results_path)
             try:
-                with storage_errors(location, "read"):
-                    data = await read_object(location)
+                data = await in_thread(location.read) or b""
                 if cell.results_sha256 != hashlib.sha256(data).hexdigest():
-                    raise ValueError(f"'{location}' was overwritten.")
+                    raise ValueError(f"'{location}' is missing or was overwritten.")
                 self._found[cell.key] = read_verdicts(self._hook, json.loads(data), location)
             except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
                 cell.state = SUBMITTED

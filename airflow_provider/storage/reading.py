@@ -6,20 +6,9 @@ import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
-from airflow_provider.event_loop import in_thread
 from airflow_provider.storage.locations import Location, one_request, storage_errors
 
 READS_IN_FLIGHT = 32
-
-
-async def read_object(location: Location) -> bytes:
-    """Read a small object; errors are those of its store."""
-    fs = location.fs
-    if not fs.async_impl:
-        data: bytes = await in_thread(fs.cat_file, location.path)
-        return data
-    # On the event loop of the store's own library, as small objects are written.
-    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(_cat(fs, location.path), fs.loop))
 
 
 def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
@@ -47,10 +36,10 @@ def _read_group(fs: Any, paths: Sequence[str]) -> list[bytes | None]:
 
     # It wakes up now and then: a signal that reaches another thread is handled in this one.
     found: list[bytes | BaseException] = sync(fs.loop, read_all)
-    for each in found:
-        if isinstance(each, BaseException) and not isinstance(each, FileNotFoundError):
-            raise each
-    return [None if isinstance(each, BaseException) else each for each in found]
+    for result in found:
+        if isinstance(result, BaseException) and not isinstance(result, FileNotFoundError):
+            raise result
+    return [None if isinstance(result, BaseException) else result for result in found]
 
 
 def _read(fs: Any, path: str) -> bytes | None:

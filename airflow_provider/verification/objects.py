@@ -119,12 +119,16 @@ def _remote_blocks(location: Location) -> Iterator[bytes]:
             yield data
 
 
-def hash_object(location: Location) -> Hashed:
-    """Return the SHA-256 of an object."""
+def hash_object(location: Location, write: Callable[[bytes], object] = len) -> Hashed:
+    """Return the SHA-256 of an object.
+
+    :param write: gets each block
+    """
     digest, size = hashlib.sha256(), 0
     for data in read_blocks(location):
         digest.update(data)
         size += len(data)
+        write(data)
     return Hashed(digest.hexdigest(), size)
 
 
@@ -141,13 +145,8 @@ def read_small(location: Location, limit: int) -> bytes:
 
 def copy_object(location: Location, target: Path) -> Hashed:
     """Copy an object to a local file, so that what is hashed is what is read later."""
-    digest, size = hashlib.sha256(), 0
     with target.open("wb") as file:
-        for data in read_blocks(location):
-            digest.update(data)
-            size += len(data)
-            file.write(data)
-    return Hashed(digest.hexdigest(), size)
+        return hash_object(location, file.write)
 
 
 def retry_outages(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.assess import task as assess_task
 from airflow_provider.client.findings import Finding
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import assessments as emulated
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.assess import ComplianceAssessOperator
-from airflow_provider.storage.reading import read_object
+from airflow_provider.storage.locations import Location
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
 from tests.support.attempts import Attempts
 
@@ -164,8 +163,12 @@ def test_results_that_nobody_can_read_any_more_fail_their_own_cell_only(
 def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def failing(location: Any) -> bytes:
-        raise exc.ComplianceStorageError("The store is not available.")
+    def failing(location: Location) -> bytes | None:
+        if "/results/" in location.uri:
+            raise exc.ComplianceStorageError("The store is not available.")
+        return read(location)
+
+    read = Location.read
 
     task, attempts = start(nights, {"in/a": "x"})
     attempts.run(task)
@@ -173,7 +176,7 @@ def test_a_store_that_is_down_for_a_moment_costs_no_assessment(
         service.remove_assessment(each["uuid"])  # so that it could not be fetched again
     attempts.clear()
     with monkeypatch.context() as broken:
-        broken.setattr(assess_task, "read_object", failing)
+        broken.setattr(Location, "read", failing)
         with pytest.raises(exc.ComplianceStorageError):
             attempts.run(task)
     assert attempts.run(task)["assessed"] == 1
@@ -197,11 +200,12 @@ def test_results_of_an_earlier_attempt_are_read_once_when_nothing_is_in_flight_a
     service.configure(jobs="manual")
     reads: list[tuple[int, int]] = []
 
-    async def counted(location: Any) -> bytes:
-        reads.append((deferrals, service.count("submit_assessment")))
-        return await read_object(location)
+    def counted(location: Location) -> bytes | None:
+        if "/results/" in location.uri:
+            reads.append((deferrals, service.count("submit_assessment")))
+        return read(location)
 
-    deferrals = 0
+    deferrals, read = 0, Location.read
 
     def finish_one(_: int) -> None:
         nonlocal deferrals
@@ -210,7 +214,7 @@ def test_results_of_an_earlier_attempt_are_read_once_when_nothing_is_in_flight_a
         service.set_assessment(left[0]["uuid"], status="COMPLETED")
 
     attempts.while_deferred = finish_one
-    monkeypatch.setattr(assess_task, "read_object", counted)
+    monkeypatch.setattr(Location, "read", counted)
     night = NightOutcome(attempts.run(task))
     assert [row["status"] for row in night.rows] == ["COMPLETED", "COMPLETED"]
     assert {row["source"] for row in night.findings} == {"in/a", "in/b"}

@@ -1,4 +1,4 @@
-"""Small objects, read one by one and many at a time, from stores with and without coroutines."""
+"""Small objects, read many at a time, from stores with and without coroutines."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fsspec.implementations.local import LocalFileSystem
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
 from airflow_provider.storage import reading
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.reading import READS_IN_FLIGHT, read_object, read_objects
+from airflow_provider.storage.reading import READS_IN_FLIGHT, read_objects
 
 
 class Remote:
@@ -75,25 +75,7 @@ def test_objects_are_read_at_the_same_time_but_not_too_many(tmp_path: Path) -> N
     location.fs = store = Remote()
     list(read_objects(location, paths(tmp_path, 3 * READS_IN_FLIGHT)))
     assert store.most == READS_IN_FLIGHT
-
-
-def test_one_object_is_read_in_one_request(tmp_path: Path, folder: Location) -> None:
-    (tmp_path / "a").write_text("content")
-    assert asyncio.run(read_object(folder / "a")) == b"content"
-    with pytest.raises(FileNotFoundError):
-        asyncio.run(read_object(folder / "b"))
-    if isinstance(folder.fs, Remote):
-        assert set(folder.fs.options) == {1}
-
-
-def test_a_store_without_that_option_is_read_without_it(tmp_path: Path) -> None:
-    class Simple(Remote):
-        async def _cat_file(self, path: str) -> bytes:  # type: ignore[override] # of other libraries
-            return path.encode()
-
-    location = Location(str(tmp_path))
-    location.fs = Simple()
-    assert asyncio.run(read_object(location)) == str(tmp_path).encode()
+    assert set(store.options) == {1}  # else s3fs asks for the size before
 
 
 def test_an_outage_is_transient(folder: Location, monkeypatch: pytest.MonkeyPatch) -> None:
