@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,7 +41,6 @@ from airflow_provider.lineage import Verdict as Assertion
 from airflow_provider.lineage import openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
-from airflow_provider.review.decisions import SUMMARY
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
@@ -211,7 +209,6 @@ class Outcome:
             "warnings": warnings,
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
         }
-        put_sync(folder / SUMMARY, json.dumps({"root": self.nights.root.uri}).encode())
         return result, findings_sha256
 
     def _warn(self) -> list[str]:

@@ -271,7 +271,7 @@ class AssessTask:
             cells=self.cells,
             found=self._found,
             earlier=self._earlier,
-            decisions=await in_thread(read_decisions, self._nights.root, digests, self._night.at),
+            decisions=await in_thread(read_decisions, self._nights, digests),
             log=self._log,
         )
 

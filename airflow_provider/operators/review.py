@@ -9,7 +9,7 @@ from datetime import timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.client.findings import Finding, parse_number
+from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.compat import (
     human_in_the_loop,
     response_timeout_for,
@@ -67,24 +67,19 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     rationale, feedback is sent. An agreement, or a category that is corrected without a rationale, is only
     recorded. A finding that is left unchanged is undecided.
 
-    Returns the decisions, a list of dicts: `document`, `framework`, `criterion`, `decision` (`agreed`,
-    `commented` or `changed`), `category_before`, `category_after`, `answered_by` and `decided_at`; what was
-    sent: `expert_id`, `rational_feedback`, `assessment_response_id` and `category_feedback`; and `outcome`:
+    Returns the decisions, a list of dicts: what each is about, `decision` (`agreed`, `commented` or
+    `changed`), `category_before`, `category_after`, who decided and when, what was sent, and `outcome`:
     `sent`, `recorded` if there was nothing to send, or `uncertain` if the service may have accepted it
-    although the submit failed.
-
-    Decisions on `findings` also have their `source`, `night`, `cell` and `findings`. They are written below
-    the root of the night, too: the next night carries them forward with the verdicts.
+    although the submit failed. Later nights below the same root carry decisions on `findings` forward.
 
     A retry or clear neither asks nor sends again what was answered or sent before. That is stored below the
     connection's `state_path`, else in `_work/` at a `destination` in object storage, else in Airflow's task
-    state store (since 3.3). If nothing is stored of an answer, the next attempt neither asks nor sends: it
-    fails, and says what to do.
+    state store (since 3.3). If nothing is stored of an answer, the next attempt fails, and says what to do.
 
     :param assessment_id: the assessment whose results are reviewed
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
     :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
-        `findings.jsonl`, one or many; or one of the groups of `group_findings`, which is asked as it is
+        `findings.jsonl`, one or many; or one of the forms of `group_findings`, which is asked as it is
     :param only: of `findings`: `changed` since the night before, the default, `insufficient`, both without
         what an expert has decided before, or `all`
     :param limit: at most that many of `findings`, by default all; what has become worse first, then what is
@@ -97,15 +92,14 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
         below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
-    :param threshold: ask only for findings whose score is below this, or that have none; by default
-        for all
+    :param threshold: ask only for findings whose score is below this, or that have none; by default all
     :param max_findings: most findings on one form, by default 50; the log says how to ask for more
     :param conn_id: the Airflow connection
     :param subject: headline of the form; by default it names the document and the framework
     :param body: Markdown to show above the findings
-    :param defaults: `No feedback`, to succeed without feedback if nobody answers in time
+    :param defaults: `No feedback`, to succeed without feedback if no one answers in time
     :param response_timeout: how long to wait for an answer; by default forever
-    :param assigned_users: who may answer; by default everybody who may see the DAG's required actions
+    :param assigned_users: who may answer; by default everyone who may see the DAG's required actions
     :param notifiers: whom to tell that an answer is needed
     """
 
@@ -214,8 +208,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         if state.has_open_form:
             self.log.info("Waiting for the answer to the form of an earlier attempt.")
             send_map_index(self, context)
+            self._set_fields(Finding(parse_id(number), each["name"]) for number, each in shown.items())
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
-            return wait_for_form(self._with_fields(selection), context, resumed)
+            return wait_for_form(self, context, resumed)
         is_answered = state.is_answered and (bool(verdicts) or asked <= verdicts_of(state.answered))
         if is_answered:
             self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
@@ -237,7 +232,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self, context: Context, state: ReviewState, selection: Selection, resumed: dict[str, Any]
     ) -> Any:
         send_map_index(self, context)
-        self._with_fields(selection)
+        self._set_fields(selection.asked)
         against = f" against {self.framework}" if self.framework else ""
         self.subject = self.subject or to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
         self.body = render(
@@ -259,14 +254,12 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
 
-    def _with_fields(self, selection: Selection) -> Any:
-        """Set the fields of the form."""
+    def _set_fields(self, findings: Iterable[Finding]) -> None:
         from airflow.sdk import Param
         from airflow.sdk.definitions.param import ParamsDict
 
-        fields = build_fields(selection.asked)
+        fields = build_fields(findings)
         self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
-        return self
 
     # -- the answer
 
@@ -275,11 +268,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     @entry_point
     def execute_complete(
-        self,
-        context: Context,
-        event: dict[str, Any],
-        shown: Any = None,
-        outdated: Collection[int] = (),
+        self, context: Context, event: dict[str, Any], shown: Any = None, outdated: Collection[int] = ()
     ) -> Any:
         """Store the answer, then send it.
 
@@ -358,7 +347,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     def _write(self, context: Context, decisions: list[dict[str, Any]]) -> None:
         from airflow_provider.review.decisions import write_decisions
 
-        for location in write_decisions(decisions, optional(self.destination), context["ti"], self._reviewed):
+        for location in write_decisions(
+            decisions, optional(self.destination), context["ti"], self._reviewed, self.hook.account_digest
+        ):
             self.log.info("Wrote the decisions to %s.", location)
 
     # -- the findings

@@ -19,7 +19,6 @@ ASSESS_WORK = f"{WORK_FOLDER}/assess"
 STATE_WORK = f"{WORK_FOLDER}/state"  # of each task instance, where the connection has no state path
 DELETES = f"{WORK_FOLDER}/deletes"  # below the root
 VERDICTS = f"{ASSESS_FOLDER}/verdicts"  # below the root
-DECISIONS = f"{ASSESS_FOLDER}/decisions"  # below the root
 
 MANIFEST = "manifest.jsonl"  # of ingestion
 

@@ -322,6 +322,14 @@ def latest_rows(
             return
 
 
+def entries_with(entries: Iterable[Entry], table: str, keys: Iterable[str]) -> Iterator[Entry]:
+    """Yield the entries whose table may have rows with one of the keys."""
+    hashes = set(map(_hash, keys))
+    for entry in entries:
+        if table in entry.tables and entry.tables[table].may_contain(hashes):
+            yield entry
+
+
 def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
     """Return how long a number of items takes; None if there is no earlier night.
 

@@ -124,21 +124,9 @@ def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: Fake
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
 
 
-@pytest.mark.parametrize("given", [{}, {"assessment_id": "a", "results": []}])
-def test_either_an_assessment_or_results_are_given(given: dict[str, Any]) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results"):
-        ComplianceReviewAssessmentOperator(task_id="t", **given)
-
-
 def test_a_form_holds_at_least_one_finding() -> None:
     with pytest.raises(exc.ComplianceInputError, match="max_findings must be at least 1"):
         Made(max_findings=0)()
-
-
-def test_it_maps() -> None:
-    with DAG("d", schedule=None):
-        mapped = ComplianceReviewAssessmentOperator.partial(task_id="t").expand(assessment_id=["a", "b"])
-    assert type(mapped).__name__ == "MappedOperator"
 
 
 def test_people_notifiers_and_time_go_to_airflow(service: Emulator, hitl: FakeHitl) -> None:
@@ -191,40 +179,20 @@ def test_feedback_is_sent_where_there_is_a_rationale(service: Emulator, hitl: Fa
     )
 
 
-@pytest.mark.parametrize("answer", [{}, {1: (None, " ")}, {2: ("SUFFICIENTLY_REGULATED", None)}])
-def test_nothing_is_sent_on_findings_that_are_left_alone(
-    service: Emulator, hitl: FakeHitl, answer: Any
-) -> None:
-    assert hitl.run(Made(), answer) == []
-    assert sent(service) == []
-
-
-def test_an_answer_through_the_rest_api_may_leave_fields_out(service: Emulator, hitl: FakeHitl) -> None:
-    class Api(FakeHitl):
-        def answer(self, given: Any) -> dict[str, Any]:
-            fields = {
-                "category_1": "SUFFICIENTLY_REGULATED",
-                "rationale_1": "Clause 9.",
-                "rationale_3": "Hm.",
-            }
-            return {**super().answer(given), "params_input": fields}
-
-    hitl.__class__ = Api
-    hitl.run(Made(), {})
-    assert sent(service) == [
-        ("e-1", 1, "SUFFICIENTLY_REGULATED", "Clause 9."),
-        ("e-1", 3, "NOT_SUFFICIENTLY_REGULATED", "Hm."),
-    ]
-
-
-def test_no_feedback_means_none_whatever_the_fields_say(service: Emulator, hitl: FakeHitl) -> None:
+def test_no_feedback_records_agreements_and_sends_nothing(service: Emulator, hitl: FakeHitl) -> None:
     class Clicked(FakeHitl):
         def answer(self, given: Any) -> dict[str, Any]:
-            response = super().answer({1: ("MISSING", "Draft.")})
+            response = super().answer({1: ("SUFFICIENTLY_REGULATED", "Draft."), 3: "agreed"})
             return {**response, "chosen_options": ["No feedback"]}
 
     hitl.__class__ = Clicked
-    assert hitl.run(Made(), "No feedback") == []
+    (agreed,) = hitl.run(Made(), {})
+    assert (agreed["assessment_response_id"], agreed["decision"], agreed["outcome"]) == (
+        3,
+        "agreed",
+        "recorded",
+    )
+    assert (agreed["answered_by"], agreed["expert_id"]) == ("ada", "e-1")
     assert sent(service) == []
 
 
@@ -268,55 +236,6 @@ def test_a_forgotten_rationale_does_not_fail_the_task(
     assert "The service takes no feedback without a rationale." in hitl.form["body"]
     assert hitl.run(Made()) == decided
     assert hitl.asked == 1
-
-
-@pytest.mark.parametrize(("rationale", "decisions"), [(None, []), ("So.", [("commented", "sent")])])
-def test_a_category_that_does_not_exist_is_ignored(
-    service: Emulator, hitl: FakeHitl, rationale: str | None, decisions: list[Any]
-) -> None:
-    decided = hitl.run(Made(), {2: ("INVENTED", rationale)})
-    assert [(each["decision"], each["outcome"]) for each in decided] == decisions
-    assert [each[2] for each in sent(service)] == ["SUFFICIENTLY_REGULATED"] * len(decisions)
-
-
-def test_an_agreement_is_recorded_and_not_sent(service: Emulator, hitl: FakeHitl) -> None:
-    returned = hitl.run(Made(), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")})
-    assert [each[1] for each in sent(service)] == [2]
-    agreed, changed = returned
-    assert agreed["decision"] == "agreed"
-    assert agreed["outcome"] == "recorded"
-    assert agreed["category_before"] == agreed["category_after"] == "MISSING"
-    assert (agreed["category_feedback"], agreed["rational_feedback"]) == (None, "")
-    assert (agreed["answered_by"], agreed["expert_id"]) == ("ada", "e-1")
-    assert (changed["decision"], changed["outcome"]) == ("changed", "sent")
-    assert hitl.run(Made()) == returned
-
-
-def test_an_agreement_is_recorded_also_where_no_feedback_is_clicked(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    class Clicked(FakeHitl):
-        def answer(self, given: Any) -> dict[str, Any]:
-            response = super().answer({1: ("SUFFICIENTLY_REGULATED", "Draft."), 3: "agreed"})
-            return {**response, "chosen_options": ["No feedback"]}
-
-    hitl.__class__ = Clicked
-    returned = hitl.run(Made(), {})
-    assert [(each["assessment_response_id"], each["decision"]) for each in returned] == [(3, "agreed")]
-    assert sent(service) == []
-
-
-def test_who_agrees_may_also_comment(service: Emulator, hitl: FakeHitl) -> None:
-    class Both(FakeHitl):
-        def answer(self, given: Any) -> dict[str, Any]:
-            response = super().answer({1: ("MISSING", "Indeed.")})
-            response["params_input"]["agreed_1"] = True
-            return response
-
-    hitl.__class__ = Both
-    (returned,) = hitl.run(Made(), {})
-    assert (returned["decision"], returned["outcome"]) == ("agreed", "sent")
-    assert sent(service) == [("e-1", 1, "MISSING", "Indeed.")]
 
 
 def test_nobody_in_time_fails_the_task_and_the_next_attempt_asks_again(

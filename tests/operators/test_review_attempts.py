@@ -20,18 +20,6 @@ from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 
 
-def test_a_retry_sends_the_rest_and_asks_nobody(service: Emulator, hitl: FakeHitl) -> None:
-    service.fail("submit_feedback", status=429, retry_after=0, skip=1)
-    with pytest.raises(exc.ComplianceThrottledError) as caught:
-        hitl.run(Made(), ANSWER)
-    assert not isinstance(caught.value, AirflowFailException)
-    returned = hitl.run(Made())
-    assert [each[1] for each in sent(service)] == [1, 2, 3]
-    assert [each["outcome"] for each in returned] == ["sent"] * 3
-    assert hitl.run(Made()) == returned
-    assert (hitl.asked, service.count("submit_feedback", 200)) == (1, 3)
-
-
 def test_no_feedback_is_an_answer_that_nobody_is_asked_for_again(service: Emulator, hitl: FakeHitl) -> None:
     for _ in range(2):
         assert hitl.run(Made(), "No feedback") == []
@@ -70,22 +58,6 @@ def test_two_uncertain_feedbacks_in_a_row_end_the_attempt(service: Emulator, hit
         hitl.run(Made(), ANSWER)
     assert not isinstance(caught.value, AirflowFailException)
     assert [each["outcome"] for each in hitl.run(Made())] == ["uncertain", "uncertain", "sent"]
-
-
-def test_feedback_is_uncertain_where_an_attempt_dies_while_it_sends(
-    service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patched:
-
-        def die(self: Any, **feedback: Any) -> None:
-            raise SystemExit
-
-        patched.setattr(ComplianceHook, "submit_feedback", die)
-        with pytest.raises(SystemExit):
-            hitl.run(Made(), ANSWER)
-    returned = hitl.run(Made())
-    assert [each["outcome"] for each in returned] == ["uncertain", "sent", "sent"]
-    assert [each[1] for each in sent(service)] == [2, 3]
 
 
 def test_a_refused_feedback_fails_the_task_after_the_others_are_sent(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -94,13 +93,6 @@ def test_the_document_and_the_framework_are_those_of_the_rows(
     }
 
 
-def test_parameters_win_over_rows(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
-    given = {"document": "Cloud", "framework": "NIS2", "source_uri": "https://example.com/c.pdf"}
-    hitl.run(made(table(tmp_path), **given), "No feedback")
-    assert form(hitl)["subject"] == "Review of Cloud against NIS2"
-    assert "[Source](<https://example.com/c.pdf>)" in form(hitl)["body"]
-
-
 @pytest.mark.parametrize(
     ("changes", "subject"),
     [
@@ -118,22 +110,6 @@ def test_a_form_about_many_documents_is_named_after_its_criterion(
     rows = [row | change for row, change in zip(ROWS, changes, strict=False)]
     hitl.run(made(table(tmp_path, rows), only="all"), "No feedback")
     assert form(hitl)["subject"] == subject
-
-
-def test_a_mapped_review_is_named_before_and_after_it_is_answered(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    comms = pytest.importorskip("airflow.sdk.execution_time.comms")
-    if not hasattr(comms, "SetRenderedMapIndex"):
-        pytest.skip("Airflow before 3.2 names a task when it ends")
-    shown: list[str] = []
-    supervisor = SimpleNamespace(send=lambda msg: shown.append(msg.rendered_map_index))
-    monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
-    hitl.map_index = 0
-    (group,) = group_findings(table(tmp_path), only="all")
-    hitl.run(made(group), {1: "agreed"})
-    assert shown == ["cloud.pdf, DORA"]
-    assert hitl.context["task"].title == "cloud.pdf, DORA"
 
 
 @pytest.mark.parametrize("findings", [[], {"dry_run": True}])
@@ -158,15 +134,6 @@ def test_what_can_t_be_asked_for_ends_the_task(
         hitl.run(made(**given))
     assert isinstance(caught.value, AirflowFailException)
     assert hitl.form is None
-
-
-def test_a_cleared_review_returns_its_decisions_and_sends_nothing_again(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path
-) -> None:
-    review = made(table(tmp_path))
-    returned = hitl.run(review, {1: ("MISSING", "Indeed."), 3: "agreed"})
-    assert hitl.run(review) == returned
-    assert (hitl.asked, len(sent(service))) == (1, 1)
 
 
 def start(hitl: FakeHitl, review: Made) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +16,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.state import ANSWER, FORM, LEASE
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.task_state import ObjectStateStore
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
-from tests.support.attempts import StateStore
 from tests.support.state_stores import STATE_STORES, make_store, use_state_path
 
 ANSWERS: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
@@ -113,15 +110,6 @@ def check_refuses(service: Emulator, hitl: FakeHitl) -> None:
     assert (hitl.asked, service.count("submit_feedback")) == (asked, 3)
 
 
-def test_where_airflow_has_emptied_its_store_an_answered_review_sends_nothing_again(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    hitl.run(Made(), ANSWERS)
-    hitl.store = StateStore()
-    for _ in range(2):
-        check_refuses(service, hitl)
-
-
 @pytest.mark.parametrize("is_cleared_before", [False, True])
 def test_where_a_retention_rule_has_deleted_old_state_it_sends_nothing_again(
     service: Emulator, in_objects: FakeHitl, tmp_path: Path, is_cleared_before: bool
@@ -213,32 +201,3 @@ def test_a_run_that_was_created_again_asks_about_other_findings(
 
 
 # -- two attempts at once
-
-
-@pytest.mark.parametrize("operation", range(2, 34, 4))
-def test_a_retry_at_any_moment_sends_nothing_twice(
-    service: Emulator, in_objects: FakeHitl, operation: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    left = [operation]
-
-    def interrupted(method: Any) -> Any:
-        def call(self: ObjectStateStore, *args: Any) -> Any:
-            left[0] -= 1
-            if left[0] == 0:
-                in_objects.run(Made(), ANSWERS)
-            return method(self, *args)
-
-        return call
-
-    for name in ("get", "set"):
-        monkeypatch.setattr(ObjectStateStore, name, interrupted(getattr(ObjectStateStore, name)))
-    try:
-        in_objects.run(Made(), ANSWERS)
-    except exc.ComplianceError as error:
-        assert "has taken over" in str(error)
-    arrived = Counter(each[1] for each in sent(service))
-    assert max(arrived.values()) == 1
-    outcomes = {each["assessment_response_id"]: each["outcome"] for each in in_objects.run(Made(), ANSWERS)}
-    assert sorted(outcomes) == [1, 2, 3]
-    assert all(arrived[number] or outcomes[number] == "uncertain" for number in outcomes)
-    assert len(sent(service)) == arrived.total()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,9 +12,13 @@ from airflow_provider import exceptions as exc
 from airflow_provider.assess.findings import apply_decisions
 from airflow_provider.review.decisions import read_decisions, write_decisions
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
 
-TI = SimpleNamespace(dag_id="d", run_id="r", task_id="review", map_index=-1)
-NIGHT, NEXT = "2026-03-01T00:00:00+00:00", "2026-03-02T00:00:00+00:00"
+NIGHT, NEXT, LAST = (f"2026-03-0{day}T00:00:00+00:00" for day in (1, 2, 3))
+
+
+def ti(run: str = "r1", task: str = "review") -> SimpleNamespace:
+    return SimpleNamespace(dag_id="d", run_id=run, task_id=task, map_index=-1)
 
 
 def decision(findings: str = "", **changes: Any) -> dict[str, Any]:
@@ -35,29 +38,32 @@ def decision(findings: str = "", **changes: Any) -> dict[str, Any]:
     }
 
 
-def night_folder(path: Path, root: str) -> str:
-    """Make the folder of a night that says which root it is below; return the URI of its findings."""
-    path.mkdir(parents=True)
-    (path / "summary.json").write_text(json.dumps({"root": root}))
-    return f"file://{path}/findings.jsonl"
+def nights_of(root: Path, night: str, run: str = "d/next") -> EarlierNights:
+    return EarlierNights(Location(f"file://{root}"), "assess", Night(night, run), TaskKey("d", "assess"))
+
+
+def assessed(root: Path, night: str = NIGHT, shard: str = "a") -> str:
+    """Let a night publish its findings below the root; return their URI."""
+    nights_of(root, night, f"d/{night}{shard}").publish({}, "account")
+    return f"file://{root}/dt={night[:10]}/_assess/{shard}/findings.jsonl"
+
+
+def write(*rows: dict[str, Any], task: Any = None) -> list[Location]:
+    return write_decisions(rows, None, task or ti(), "a.pdf", "account")
 
 
 def read(root: Path, night: str = NEXT, cells: Any = ("c1",)) -> dict[tuple[str, str], dict[str, Any]]:
-    return read_decisions(Location(f"file://{root}"), set(cells), night)
+    return read_decisions(nights_of(root, night), set(cells))
 
 
-def write(root: Path, name: str, *rows: dict[str, Any], day: str = "2026-03-01") -> None:
-    path = root / "_assess/decisions" / day / f"{name}.jsonl"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def test_decisions_are_written_below_the_root_of_their_night_and_read_by_the_next(tmp_path: Path) -> None:
-    uris = [night_folder(tmp_path / name / "night", f"file://{tmp_path}/{name}/") for name in ("one", "two")]
-    rows = [decision(uris[0]), decision(uris[1]), decision(uris[0], criterion="D-2")]
-    locations = write_decisions(rows, None, TI, "a.pdf")
+def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tmp_path: Path) -> None:
+    one, other, two = (
+        assessed(tmp_path / name, shard=shard) for name, shard in (("one", "a"), ("one", "b"), ("two", "a"))
+    )
+    rows = [decision(one), decision(two), decision(other, criterion="D-2")]
+    locations = write(*rows)
     assert [str(each).rpartition("/")[0] for each in locations] == [
-        f"file://{tmp_path}/{name}/_assess/decisions/2026-03-01" for name in ("one", "two")
+        f"{uri.rpartition('/')[0]}/decisions" for uri in (one, two)
     ]
     assert set(read(tmp_path / "one")) == {("c1", "D-1"), ("c1", "D-2")}
     assert read(tmp_path / "two") == {
@@ -66,68 +72,91 @@ def test_decisions_are_written_below_the_root_of_their_night_and_read_by_the_nex
             "expert_category": "SUFFICIENTLY_REGULATED",
             "expert_rationale": "Annex 4.",
             "decided_at": "2026-03-01T09:00:00+00:00",
-            "decided_on": NIGHT,
             "category_before": "MISSING",
         }
     }
-    # A second attempt replaces what it has written.
-    assert len(write_decisions(rows, None, TI, "a.pdf")) == 2
-    assert len(list(tmp_path.glob("one/**/*.jsonl"))) == 1
+    write(*rows[:1])  # a later attempt replaces what it has written
+    assert set(read(tmp_path / "one")) == {("c1", "D-1")}
 
 
 def test_without_findings_and_without_a_destination_nothing_is_written(tmp_path: Path) -> None:
-    assert write_decisions([decision()], None, TI, "a.pdf") == []
-    assert write_decisions([], None, TI, "a.pdf") == []
+    assert write(decision()) == []
+    assert write() == []
 
 
-def test_a_summary_that_is_damaged_costs_the_next_night_only(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("night", [NEXT, "", "../../../x"])
+def test_findings_that_no_night_has_published_cost_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, night: str
 ) -> None:
-    for content in ("{", "[]", "{}"):
-        (tmp_path / "summary.json").write_text(content)
-        assert write_decisions([decision(f"file://{tmp_path}/findings.jsonl")], None, TI, "a.pdf") == []
-    assert caplog.text.count("The next night will not find these decisions") == 3
+    assert write(decision(assessed(tmp_path), night=night)) == []
+    assert caplog.text.count("Later nights will not find decisions on") == 1
 
 
-def test_a_store_that_is_down_is_an_error_before_anything_is_sent(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri = night_folder(tmp_path / "night", f"file://{tmp_path}")
+def test_a_store_that_is_down_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = assessed(tmp_path)
 
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(type(Location(uri).fs), "cat_file", fail)
+    monkeypatch.setattr(type(Location(uri).fs), "find", fail)
     with pytest.raises(exc.ComplianceStorageError):
-        write_decisions([decision(uri)], None, TI, "a.pdf")
+        write(decision(uri))
 
 
-def test_the_first_night_has_no_decisions(tmp_path: Path) -> None:
+def test_only_decisions_of_earlier_nights_on_tonight_s_cells_are_read(tmp_path: Path) -> None:
     assert read(tmp_path) == {}
-
-
-def test_only_decisions_of_nights_before_on_tonight_s_cells_are_read(tmp_path: Path) -> None:
-    write(tmp_path, "one", decision(), decision(cell="other"))
+    uri = assessed(tmp_path)
+    write(decision(uri), decision(uri, cell="other"))
     assert set(read(tmp_path)) == {("c1", "D-1")}
-    assert read(tmp_path, NIGHT) == {}
-    assert read(tmp_path, "2026-02-01T00:00:00+00:00") == {}
-    assert read(tmp_path, "2027-05-01T00:00:00+00:00") == {}
+    assert read(tmp_path, cells=["c2"]) == {}
+    for night in (NIGHT, "2026-02-01T00:00:00+00:00", "2027-05-01T00:00:00+00:00"):
+        assert read(tmp_path, night) == {}
+
+
+def test_a_cleared_night_sees_the_decisions_that_its_first_attempt_saw(tmp_path: Path) -> None:
+    uri = assessed(tmp_path)
+    write(decision(uri))
+    nights = nights_of(tmp_path, NEXT)
+    first = read_decisions(nights, {"c1"})
+    nights.publish({}, "account")
+    late = decision(uri, decided_at="2026-03-02T09:00:00+00:00", answered_by="eve", expert_id="")
+    write(late, task=ti("r1", "another"))
+    assert read(tmp_path) == first
+    assert read(tmp_path, LAST)["c1", "D-1"]["expert"] == "eve"
 
 
 def test_the_latest_of_two_decisions_is_read(tmp_path: Path) -> None:
-    write(tmp_path, "b", decision(expert_id="", decided_at="2026-03-01T08:00:00+00:00"))
-    write(tmp_path, "a", decision(expert_id="", decided_at="2026-03-01T10:00:00+00:00", answered_by="eve"))
+    uri = assessed(tmp_path)
+    for hour, expert in (("10", "eve"), ("08", "ada")):
+        late = {"decided_at": f"2026-03-01T{hour}:00:00+00:00", "expert_id": "", "answered_by": expert}
+        write(decision(uri, **late), task=ti("r1", f"review-{expert}"))
     assert read(tmp_path)["c1", "D-1"]["expert"] == "eve"
 
 
+def test_damaged_and_edited_decisions_are_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    uri = assessed(tmp_path)
+    damaged = {name: value for name, value in decision(uri).items() if name != "category_after"}
+    write(damaged, decision(uri, criterion="D-2"))
+    assert set(read(tmp_path)) == {("c1", "D-2")}
+    assert "without 'category_after' is ignored" in caplog.text
+    (location,) = write(decision(uri))
+    path = Path(location.path)
+    path.write_text(path.read_text().replace("e-1", "e-2"))
+    assert read(tmp_path) == {}
+    assert "was changed after it was published" in caplog.text
+
+
 def test_many_forms_are_read(tmp_path: Path) -> None:
-    for number in range(500):
-        write(tmp_path, f"form-{number}", decision(criterion=f"D-{number}"))
-    assert len(read(tmp_path)) == 500
+    uri = assessed(tmp_path)
+    for number in range(100):
+        write(decision(uri, criterion=f"D-{number}"), task=ti("r1", f"review-{number}"))
+    assert len(read(tmp_path)) == 100
 
 
 def test_a_decision_is_applied_to_the_category_that_the_expert_saw(tmp_path: Path) -> None:
-    write(tmp_path, "one", decision())
+    write(decision(assessed(tmp_path)))
     decisions = read(tmp_path)
     finding = {"criterion": "D-1", "category": "MISSING"}
     (applied,) = apply_decisions([finding], "c1", decisions)
@@ -135,4 +164,4 @@ def test_a_decision_is_applied_to_the_category_that_the_expert_saw(tmp_path: Pat
     other = {"criterion": "D-1", "category": "NOT_SUFFICIENTLY_REGULATED"}
     assert apply_decisions([other], "c1", decisions) == [other]
     assert apply_decisions([finding], "c2", decisions) == [finding]
-    assert apply_decisions([applied], "c1", {}) == [applied]  # carried without its file
+    assert apply_decisions([applied], "c1", {}) == [applied]  # carried without its table

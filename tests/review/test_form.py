@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.review.form import JOINER, escape, format_category, render, to_line
+from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.review.form import (
+    JOINER,
+    describe_findings,
+    escape,
+    format_category,
+    parse_answers,
+    render,
+    to_line,
+)
 from airflow_provider.review.selection import Selection
 
 SHOWN = """\
@@ -112,3 +122,46 @@ def test_no_address_is_left_for_a_link_to_be_made_of(start: str, rest: str) -> N
 
 def test_signs_that_turn_the_direction_or_hide_are_gone() -> None:
     assert to_line("a\u202eb\u200bc\x00d\ud800", 50) == "a b c d"
+
+
+GOOD, BAD = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED"
+SHOWN_FINDINGS = describe_findings([Finding(1, "Exit", "MISSING"), Finding(2, "Audit", "Partly")])
+
+
+@pytest.mark.parametrize(
+    ("answered", "decision", "warning"),
+    [
+        ({}, None, ""),  # the REST API may omit fields
+        ({"category_1": "MISSING", "agreed_1": False, "rationale_1": None}, None, ""),  # left as it is
+        ({"category_1": None, "rationale_1": " "}, None, ""),
+        ({"agreed_1": True}, ("agreed", "MISSING", "", None), ""),
+        ({"agreed_1": "true", "rationale_1": " So. "}, ("agreed", "MISSING", "So.", "MISSING"), ""),
+        ({"rationale_1": "So."}, ("commented", "MISSING", "So.", "MISSING"), ""),
+        ({"category_1": None, "rationale_1": "So."}, ("commented", "MISSING", "So.", None), ""),
+        ({"category_1": BAD, "rationale_1": "So."}, ("changed", BAD, "So.", BAD), ""),
+        ({"category_1": BAD, "agreed_1": True, "rationale_1": "So."}, ("changed", BAD, "So.", BAD), ""),
+        ({"category_1": GOOD}, ("changed", GOOD, "", None), "'Exit' is recorded, but not sent"),
+        ({"category_1": "INVENTED"}, None, "Ignored the category of 'Exit'"),
+        (
+            {"category_1": "INVENTED", "rationale_1": "So."},
+            ("commented", "MISSING", "So.", "MISSING"),
+            "Ignored",
+        ),
+        ({"category_2": None, "rationale_2": "So."}, ("commented", "Partly", "So.", None), ""),
+    ],
+)
+def test_an_answer_means_a_decision(answered: dict[str, Any], decision: Any, warning: str) -> None:
+    decisions, warnings = parse_answers(answered, SHOWN_FINDINGS)
+    names = ("decision", "category_after", "rational_feedback", "category_feedback")
+    assert [tuple(each[name] for name in names) for each in decisions] == [decision] * bool(decision)
+    assert len(warnings) == bool(warning)
+    assert warning in "".join(warnings)
+    agreed, _ = parse_answers(answered, SHOWN_FINDINGS, with_feedback=False)
+    assert [each["decision"] for each in agreed] == ["agreed"] * (
+        "agreed_1" in answered and bool(answered["agreed_1"])
+    )
+
+
+def test_an_answer_to_another_form_is_refused() -> None:
+    with pytest.raises(ComplianceInputError, match=r"Nothing was sent\. Start a new DAG run"):
+        parse_answers({"rationale_3": "So."}, SHOWN_FINDINGS)

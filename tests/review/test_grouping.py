@@ -78,15 +78,6 @@ def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
     assert asked(selected(uri, limit="2")) == [4, 3]
 
 
-def test_what_an_expert_has_decided_is_not_asked_again_unless_all_is_wanted(tmp_path: Path) -> None:
-    decided = {"expert": "e-1", "expert_category": MISSING}
-    uri = table(tmp_path, [row(1, **decided, changed_from=GOOD), row(2, changed_from=GOOD)])
-    assert ids(group_findings(uri)) == [[2]]
-    assert ids(group_findings(uri, only="insufficient")) == [[2]]
-    assert ids(group_findings(uri, only="all")) == [[1, 2]]
-    assert asked(selected(uri, only="changed")) == [2]
-
-
 def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
     first = table(tmp_path, [row(1), row(2, source="in/ü.pdf"), row(3)], "one.jsonl")
     second = table(tmp_path, [row(4), row(5, BAD, source="in/c.pdf", criterion="D-1")], "two.jsonl")
@@ -224,12 +215,6 @@ def test_documents_of_the_same_name_are_told_apart(tmp_path: Path) -> None:
 def test_invalid_options_are_refused(tmp_path: Path, options: dict[str, Any], message: str) -> None:
     with pytest.raises(exc.ComplianceInputError, match=message):
         group_findings(table(tmp_path, [row(1)]), **options)
-
-
-def test_what_is_grouped_is_not_grouped_again(tmp_path: Path) -> None:
-    forms = group_findings(table(tmp_path, [row(1)]), only="all")
-    with pytest.raises(exc.ComplianceInputError, match="grouped already"):
-        group_findings(forms)
 
 
 def test_more_forms_than_airflow_maps_are_refused_with_what_to_do(tmp_path: Path) -> None:

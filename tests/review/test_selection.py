@@ -7,14 +7,12 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.review.form import build_fields, describe_findings, render
 from airflow_provider.review.selection import (
     CONTEXT_CHARS,
     NightFinding,
     Selection,
     add_context,
-    check_only,
     select,
     verdict_of,
 )
@@ -50,11 +48,6 @@ ROW = {
 def test_what_needs_a_person(row: dict[str, Any], wanted: set[str]) -> None:
     finding = NightFinding.from_row(row, "u")
     assert {only for only in ("all", "insufficient", "changed") if finding.is_wanted(only)} == wanted
-
-
-def test_anything_else_is_refused() -> None:
-    with pytest.raises(ComplianceInputError, match="'changed', 'insufficient' or 'all', not 'new'"):
-        check_only("new")
 
 
 def test_what_has_become_worse_comes_first_then_the_worst_changed_before_unchanged() -> None:
@@ -96,12 +89,6 @@ def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
         "cell": "c1",
         "findings": "s3://out/findings.jsonl",
     }
-
-
-@pytest.mark.parametrize("row", [{}, {"response_id": "x", "score": "much", "title": None, "source": None}])
-def test_a_row_without_anything_is_a_finding_without_an_id(row: dict[str, Any]) -> None:
-    finding = NightFinding.from_row(row, "u")
-    assert (finding.id, finding.score, finding.title, finding.category) == (None, None, "", None)
 
 
 def test_a_criterion_that_is_its_own_title_is_not_repeated() -> None:
