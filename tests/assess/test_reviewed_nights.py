@@ -218,9 +218,10 @@ def test_a_clear_of_night_and_review_changes_nothing_and_asks_nobody(
 
 def test_a_late_answer_counts_from_the_night_after(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
-    run_night(nights, TEXTS)
+    second = run_night(nights, TEXTS).findings
     review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Late.")}, only="insufficient")
     assert len(decided(run_night(nights, TEXTS))) == 1
+    assert rerun(nights, 2).findings == second  # cleared: it sees what its first attempt saw
 
 
 def test_the_last_of_two_decisions_counts(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
