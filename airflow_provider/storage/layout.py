@@ -18,7 +18,6 @@ INGEST_WORK = f"{WORK_FOLDER}/ingest"  # of each task instance
 ASSESS_WORK = f"{WORK_FOLDER}/assess"
 STATE_WORK = f"{WORK_FOLDER}/state"  # of each task instance, where the connection has no state path
 DELETES = f"{WORK_FOLDER}/deletes"  # below the root
-VERDICTS = f"{ASSESS_FOLDER}/verdicts"  # below the root
 
 MANIFEST = "manifest.jsonl"  # of ingestion
 

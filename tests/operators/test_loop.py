@@ -127,7 +127,7 @@ def in_loop(iteration: int, **changes: Any) -> RegionTaskInstance:
 def test_decisions_of_two_iterations_are_two_objects(tmp_path: Path) -> None:
     decisions: Any = [{"night": "2026-03-01", "criterion": "D-1"}]
     for iteration in (0, 1, 1):
-        write_decisions(decisions, f"file://{tmp_path}/", in_loop(iteration), "a.pdf")
+        write_decisions(decisions, f"file://{tmp_path}/", in_loop(iteration), "a.pdf", "account")
     assert len(list(tmp_path.iterdir())) == 2
 
 
