@@ -24,8 +24,8 @@ else:
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 
-# Airflow 3.3 keeps state of a task over its attempts. Not needed when 3.3 is the oldest supported version.
-HAS_TASK_STATE_STORE = TRIGGER_HAS_ON_KILL
+# Airflow 3.3 has partition keys of asset events. Not needed when 3.3 is the oldest supported version.
+HAS_PARTITION_KEYS = TRIGGER_HAS_ON_KILL
 
 # Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
 ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS
@@ -173,25 +173,11 @@ def wait_for_form(operator: Any, context: Any, kwargs: dict[str, Any]) -> None:
 
 
 def asset_stores_of(trigger: BaseTrigger) -> list[Any]:
-    """Return the state stores of all assets that a trigger watches; Airflow before 3.3 has none."""
+    """Return the state stores of all assets that a trigger watches; none before Airflow 3.3.2."""
     stores = getattr(trigger, "asset_state_store", None)
     # There is no public way to list them, and the way to the only one fails where there are two.
-    return [] if stores is None else [*stores._by_name.values(), *stores._by_uri.values()]  # noqa: SLF001
-
-
-async def read_state(store: Any, key: str) -> Any:
-    """Read from the state store of an asset."""
-    if hasattr(store, "aget"):
-        return await store.aget(key)
-    return await sync_to_async(store.get)(key)  # Not needed when 3.3.2 is the oldest supported version.
-
-
-async def write_state(store: Any, key: str, value: Any) -> None:
-    """Write to the state store of an asset."""
-    if hasattr(store, "aset"):
-        await store.aset(key, value)
-    else:  # Not needed when 3.3.2 is the oldest supported version.
-        await sync_to_async(store.set)(key, value)
+    found = [] if stores is None else [*stores._by_name.values(), *stores._by_uri.values()]  # noqa: SLF001
+    return [store for store in found if hasattr(store, "aget")]
 
 
 async def get_variable(key: str) -> Any:
@@ -220,10 +206,6 @@ def get_stats() -> Any:
     with suppress(ImportError):  # Airflow before 3.2: `Stats` sets itself up
         import airflow.sdk.serde  # noqa: F401 - for what its import does
     return Stats
-
-
-# Airflow 3.3 has partition keys of asset events. Not needed when 3.3 is the oldest supported version.
-HAS_PARTITION_KEYS = HAS_TASK_STATE_STORE
 
 
 def add_partition_key(outlet_event: Any, key: str) -> None:

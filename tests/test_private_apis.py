@@ -71,7 +71,7 @@ def test_urllib3_keeps_the_response_of_the_standard_library() -> None:
     assert hasattr(response, "_original_response")
 
 
-@pytest.mark.skipif(not compat.HAS_TASK_STATE_STORE, reason="Airflow before 3.3 has no asset state store")
+@pytest.mark.skipif(not compat.TRIGGER_HAS_ON_KILL, reason="Airflow before 3.3 has no asset state store")
 def test_airflow_keeps_asset_state_stores_by_name_and_uri() -> None:
     """The framework watcher keeps its state with every asset that it watches."""
     from airflow.sdk.execution_time import context
@@ -107,7 +107,7 @@ def test_airflow_has_a_message_that_names_a_mapped_task() -> None:
     comms = pytest.importorskip("airflow.sdk.execution_time.comms", reason="Airflow 2 has a database")
     runner = pytest.importorskip("airflow.sdk.execution_time.task_runner")
     if not hasattr(comms, "SetRenderedMapIndex"):
-        assert not compat.HAS_TASK_STATE_STORE, "only Airflow before 3.2 has none"
+        assert not compat.TRIGGER_HAS_ON_KILL, "only Airflow before 3.2 has none"
         pytest.skip("Airflow before 3.2 has none")
     assert "rendered_map_index" in comms.SetRenderedMapIndex.model_fields
     assert "SUPERVISOR_COMMS" in runner.__annotations__

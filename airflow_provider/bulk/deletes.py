@@ -80,7 +80,7 @@ class PendingDeletes:
 
     def read(self) -> list[FinishedJob]:
         """Read what earlier attempts and runs have left."""
-        self._taken = [name for name in sorted(self._folder.list_names()) if self._is_ours(name)]
+        self._taken = [name for name in self._folder.list_names() if self._is_ours(name)]
         return [job for name in self._taken for job in self._read(self._folder / name)]
 
     async def write(self, jobs: Iterable[FinishedJob]) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.layout import EVIDENCE_FOLDER as EVIDENCE_FOLDER
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location
 
 log = logging.getLogger(__name__)
 
@@ -61,15 +61,8 @@ class Chain:
 
     def numbers(self) -> list[int]:
         """Return the numbers of all records that the store lists, in order."""
-        fs = self.folder.fs
-        with storage_errors(self.folder, "searched"):
-            fs.invalidate_cache()
-            try:
-                paths = fs.ls(self.folder.path, detail=False)
-            except FileNotFoundError:
-                return []
-        found = (_NAME.fullmatch(path.rstrip("/").rpartition("/")[2]) for path in paths)
-        return sorted(int(name[1]) for name in found if name)
+        found = (_NAME.fullmatch(name) for name in self.folder.list_names())
+        return [int(name[1]) for name in found if name]
 
     def location(self, number: int) -> Location:
         """Return where a record is."""

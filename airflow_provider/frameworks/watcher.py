@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Protocol
 
-from airflow_provider.compat import get_variable, read_state, set_variable, write_state
+from airflow_provider.compat import get_variable, set_variable
 from airflow_provider.exceptions import ComplianceAuthError, ComplianceError
 from airflow_provider.frameworks.catalog import (
     CHANGE_KINDS,
@@ -184,14 +184,14 @@ class AssetState:
 
     async def read(self) -> Any:
         """Return the newest state: assets may have been watched separately before."""
-        found = [await read_state(store, self.key) for store in self.stores]
+        found = [await store.aget(self.key) for store in self.stores]
         states = [each for each in found if isinstance(each, dict)]
         return max(states, key=lambda each: float(each.get("at", 0)), default=None)
 
     async def write(self, state: dict[str, Any]) -> None:
         """Store the state with all of them."""
         for store in self.stores:
-            await write_state(store, self.key, state)
+            await store.aset(self.key, state)
 
 
 @dataclass

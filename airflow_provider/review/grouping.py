@@ -217,7 +217,7 @@ def _missing(location: Location) -> ComplianceStorageDeniedError:
 
 def _read_earlier(folder: Location) -> dict[str, set[Verdict]]:
     """Return the verdicts on the forms of earlier calls, by the URI of the form, in order."""
-    forms = [folder / name for name in sorted(folder.list_names()) if name.endswith(".jsonl")]
+    forms = [folder / name for name in folder.list_names() if name.endswith(".jsonl")]
     contents = read_objects(folder, [form.path for form in forms])
     return {
         form.uri: {verdict_of(finding) for finding in _parse_form(form, content)}

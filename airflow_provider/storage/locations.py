@@ -164,16 +164,16 @@ class Location:
         with storage_errors(self, "cleaned up"), suppress(FileNotFoundError):
             self.fs.rm_file(self.path)
 
-    def list_names(self) -> set[str]:
-        """Return the names of all objects below this prefix, without their folders, as they are now."""
+    def list_names(self) -> list[str]:
+        """Return the names of what is directly below this prefix, in order, as it is now."""
         path = self.path.rstrip("/")
         with storage_errors(self, "searched"):
             self.fs.invalidate_cache(path)
             try:
-                found = self.fs.find(path)
+                found = self.fs.ls(path, detail=False)
             except FileNotFoundError:
-                return set()
-        return {each.rpartition("/")[2] for each in found}
+                return []
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
 
     def __truediv__(self, name: str) -> Location:
         inner = Location(self.uri.rstrip("/") + "/" + name)

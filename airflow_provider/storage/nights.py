@@ -29,7 +29,7 @@ from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.layout import NIGHTS
-from airflow_provider.storage.locations import Location, storage_errors
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.reading import read_objects
 
 log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class EarlierNights:
 
     @cached_property
     def _dates(self) -> list[str]:
-        return sorted(_list_names(self.root / NIGHTS), reverse=True)
+        return (self.root / NIGHTS).list_names()[::-1]
 
     def _sees(self, entry: Entry, same_time: bool) -> bool:
         if entry.night.run == self.night.run:
@@ -274,7 +274,7 @@ class EarlierNights:
         """Return the entries of a date, newest first."""
         if (day, kind) not in self._read_dates:
             folder = self.root / NIGHTS / day
-            found = sorted(name for name in _list_names(folder) if name.startswith(f"{kind}-"))
+            found = [name for name in folder.list_names() if name.startswith(f"{kind}-")]
             contents = read_objects(folder, [(folder / name).path for name in found])
             read = (self._parse(content, path) for path, content in contents if content is not None)
             entries = [entry for entry in read if entry]
@@ -341,15 +341,3 @@ def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
 
 def _hash(key: str) -> bytes:
     return hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES]
-
-
-def _list_names(folder: Location) -> list[str]:
-    """Return the names directly below a folder, as they are now; none if it does not exist."""
-    path = folder.path.rstrip("/")
-    with storage_errors(folder, "searched"):
-        folder.fs.invalidate_cache(path)
-        try:
-            found = folder.fs.ls(path, detail=False)
-        except FileNotFoundError:
-            return []
-    return [name.rstrip("/").rpartition("/")[2] for name in found]

@@ -99,16 +99,16 @@ def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_object_that_does_not_exist_is_nothing_to_read_or_remove(tmp_path: Path) -> None:
     folder = Location(f"file://{tmp_path}/out/")
-    assert folder.list_names() == set()
+    assert folder.list_names() == []
     assert (folder / "a.json").read() is None
     (folder / "a.json").remove()
     (tmp_path / "out/b").mkdir(parents=True)
     for name in ("a.json", "b/c.json"):
         (tmp_path / "out" / name).write_bytes(name.encode())
-    assert folder.list_names() == {"a.json", "c.json"}
+    assert folder.list_names() == ["a.json", "b"]
     assert (folder / "b/c.json").read() == b"b/c.json"
     (folder / "a.json").remove()
-    assert folder.list_names() == {"c.json"}
+    assert folder.list_names() == ["b"]
 
 
 def test_an_object_that_can_t_be_read_is_an_error(tmp_path: Path) -> None:
