@@ -143,6 +143,12 @@ class Closing:
         self._contents = contents = self._contents or self._read_and_store()
         totals = contents.totals.as_dict()
         compared = self._compare(earlier.nights, contents.totals.documents, totals["frameworks"])
+        totals |= {
+            "vanished": compared.vanished,
+            "gone_frameworks": len(compared.frameworks),
+            "missing": len(self._missing),
+            "failed_tasks": len(self._failed),
+        }
         latest = str(head.record.get("latest") or "") if head else ""
         return {
             "version": RECORD_VERSION,
@@ -162,15 +168,10 @@ class Closing:
             "missing": self._missing,
             "failed_tasks": self._failed,
             "gone_frameworks": compared.frameworks,
+            "warnings": self._outputs.warnings,
             "compared_with": compared.night and {**compared.night.reference, "documents": compared.documents},
-            "totals": totals
-            | {
-                "vanished": compared.vanished,
-                "gone_frameworks": len(compared.frameworks),
-                "missing": len(self._missing),
-                "failed_tasks": len(self._failed),
-            },
-            "report": self._store_report(contents, earlier, compared, head),
+            "totals": totals,
+            "report": self._store_report(contents, totals, earlier, compared, head),
         }
 
     # -- what the night has left
@@ -277,7 +278,12 @@ class Closing:
     # -- what is written
 
     def _store_report(
-        self, contents: _Contents, earlier: EarlierRecords, compared: _Comparison, head: ChainRecord | None
+        self,
+        contents: _Contents,
+        totals: dict[str, Any],
+        earlier: EarlierRecords,
+        compared: _Comparison,
+        head: ChainRecord | None,
     ) -> dict[str, str]:
         """Write the page, under a name that has its digest; return how a record refers to it."""
         from airflow_provider.reports.night import NightReport
@@ -290,6 +296,7 @@ class Closing:
             revision=next_revision(earlier.revision),
             documents=contents.documents,
             verdicts=contents.verdicts,
+            totals=totals,
             trend=[(night.record.get("night"), night.record.get("totals")) for night in earlier.nights],
             missing=self._missing,
             failed_tasks=self._failed,
@@ -297,6 +304,7 @@ class Closing:
             vanished_total=compared.vanished,
             compared_night=str(compared.night.record.get("night")) if compared.night else "",
             gone_frameworks=compared.frameworks,
+            warnings=self._outputs.warnings,
             decisions=contents.totals.decisions,
             files=[(snapshot.kind, snapshot.location.uri) for snapshot in self._snapshots],
             root=self._root.uri,

@@ -19,6 +19,7 @@ KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS}
 ROW_NUMBERS = {INGEST: ("completed", "failed", "skipped"), ASSESS: ("assessed", "carried", "failed")}
 FINDINGS_NAME = "findings.jsonl"
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
+MAX_WARNINGS = 20  # of one task
 LEFT_OUT = frozenset({"skipped", "removed"})  # a task that was skipped on purpose is not missing
 
 States = Mapping[tuple[str, int], str]
@@ -44,11 +45,13 @@ class Outputs:
     """What the tasks of a night have left.
 
     :param decisions: results of review tasks, which need no file
+    :param warnings: of assess tasks: what there is less of than expected
     :param has_dry_run: whether a task has only said what it would do
     """
 
     manifests: list[Manifest] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     has_dry_run: bool = False
     _known: set[tuple[str, str]] = field(default_factory=set)
     _groups: int = 0
@@ -110,6 +113,8 @@ class Outputs:
         if not named:
             keys = ", ".join(map(str, result))[:200] or "(none)"
             raise ComplianceInputError(f"A result with the keys {keys} names no manifest. {EXPECTED}")
+        given = result.get("warnings")
+        self.warnings += map(str, given[:MAX_WARNINGS]) if isinstance(given, list) else ()
         group = self._next_group()
         for kind, uri in named:
             numbers: list[Any] = [result.get(name) for name in ROW_NUMBERS.get(kind, ())]

@@ -15,12 +15,10 @@ from airflow_provider.reports.page import (
     read_time,
     render,
     split_source,
+    worst,
 )
 from airflow_provider.reports.verdicts import (
     CATEGORIES,
-    LABELS,
-    LEGEND,
-    MAX_CHANGES,
     MAX_RATIONALE_CHARS,
     OTHER,
     VerdictCounts,
@@ -34,10 +32,16 @@ if TYPE_CHECKING:
 
     from airflow_provider.reports.ingest import Run
 
-OPEN_CHANGES = 20  # the rest are behind a click
 MAX_DOCUMENTS = 20_000  # of the matrix
 RATIONALE_BUDGET_CHARS = 1_500_000
-MAX_GONE = 12
+# What a document is counted as, by the letter of its worst verdict.
+DOCUMENTS = {
+    "S": "sufficiently regulated throughout",
+    "N": "not sufficiently regulated in places",
+    "M": "with something missing",
+    "U": "with a verdict of no known category",
+    "F": "not assessed",
+}
 
 
 @dataclass
@@ -49,8 +53,6 @@ class VerdictStats(VerdictCounts):
 
     documents: dict[str, int] = field(default_factory=dict)
     letters: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
-    gone: int = 0  # verdicts of the last night that have no counterpart tonight
-    gone_criteria: Counter[tuple[str, str]] = field(default_factory=Counter)
     notes: dict[tuple[int, str, str], str] = field(default_factory=dict)
     _note_chars: int = 0
 
@@ -59,7 +61,7 @@ class VerdictStats(VerdictCounts):
     ) -> None:
         """Count a row of `assessments.jsonl` with its rows of `findings.jsonl`.
 
-        :param before: the criteria that had a verdict in the last night
+        :param before: the criteria that had a verdict in the previous night
         """
         self.add_cell(cell)
         source, framework = str(cell["source"]), to_name(cell["framework"])
@@ -80,12 +82,6 @@ class VerdictStats(VerdictCounts):
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
             self._add_note((number, framework, criterion), each, room)
 
-    def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
-        """Count verdicts of the previous night that a document no longer has."""
-        for criterion in sorted(criteria):
-            self.gone += 1
-            self.gone_criteria[framework, criterion] += 1
-
     def _add_note(self, key: tuple[int, str, str], finding: Mapping[str, Any], room: int) -> None:
         rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
         if finding.get("expert"):
@@ -94,8 +90,14 @@ class VerdictStats(VerdictCounts):
             self._note_chars += len(rationale)
             self.notes[key] = rationale
 
-    def _group(self, reason: str) -> str:
-        return reason
+    def describe_framework(self, framework: str) -> str:
+        """Count the documents by the worst of their verdicts."""
+        counts: Counter[str] = Counter()
+        for letters in self.letters[framework].values():
+            found = {letter.upper() for letter in letters.values()}
+            counts[next((letter for letter in "FMNUS" if letter in found), "")] += 1
+        counted = ", ".join(f"{counts[each]:,} {words}" for each, words in DOCUMENTS.items() if counts[each])
+        return f"{documents(len(self.letters[framework]))}: {counted}." if counted else ""
 
 
 def render_verdicts(
@@ -115,34 +117,21 @@ def render_verdicts(
     :param files: where the tables are, by title
     :param warnings: what there is less of than expected; shown first
     """
-    started, ended = read_time(run.started), read_time(run.ended)
-    tone, status, headline = _summarize(stats, last_night)
-    tone = "warn" if warnings and tone == "good" else tone
+    ended, is_compared = read_time(run.ended), last_night is not None
+    less = [("warn", "Less than expected")] if warnings else []
+    tone, status = worst([("idle", "Nothing to do"), *less, *stats.states()])
+    headline = " ".join(stats.sentences(is_compared=is_compared)) or "There were no documents to assess."
     return render(
         "assess.html",
         run=run,
-        started=started,
         ended=ended,
         night=format_night(night),
         last_night=format_night(last_night),
         tone=tone,
         status=status,
         headline=headline,
-        stats=stats,
-        changes=stats.first_changes(MAX_CHANGES),
-        open_changes=OPEN_CHANGES,
-        labels=LABELS,
-        legend=LEGEND,
-        frameworks=[
-            (
-                framework,
-                stats.framework_bar(framework),
-                stats.criterion_bars(framework),
-                _count_documents(stats, framework),
-            )
-            for framework in stats.criteria
-        ],
-        gone=stats.gone_criteria.most_common(MAX_GONE),
+        verdicts=stats,
+        is_compared=is_compared,
         without_text=without_text,
         files=files,
         warnings=warnings,
@@ -155,50 +144,6 @@ def _explain(finding: Mapping[str, Any], rationale: str) -> str:
     _, _, words = CATEGORIES.get(to_category(finding["category"]), OTHER)
     decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
     return f"{decided} The service said: {words}. {rationale}"
-
-
-def _summarize(stats: VerdictStats, last_night: str | None) -> tuple[str, str, str]:
-    """Return the tone, the status and the headline."""
-    total = stats.assessed + stats.carried + stats.failed
-    if not total:
-        return "idle", "Nothing to do", "There were no documents to assess."
-    if stats.failed == total:
-        return "bad", "All failed", f"No document could be assessed: all {total:,} assessments failed."
-    tone, status = ("warn", f"{stats.failed:,} failed") if stats.failed else ("good", "Complete")
-    if last_night is None:
-        verdicts = stats.by_criterion.values()
-        missing = sum(each["missing"] for each in verdicts)
-        insufficient = sum(each["insufficient"] for each in verdicts)
-        headline = (
-            f"The first night: {missing:,} missing, {insufficient:,} not sufficiently regulated, of "
-            f"{sum(each.total() for each in verdicts):,} verdicts."
-        )
-    elif stats.changed:
-        headline = (
-            f"{stats.changed:,} verdict{'s' if stats.changed > 1 else ''} changed since the last night: "
-            f"{stats.worse:,} worse, {stats.better:,} better."
-        )
-        tone = "warn" if stats.worse else tone
-    else:
-        headline = "No verdict changed since the last night."
-    return tone, status, headline
-
-
-def _count_documents(stats: VerdictStats, framework: str) -> str:
-    """Count the documents by the worst of their verdicts."""
-    worst: Counter[str] = Counter()
-    for letters in stats.letters[framework].values():
-        found = {each.upper() for each in letters.values()}
-        worst[next((letter for letter in "FMNUS" if letter in found), "")] += 1
-    parts = {
-        "S": "sufficiently regulated throughout",
-        "N": "not sufficiently regulated in places",
-        "M": "with something missing",
-        "U": "with a verdict of no known category",
-        "F": "not assessed",
-    }
-    counted = ", ".join(f"{worst[letter]:,} {words}" for letter, words in parts.items() if worst[letter])
-    return f"{documents(len(stats.letters[framework]))}: {counted}." if counted else ""
 
 
 def _matrix(stats: VerdictStats) -> dict[str, Any]:

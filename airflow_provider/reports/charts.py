@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from airflow_provider.reports.page import duration, moment, size
+from airflow_provider.reports.page import documents, duration, moment, size
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 MIN_BARS, MAX_BARS, MAX_TICKS = 12, 60, 6
 # The plot area on a phone, and a character of a label.
 PHONE_WIDTH_PIXELS, CHARACTER_PIXELS, LABEL_GAP_PIXELS = 274, 6.6, 6
-MIN_SEGMENT_PERCENT = 0.6
+MIN_BAR_PERCENT = 1.0
 
 # Round steps, nearly even on a logarithmic scale: uneven bins would show peaks that are not in the data.
 _DECADE = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
@@ -45,22 +45,23 @@ TIME_STEPS_SECONDS = (
 )
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Vertical bars, each a label and a count; ticks are at positions from 0 to 1."""
+Segment = tuple[str, int, float, float]
+"""A CSS class, what is counted, and position and size in percent."""
 
-    bars: Sequence[tuple[str, int]]
-    ticks: Sequence[tuple[float, str]]
-    x_label: str
-    y_label: str = "Documents"
 
-    @property
-    def y_marks(self) -> list[int]:
-        """At most five evenly spaced integers from 0 to the highest count or just above."""
-        highest = max(number for _, number in self.bars)
-        steps = (factor * 10**power for power in range(20) for factor in (1, 2, 5))
-        step = next(step for step in steps if step * 4 >= highest)
-        return [step * mark for mark in range(math.ceil(highest / step) + 1)]
+def stack(counts: Mapping[str, int], full: int, minimum: float) -> list[Segment]:
+    """Return counts as segments, one after the other; `full` is 100 %.
+
+    :param minimum: size in percent of a segment and of the whole, so that a few among many stay visible
+    """
+    sizes = {style: max(100 * number / full, minimum) for style, number in counts.items() if number}
+    length = min(max(100 * sum(counts.values()) / full, minimum), 100.0) if sizes else 0.0
+    scale, start = length / (sum(sizes.values()) or 1), 0.0
+    segments = []
+    for style, size_percent in sizes.items():
+        segments.append((style, counts[style], start, size_percent * scale))
+        start += size_percent * scale
+    return segments
 
 
 @dataclass(frozen=True)
@@ -76,35 +77,99 @@ class StackedBar:
         """The number of documents."""
         return sum(self.counts.values())
 
-    def segments(self, full: int) -> Iterator[tuple[str, int, float, float]]:
-        """Yield the kind, count, position and width in percent of each segment; `full` is 100 %."""
-        length = max(100 * self.total / full, 1.0)
-        # A few among many must stay visible.
-        widths = {kind: max(100 * n / full, MIN_SEGMENT_PERCENT) for kind, n in self.counts.items() if n}
-        scale = length / sum(widths.values())
-        left = 0.0
-        for kind, width in widths.items():
-            yield kind, self.counts[kind], left, width * scale
-            left += width * scale
+    def segments(self, full: int) -> list[Segment]:
+        """Return its segments; `full` is 100 %."""
+        return stack(self.counts, full, MIN_BAR_PERCENT)
 
 
-def plot_durations(seconds: Sequence[float]) -> Histogram | None:
+@dataclass(frozen=True)
+class Column:
+    """A vertical bar.
+
+    :param is_cut: whether it is higher than the chart
+    """
+
+    slot: int
+    label: str
+    segments: Sequence[Segment]
+    is_cut: bool = False
+
+
+@dataclass(frozen=True)
+class ColumnChart:
+    """Vertical bars.
+
+    :param slots: places for bars; there may be more than bars
+    :param marks: labels of the vertical axis, by height in percent
+    :param ticks: labels of the horizontal axis, at positions from 0 to 1
+    :param cut: what bars that are cut stand for
+    """
+
+    title: str
+    columns: Sequence[Column]
+    slots: int
+    marks: Sequence[tuple[float, str]]
+    ticks: Sequence[tuple[float, str]]
+    x_label: str = ""
+    y_label: str = ""
+    legend: Sequence[tuple[str, str]] = ()
+    cut: Sequence[str] = ()
+    is_tall: bool = False
+
+    @property
+    def total(self) -> int:
+        """What all bars stand for."""
+        return sum(number for column in self.columns for _, number, _, _ in column.segments)
+
+
+def _plot_bars(
+    title: str,
+    bars: Sequence[tuple[str, int]],
+    ticks: Sequence[tuple[float, str]],
+    x_label: str,
+    y_label: str = "Documents",
+) -> ColumnChart:
+    """Return a chart of labeled numbers, with at most five marks from 0 to the highest or just above."""
+    peak, highest = max(bars, key=lambda bar: bar[1])
+    steps = (factor * 10**power for power in range(20) for factor in (1, 2, 5))
+    step = next(step for step in steps if step * 4 >= highest)
+    top = step * math.ceil(highest / step)
+    return ColumnChart(
+        f"{title}. Peak: {documents(highest)}, {peak}.",
+        [
+            Column(slot, f"{label}: {documents(number)}", stack({"bar": number}, top, MIN_BAR_PERCENT))
+            for slot, (label, number) in enumerate(bars)
+            if number
+        ],
+        len(bars),
+        [(100 * mark / top, f"{mark:,}") for mark in range(0, top + 1, step)],
+        ticks,
+        x_label,
+        y_label,
+        is_tall=True,
+    )
+
+
+def plot_durations(seconds: Sequence[float]) -> ColumnChart | None:
     """Return the histogram of durations, None without any."""
-    return _plot(seconds, DURATION_EDGES, DURATION_TICKS, duration, "From submit to completion")
+    label = "From submit to completion"
+    return _plot("Time per document", seconds, DURATION_EDGES, DURATION_TICKS, duration, label)
 
 
-def plot_sizes(octets: Sequence[float]) -> Histogram | None:
+def plot_sizes(octets: Sequence[float]) -> ColumnChart | None:
     """Return the histogram of sizes, None without any."""
-    return _plot(octets, SIZE_EDGES, SIZE_TICKS, size, "Size of the text, without empty ones")
+    label = "Size of the text, without empty ones"
+    return _plot("Size of texts", octets, SIZE_EDGES, SIZE_TICKS, size, label)
 
 
 def _plot(
+    title: str,
     values: Sequence[float],
     edges: Sequence[float],
     tick_sets: Iterable[Collection[float]],
     formatter: Callable[..., str],
     x_label: str,
-) -> Histogram | None:
+) -> ColumnChart | None:
     if not values:
         return None
     counts = Counter(bisect_right(edges, value) for value in values)
@@ -123,18 +188,18 @@ def _plot(
         ticks = [((index - first) / len(bars), labels[index - 1]) for index in inside]
         if fit_on_a_phone(ticks):
             break
-    return Histogram(bars, ticks, x_label)
+    return _plot_bars(title, bars, ticks, x_label)
 
 
 def fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
-    """Tell whether the labels of an axis have room on a narrow screen."""
+    """Return whether the labels of an axis have room on a narrow screen."""
     return all(
         (right - left) * PHONE_WIDTH_PIXELS >= (len(a) + len(b)) / 2 * CHARACTER_PIXELS + LABEL_GAP_PIXELS
         for (left, a), (right, b) in pairwise(ticks)
     )
 
 
-def plot_times(times: Sequence[int], start: float | None, end: float | None) -> Histogram | None:
+def plot_times(times: Sequence[int], start: float | None, end: float | None) -> ColumnChart | None:
     """Return the histogram of Unix timestamps, None without any.
 
     It spans the time from start to end if most events are in it, else that of all events.
@@ -157,4 +222,4 @@ def plot_times(times: Sequence[int], start: float | None, end: float | None) -> 
     day = "UTC" if pattern == "%Y-%m-%d" else moment(first, "%Y-%m-%d, UTC")
     units = {1: "second", 60: "minute", 3600: "hour", 86400: "day"}
     unit = units.get(width) or duration(width, exact=True)
-    return Histogram(bars, ticks, f"Completed at ({day})", f"Documents per {unit}")
+    return _plot_bars("Completed over time", bars, ticks, f"Completed at ({day})", f"Documents per {unit}")

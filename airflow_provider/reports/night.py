@@ -5,30 +5,22 @@ from __future__ import annotations
 import posixpath
 import re
 import shlex
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import quote
 
-from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import OutcomeStats, limit_source, summarize
-from airflow_provider.reports.page import documents, format_night, plural, render
-from airflow_provider.reports.trend import NightTotals, plot_trend
-from airflow_provider.reports.verdicts import LABELS, LEGEND, VerdictCounts
+from airflow_provider.reports.page import documents, format_night, plural, render, worst
+from airflow_provider.reports.trend import TrendPoint, plot_trend
+from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.text import sanitize
 
 MAX_MISSING = 50
 MAX_VANISHED = 50
-MAX_CHANGES = 100
-OPEN_CHANGES = 10  # the rest are behind a click
-MAX_FRAMEWORKS = 12
-MAX_CRITERIA = 120  # of all frameworks together
 OPEN_REPEATED = 10
-MAX_DECISIONS = 30
 MAX_FILES = 100  # of each kind
 MAX_TREND_NIGHTS = 30  # this one included
 MAX_URI_CHARS = 500
-TONES = ("idle", "good", "warn", "bad")  # the worst last
 KINDS = {
     "report": "Reports of tasks",
     "ingest": "Manifests of ingestion",
@@ -47,12 +39,14 @@ class NightReport:
     :param night: its logical date
     :param documents: rows of all ingest manifests
     :param verdicts: rows of all assessments and findings
-    :param trend: the totals of earlier nights by date, the latest first
+    :param totals: of this night, as in its record
+    :param trend: dates and totals of earlier nights, the latest first
     :param missing: tasks that have left nothing
     :param failed_tasks: tasks that have failed, but left a manifest
     :param vanished: documents of an earlier night that are not among tonight's: the first of them
     :param compared_night: the night that had them: the latest one with documents
     :param gone_frameworks: that had verdicts in the previous night, but have none tonight
+    :param warnings: what there is less of than expected, by the tasks themselves
     :param decisions: how many experts have made
     :param files: kind and URI of each file that the night consists of
     :param root: where the chain of nights is
@@ -66,6 +60,7 @@ class NightReport:
     revision: int
     documents: OutcomeStats = field(default_factory=OutcomeStats)
     verdicts: VerdictCounts = field(default_factory=VerdictCounts)
+    totals: Mapping[str, object] = field(default_factory=dict)
     trend: Sequence[tuple[object, object]] = ()
     missing: Sequence[str] = ()
     failed_tasks: Sequence[str] = ()
@@ -73,6 +68,7 @@ class NightReport:
     vanished_total: int = 0
     compared_night: str = ""
     gone_frameworks: Sequence[str] = ()
+    warnings: Sequence[str] = ()
     decisions: int = 0
     files: Sequence[tuple[str, str]] = ()
     root: str = ""
@@ -82,26 +78,21 @@ class NightReport:
     def render(self) -> str:
         """Return the HTML page."""
         tone, status, headline = self._summarize()
-        earlier = [NightTotals.parse(*each) for each in self.trend[: MAX_TREND_NIGHTS - 1]]
+        tonight = TrendPoint.parse(self.night, self.totals)
+        earlier = [TrendPoint.parse(*night) for night in self.trend[: MAX_TREND_NIGHTS - 1]]
         return render(
             "night.html",
             report=self,
             documents=self.documents,
             verdicts=self.verdicts,
+            is_compared=self._is_compared,
             night=format_night(self.night),
             tone=tone,
             status=status,
             headline=headline,
             last=earlier[0] if earlier else None,
             more_documents=self.documents.total - earlier[0].numbers["documents"] if earlier else 0,
-            labels=LABELS,
-            legend=LEGEND,
-            is_compared=self._is_compared,
-            changes=self.verdicts.first_changes(MAX_CHANGES),
-            open_changes=OPEN_CHANGES,
-            decisions=self.verdicts.decisions[:MAX_DECISIONS],
-            frameworks=list(self._frameworks()),
-            trend=plot_trend([self._totals(), *earlier]),
+            trend=plot_trend([tonight, *earlier]),
             open_repeated=OPEN_REPEATED,
             missing=self.missing[:MAX_MISSING],
             vanished=[limit_source(source, 300) for source in self.vanished[:MAX_VANISHED]],
@@ -112,7 +103,7 @@ class NightReport:
 
     @property
     def _is_compared(self) -> bool:
-        """Whether any verdict had one in the last night."""
+        """Whether any verdict had one in the previous night."""
         return self.verdicts.total > self.verdicts.new
 
     def _summarize(self) -> tuple[str, str, str]:
@@ -131,17 +122,19 @@ class NightReport:
             gone = plural(len(self.gone_frameworks), "framework")
             states.append(("warn", f"{gone} gone"))
             sentences.append(f"{gone} of the previous night without a verdict.")
+        if self.warnings:
+            states.append(("warn", "Less than expected"))
         if self.failed_tasks:
             states.append(("warn", f"{plural(len(self.failed_tasks), 'task')} failed"))
-        states += self._verdict_states()
-        sentences += self._verdict_sentences()
+        states += self.verdicts.states()
+        sentences += self.verdicts.sentences(is_compared=self._is_compared)
         if self.documents.total:
             tone, status, _ = summarize(self.documents)
             states.append((tone, status))
             sentences.append(self._document_sentence())
         if self.documents.repeated.given_up:
             states.append(("warn", f"{self.documents.repeated.given_up:,} given up"))
-        tone, status = max(states, key=lambda state: TONES.index(state[0]))
+        tone, status = worst(states)
         if tone == "good" and self.documents.total and self.verdicts.cells:
             status = "Complete"
         headline = " ".join(sentences) or "There was nothing to do in this night."
@@ -159,68 +152,6 @@ class NightReport:
         parts += [f"{unchanged:,} unchanged"] if unchanged else []
         counted = f"{failed:,} of {documents(total)} failed" if failed else documents(total)
         return f"{counted}: {', '.join(parts)}." if parts else f"{counted}."
-
-    def _verdict_states(self) -> Iterator[tuple[str, str]]:
-        verdicts = self.verdicts
-        if verdicts.cells:
-            yield "good", "Complete"
-        if verdicts.failed:
-            is_all = verdicts.failed == verdicts.assessed + verdicts.carried + verdicts.failed
-            yield ("bad", "Nothing assessed") if is_all else ("warn", f"{verdicts.failed:,} not assessed")
-        if verdicts.without_findings:
-            yield "warn", f"{verdicts.without_findings:,} without findings"
-        if verdicts.worse:
-            yield "warn", f"{verdicts.worse:,} got worse"
-
-    def _verdict_sentences(self) -> Iterator[str]:
-        verdicts = self.verdicts
-        if verdicts.changed:
-            yield (
-                f"{plural(verdicts.changed, 'verdict')} changed: {verdicts.worse:,} worse, "
-                f"{verdicts.better:,} better."
-            )
-        elif self._is_compared:
-            yield "No verdict changed."
-        elif verdicts.total:
-            totals = verdicts.categories
-            yield (
-                f"The first verdicts: {totals['missing']:,} missing, {totals['insufficient']:,} not "
-                f"sufficiently regulated, of {verdicts.total:,}."
-            )
-        if verdicts.failed:
-            yield f"{plural(verdicts.failed, 'assessment')} failed."
-
-    def _totals(self) -> NightTotals:
-        """Return tonight's numbers as the record has those of earlier nights."""
-        outcomes, verdicts = self.documents.outcomes, self.verdicts
-        numbers = {
-            "documents": outcomes.total(),
-            "completed": outcomes["completed"],
-            "skipped": outcomes["skipped"],
-            "failed": self.documents.without_text,
-            "assessments": verdicts.assessed + verdicts.carried + verdicts.failed,
-            "assessments_failed": verdicts.failed,
-            "changed": verdicts.changed,
-            "decisions": self.decisions,
-            "missing": len(self.missing),
-        }
-        return NightTotals(sanitize(self.night)[:10], numbers, verdicts.categories)
-
-    def _frameworks(
-        self,
-    ) -> Iterator[tuple[str, StackedBar, list[tuple[StackedBar, str]], int, Counter[str]]]:
-        """Yield each with its verdicts, those of the least regulated criteria, and how many more it has."""
-        shown = list(self.verdicts.criteria)[:MAX_FRAMEWORKS]
-        for framework in shown:
-            bars = self.verdicts.criterion_bars(framework)
-            limit = MAX_CRITERIA // len(shown)
-            yield (
-                framework,
-                self.verdicts.framework_bar(framework),
-                bars[:limit],
-                max(len(bars) - limit, 0),
-                self.verdicts.cells[framework],
-            )
 
     def _files(self) -> dict[str, tuple[int, list[tuple[str, str]]]]:
         """Return how many files there are of each kind, and the first with links."""

@@ -13,10 +13,16 @@ from urllib.parse import urlsplit
 from airflow_provider.text import one_line, redact_text, sanitize
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from jinja2 import Environment
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
+TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
+
+State = tuple[str, str]
+"""A tone, and the words for it."""
 
 
 def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
@@ -44,6 +50,11 @@ def _is_safe_url(text: str) -> bool:
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun: `1 task` or `12,345 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def worst(states: Iterable[State]) -> State:
+    """Return the worst of several states, the first of equal ones."""
+    return max(states, key=lambda state: TONES.index(state[0]))
 
 
 def documents(number: int) -> str:

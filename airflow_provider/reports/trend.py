@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import pairwise
 
-from airflow_provider.reports.charts import fit_on_a_phone
+from airflow_provider.reports.charts import Column, ColumnChart, fit_on_a_phone, stack
 from airflow_provider.reports.page import plural, read_number
 from airflow_provider.reports.verdicts import CATEGORIES, LEGEND, OTHER
 from airflow_provider.text import sanitize
@@ -27,7 +27,7 @@ Legend = Sequence[tuple[str, str]]
 
 
 @dataclass(frozen=True)
-class NightTotals:
+class TrendPoint:
     """The numbers of a night.
 
     :param verdicts: how many of each category, by CSS class
@@ -38,7 +38,7 @@ class NightTotals:
     verdicts: Counter[str]
 
     @classmethod
-    def parse(cls, night: object, totals: object) -> NightTotals:
+    def parse(cls, night: object, totals: object) -> TrendPoint:
         """Read the totals of a record, which may be anything."""
         given = totals if isinstance(totals, Mapping) else {}
         categories = given.get("categories")
@@ -59,49 +59,20 @@ class NightTotals:
 
 
 @dataclass(frozen=True)
-class Column:
-    """The bar of a night: segments by CSS class with position and height in percent, from the bottom."""
-
-    slot: int
-    label: str
-    segments: Sequence[tuple[str, float, float]]
-    is_cut: bool = False
-
-
-@dataclass(frozen=True)
-class Strip:
-    """A chart: one bar for each night.
-
-    :param top: what the highest bar stands for
-    :param cut: nights that have more than that
-    """
-
-    title: str
-    legend: Legend
-    columns: Sequence[Column]
-    top: str
-    cut: Sequence[str] = ()
-
-
-@dataclass(frozen=True)
 class Trend:
     """Charts with one time axis.
 
     :param nights: the latest first
-    :param slots: places for bars; there may be more than nights
     :param incomplete: places of nights whose tasks have not all left something
-    :param ticks: labels at positions from 0 to 1
     """
 
-    nights: Sequence[NightTotals]
-    slots: int
+    nights: Sequence[TrendPoint]
     has_gaps: bool
     incomplete: Sequence[int]
-    ticks: Sequence[tuple[float, str]]
-    strips: Sequence[Strip]
+    charts: Sequence[ColumnChart]
 
 
-def plot_trend(nights: Sequence[NightTotals]) -> Trend | None:
+def plot_trend(nights: Sequence[TrendPoint]) -> Trend | None:
     """Return the charts, None for a single night.
 
     :param nights: the latest first
@@ -109,26 +80,27 @@ def plot_trend(nights: Sequence[NightTotals]) -> Trend | None:
     if len(nights) < 2:
         return None
     ordered = nights[::-1]
-    places, labels = _place([each.label for each in ordered])
-    slots = max(len(labels), MIN_SLOTS)
+    places, labels = _place([night.label for night in ordered])
     outcomes = [(name, name) for name in ("completed", "skipped", "failed")]
     failures = [("failed", "documents"), ("cancelled", "assessments")]
-    changed = [{"plain": each.numbers["changed"]} for each in ordered]
-    strips = [
-        _plot_counts("Documents", outcomes, ordered, places, [each.outcomes for each in ordered]),
-        _plot_counts("Failures", failures, ordered, places, [each.failures for each in ordered]),
-        _plot_shares("Verdicts", LEGEND, ordered, places, [each.verdicts for each in ordered]),
-        _plot_counts("Changed verdicts", [("plain", "changed")], ordered, places, changed),
+    charts = [
+        _plot("Documents", outcomes, ordered, places, labels, [night.outcomes for night in ordered]),
+        _plot("Failures", failures, ordered, places, labels, [night.failures for night in ordered]),
+        _plot("Verdicts", LEGEND, ordered, places, labels, [night.verdicts for night in ordered]),
+        _plot(
+            "Changed verdicts",
+            [("plain", "changed")],
+            ordered,
+            places,
+            labels,
+            [{"plain": night.numbers["changed"]} for night in ordered],
+        ),
     ]
     return Trend(
         nights,
-        slots,
         has_gaps=len(labels) > len(nights),
-        incomplete=[
-            place for place, each in zip(places, ordered, strict=True) if each.numbers["missing"] > 0
-        ],
-        ticks=_find_ticks(labels, slots),
-        strips=[each for each in strips if each],
+        incomplete=[place for place, night in zip(places, ordered, strict=True) if night.numbers["missing"]],
+        charts=[chart for chart in charts if chart],
     )
 
 
@@ -152,7 +124,7 @@ def _format_day(day: date) -> str:
 
 
 def _find_ticks(labels: Sequence[str], slots: int) -> list[tuple[float, str]]:
-    """Label the last night, and as many before it as there is room for."""
+    """Label the latest night, and as many before it as there is room for."""
     last = len(labels) - 1
     ticks: list[tuple[float, str]] = []
     for step in TICK_STEPS:
@@ -163,43 +135,33 @@ def _find_ticks(labels: Sequence[str], slots: int) -> list[tuple[float, str]]:
     return ticks[-1:]
 
 
-def _plot_counts(
+def _plot(
     title: str,
     legend: Legend,
-    nights: Sequence[NightTotals],
+    nights: Sequence[TrendPoint],
     places: Sequence[int],
+    labels: Sequence[str],
     counts: Sequence[Mapping[str, int]],
-) -> Strip | None:
-    totals = [sum(each.values()) for each in counts]
+) -> ColumnChart | None:
+    """Return a chart of counts by CSS class, of verdicts as shares; None if all are 0."""
+    is_share = legend is LEGEND
+    totals = [sum(of_night.values()) for of_night in counts]
     top = _find_top(totals)
     if not top:
         return None
-    columns = [
-        Column(
-            place,
-            _describe(night, each, legend),
-            list(_stack(each, legend, max(top, total))),
-            is_cut=total > top,
-        )
-        for night, place, each, total in zip(nights, places, counts, totals, strict=True)
-    ]
-    cut = [f"{total:,} on {night.label}" for night, total in zip(nights, totals, strict=True) if total > top]
-    return Strip(title, _used(legend, counts) if len(legend) > 1 else (), columns, _shorten(top), cut)
-
-
-def _plot_shares(
-    title: str,
-    legend: Legend,
-    nights: Sequence[NightTotals],
-    places: Sequence[int],
-    counts: Sequence[Mapping[str, int]],
-) -> Strip | None:
-    columns = [
-        Column(place, _describe(night, each, legend), list(_stack(each, legend, sum(each.values()))))
-        for night, place, each in zip(nights, places, counts, strict=True)
-    ]
-    used = _used(legend, counts)
-    return Strip(title, used, columns, "100\u00a0%") if used else None
+    used = [(style, words) for style, words in legend if any(of_night.get(style) for of_night in counts)]
+    columns, cut = [], []
+    for night, place, of_night, total in zip(nights, places, counts, totals, strict=True):
+        is_cut = total > top and not is_share
+        full = total if is_share or is_cut else top
+        ordered = {style: of_night.get(style, 0) for style, _ in used}
+        segments = stack(ordered, full, MIN_HEIGHT_PERCENT)
+        columns.append(Column(place, _describe(night, ordered, used), segments, is_cut))
+        cut += [f"{total:,} on {night.label}"] if is_cut else []
+    mark, slots = "100\u00a0%" if is_share else _shorten(top), max(len(labels), MIN_SLOTS)
+    shown = used if len(legend) > 1 else ()
+    ticks = _find_ticks(labels, slots)
+    return ColumnChart(title, columns, slots, [(0, "0"), (100, mark)], ticks, legend=shown, cut=cut)
 
 
 def _find_top(totals: Sequence[int]) -> int:
@@ -211,23 +173,7 @@ def _find_top(totals: Sequence[int]) -> int:
     return usual[-1] if len(ranked) - len(usual) <= max(1, len(ranked) // 10) else ranked[-1]
 
 
-def _stack(counts: Mapping[str, int], legend: Legend, full: int) -> Iterator[tuple[str, float, float]]:
-    heights = {
-        style: max(100 * counts[style] / full, MIN_HEIGHT_PERCENT) for style, _ in legend if counts.get(style)
-    }
-    if excess := max(sum(heights.values()) - 100, 0):
-        heights[max(heights, key=lambda style: heights[style])] -= excess
-    bottom = 0.0
-    for style, height in heights.items():
-        yield style, bottom, height
-        bottom += height
-
-
-def _used(legend: Legend, counts: Sequence[Mapping[str, int]]) -> Legend:
-    return [(style, words) for style, words in legend if any(each.get(style) for each in counts)]
-
-
-def _describe(night: NightTotals, counts: Mapping[str, int], legend: Legend) -> str:
+def _describe(night: TrendPoint, counts: Mapping[str, int], legend: Legend) -> str:
     named = ((counts.get(style, 0), words) for style, words in legend)
     parts = [
         plural(number, words.removesuffix("s")) if words.endswith("s") else f"{number:,} {words}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import NO_REASON, Reasons, generalize, limit_source
-from airflow_provider.reports.page import percent
+from airflow_provider.reports.page import State, percent, plural
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, is_worse, normalize_category
 from airflow_provider.text import sanitize
 
@@ -25,11 +25,15 @@ CATEGORIES = {
 OTHER = ("U", "other", "without a known category")
 LEGEND = [(style, words) for _, style, words in (*CATEGORIES.values(), OTHER)]
 LABELS = {name: (style, words) for name, (_, style, words) in CATEGORIES.items()}  # for templates
-MAX_CHANGES = 200
-MAX_CRITERIA = 2000  # of all frameworks together
+MAX_CHANGES = 100
+OPEN_CHANGES = 10  # the rest are behind a click
+MAX_GONE = 12
+MAX_SHOWN_DECISIONS = 30
+MAX_CRITERIA = 2000  # that are counted, of all frameworks together
+MAX_FRAMEWORKS = 12
+MAX_SHOWN_CRITERIA = 120  # of all frameworks together
 MAX_NAME_CHARS = 400
 MAX_RATIONALE_CHARS = 600
-MAX_DECISIONS = 200
 REST = "(others)"
 DECISION_COLUMNS = (
     "criterion", "category", "expert", "expert_category", "expert_rationale", "decided_at"
@@ -49,7 +53,7 @@ def to_category(value: object) -> str:
 
 @dataclass(frozen=True)
 class ChangedVerdict:
-    """A criterion whose category is another one than in the last night."""
+    """A criterion whose category has changed since the previous night."""
 
     source: str
     framework: str
@@ -74,6 +78,9 @@ class ChangedVerdict:
 class VerdictCounts:
     """Verdicts by framework and criterion, what changed, and what experts decided."""
 
+    labels: ClassVar[Mapping[str, tuple[str, str]]] = LABELS
+    legend: ClassVar[Sequence[tuple[str, str]]] = LEGEND
+    open_changes: ClassVar[int] = OPEN_CHANGES
     max_criteria: ClassVar[int] = MAX_CRITERIA
     max_source_chars: ClassVar[int] = 300
 
@@ -83,7 +90,9 @@ class VerdictCounts:
     changes: list[ChangedVerdict] = field(default_factory=list)
     worse: int = 0
     better: int = 0
-    new: int = 0  # had no verdict in the last night
+    new: int = 0  # had no verdict in the previous night
+    gone: int = 0  # verdicts of the previous night that have no counterpart tonight
+    gone_criteria: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Reasons = field(default_factory=Reasons)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     decision_count: int = 0
@@ -110,7 +119,7 @@ class VerdictCounts:
 
     @property
     def changed(self) -> int:
-        """How many verdicts are other ones than in the last night."""
+        """How many verdicts have changed since the previous night."""
         return self.worse + self.better
 
     @property
@@ -133,7 +142,7 @@ class VerdictCounts:
         framework = self._find_framework(row.get("framework"))
         if row.get("status") != "COMPLETED":
             self.cells[framework]["failed"] += 1
-            reason = self._group(sanitize(row.get("error") or NO_REASON, 300))
+            reason = generalize(sanitize(row.get("error") or NO_REASON, 300))
             self.reasons.add(reason, limit_source(row.get("source"), self.max_source_chars))
         else:
             self.cells[framework]["carried" if row.get("carried_from") else "assessed"] += 1
@@ -155,7 +164,7 @@ class VerdictCounts:
             self.new += 1
         if row.get("expert"):
             self.decision_count += 1
-            if len(self.decisions) < MAX_DECISIONS:
+            if len(self.decisions) < MAX_SHOWN_DECISIONS:
                 decision = {name: sanitize(row.get(name)) for name in DECISION_COLUMNS}
                 decision |= {"category": category, "expert_category": counted}
                 source = limit_source(row.get("source"), self.max_source_chars)
@@ -175,11 +184,7 @@ class VerdictCounts:
         self.better += not change.is_worse
         self.changes.append(change)
         if len(self.changes) >= 2 * MAX_CHANGES:
-            self.changes = self.first_changes(MAX_CHANGES)
-
-    def _group(self, reason: str) -> str:
-        """Return what failures have in common that are counted together."""
-        return generalize(reason)
+            self.changes = self.first_changes
 
     def _find_framework(self, value: object) -> str:
         """Return the framework to count under."""
@@ -203,11 +208,72 @@ class VerdictCounts:
             self.by_criterion.setdefault((framework, criterion), Counter())
         return framework, criterion
 
+    def add_gone(self, framework: str, criteria: Iterable[str]) -> None:
+        """Count verdicts of the previous night that a document no longer has."""
+        for criterion in sorted(criteria):
+            self.gone += 1
+            self.gone_criteria[framework, criterion] += 1
+
     # -- what a page shows
 
-    def first_changes(self, limit: int) -> list[ChangedVerdict]:
-        """Return at most so many changes, the worse ones first."""
-        return heapq.nsmallest(limit, self.changes, key=lambda each: each.order)
+    def states(self) -> Iterator[State]:
+        """Yield how good the night was."""
+        if self.cells:
+            yield "good", "Complete"
+        if self.failed:
+            is_all = not self.assessed + self.carried
+            yield ("bad", "Nothing assessed") if is_all else ("warn", f"{self.failed:,} not assessed")
+        if self.without_findings:
+            yield "warn", f"{self.without_findings:,} without findings"
+        if self.worse:
+            yield "warn", f"{self.worse:,} got worse"
+
+    def sentences(self, *, is_compared: bool) -> Iterator[str]:
+        """Yield what a headline says.
+
+        :param is_compared: whether there was a verdict in the previous night
+        """
+        if self.changed:
+            changed = plural(self.changed, "verdict")
+            yield f"{changed} changed: {self.worse:,} worse, {self.better:,} better."
+        elif is_compared and self.total:
+            yield "No verdict changed."
+        elif self.total:
+            missing, insufficient = self.categories["missing"], self.categories["insufficient"]
+            yield (
+                f"The first night with verdicts: {missing:,} missing, {insufficient:,} not sufficiently "
+                f"regulated, of {self.total:,}."
+            )
+        if self.failed:
+            yield f"{plural(self.failed, 'assessment')} failed."
+
+    @property
+    def first_changes(self) -> list[ChangedVerdict]:
+        """The first changes, the worse ones before the better."""
+        return heapq.nsmallest(MAX_CHANGES, self.changes, key=lambda change: change.order)
+
+    @property
+    def first_gone(self) -> list[tuple[tuple[str, str], int]]:
+        """The criteria that most documents no longer have."""
+        return self.gone_criteria.most_common(MAX_GONE)
+
+    def describe_framework(self, framework: str) -> str:
+        """Return what became of its documents."""
+        cells = self.cells[framework]
+        failed = f", {cells['failed']:,} failed" if cells["failed"] else ""
+        counted = f"{cells['assessed']:,} assessed tonight, {cells['carried']:,} carried forward"
+        return f"{plural(cells.total(), 'document')}: {counted}{failed}."
+
+    @property
+    def frameworks(self) -> list[tuple[str, StackedBar, list[tuple[StackedBar, str]], int]]:
+        """The first frameworks: verdicts, those of the least regulated criteria, and how many more it has."""
+        shown = list(self.criteria)[:MAX_FRAMEWORKS]
+        limit = MAX_SHOWN_CRITERIA // (len(shown) or 1)
+        bars = {framework: self.criterion_bars(framework) for framework in shown}
+        return [
+            (framework, self.framework_bar(framework), bars[framework][:limit], len(bars[framework][limit:]))
+            for framework in shown
+        ]
 
     def framework_bar(self, framework: str) -> StackedBar:
         """Return all verdicts of a framework."""

@@ -8,9 +8,9 @@ from typing import Any
 
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.assess import OPEN_CHANGES, VerdictStats, render_verdicts
+from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
-from airflow_provider.reports.verdicts import MAX_CHANGES
+from airflow_provider.reports.verdicts import MAX_CHANGES, OPEN_CHANGES
 from tests.reports.pages import read_text as text
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -49,18 +49,18 @@ def test_what_changed_comes_first_the_worse_before_the_better() -> None:
         cell(2, carried_from={"run": "r"}), [finding(category=MISSING, changed_from=GOOD), finding("D-2")]
     )
     tree = page(stats)
-    assert text(tree, "h1") == "2 verdicts changed since the last night: 1 worse, 1 better."
+    assert text(tree, "h1") == "2 verdicts changed: 1 worse, 1 better."
     assert text(tree, ".lead") == "2 documents, 1 framework: 1 assessed tonight, 1 carried forward unchanged."
     assert [row.attributes["class"] for row in tree.css(".changes tbody tr")] == ["worse", "better"]
-    assert tree.css_first("main section").text().strip().startswith("What changed since the last night")
+    assert tree.css_first("main section").text().strip().startswith("What changed since the previous night")
 
 
 def test_nothing_changed_and_a_first_night_say_so() -> None:
     stats = VerdictStats()
     stats.add(cell(1), [finding(), finding("D-2", MISSING)])
-    assert text(page(stats), "h1") == "No verdict changed since the last night."
-    assert "The first night: 1 missing, 0 not sufficiently" in text(page(stats, None), "h1")
-    assert "What changed" not in text(page(stats, None), "main")
+    assert text(page(stats), "h1") == "No verdict changed."
+    assert "The first night with verdicts: 1 missing, 0 not sufficiently" in text(page(stats, None), "h1")
+    assert "There is nothing to compare with" in text(page(stats, None), ".changes")
 
 
 def test_failed_cells_are_counted_with_their_reasons() -> None:
@@ -69,8 +69,8 @@ def test_failed_cells_are_counted_with_their_reasons() -> None:
     for number in (2, 3):
         stats.add(cell(number, status="FAILED", error="Out of order"), [])
     tree = page(stats)
-    assert text(tree, ".mark") == "2 failed"
-    assert "2 Out of order Such as s3://in/ 2.pdf" in text(tree, ".unassessed")
+    assert text(tree, ".mark") == "2 not assessed"
+    assert "Out of order such as s3://in/ 2.pdf" in text(tree, ".reasons")
     assert matrix(tree)["frameworks"][0]["rows"] == ["S", "F", "F"]
 
 
@@ -81,11 +81,19 @@ def test_verdicts_that_are_not_there_are_named() -> None:
     assert (stats.gone, stats.without_findings) == (2, 1)
     shown = text(page(stats), "main")
     assert "1 assessment completed without a single finding." in shown
-    assert "2 verdicts of the last night have no counterpart tonight" in shown
+    assert "2 verdicts of the previous night have no counterpart tonight" in shown
     assert "D-2 DORA in 2 documents" in shown
     complete = VerdictStats()
     complete.add(cell(1), [finding("D-1")], ["D-1"])
     assert "Verdicts that are gone" not in text(page(complete), "main")
+
+
+def test_what_there_is_less_of_comes_first() -> None:
+    stats = VerdictStats()
+    stats.add(cell(1), [finding()])
+    tree = page(stats, warnings=["The service no longer lists GDPR."])
+    assert text(tree, "main section") == "Less than expected The service no longer lists GDPR."
+    assert tree.css("header.warn")
 
 
 def test_documents_are_counted_by_the_worst_of_their_verdicts() -> None:

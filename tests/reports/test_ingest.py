@@ -87,7 +87,7 @@ class Page:
         for section in self.tree.css("section"):
             heading = section.css_first("h2")
             if heading is not None and heading.text() == title:
-                titles = [node.text() for node in section.css("rect.bar title")]
+                titles = [node.text() for node in section.css("rect.hit title")]
                 pairs = [re.fullmatch(r"(.*): ([\d,]+) documents?", text) for text in titles]
                 return {pair[1]: int(pair[2].replace(",", "")) for pair in pairs if pair}
         return {}

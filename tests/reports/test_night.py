@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from airflow_provider.reports.night import MAX_CHANGES, OPEN_CHANGES, NightReport, relative_link
+from airflow_provider.reports.night import NightReport, relative_link
 from airflow_provider.reports.outcomes import MAX_REPEATED
-from airflow_provider.reports.verdicts import REST, VerdictCounts
+from airflow_provider.reports.verdicts import MAX_CHANGES, OPEN_CHANGES, REST, VerdictCounts
 from tests.reports.pages import ATTACKS, VALUES, Strict, read_text
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -48,6 +48,10 @@ def report(
         made.verdicts.add_cell(row)
     for row in findings:
         made.verdicts.add_finding(row)
+    outcomes = made.documents.outcomes
+    made.totals = {
+        "documents": outcomes.total(), "completed": outcomes["completed"], "failed": outcomes["failed"]
+    }  # fmt: skip
     for name, value in changes.items():
         setattr(made, name, value)
     return made
@@ -168,9 +172,8 @@ def test_a_first_night_has_nothing_to_compare_with() -> None:
     findings = [finding(first_seen=NIGHT), finding(0, "D-2", MISSING, first_seen=NIGHT)]
     page = Page(report([document()], [cell()], findings, trend=()))
 
-    assert "The first verdicts: 1 missing, 0 not sufficiently regulated, of 2." in page.text("h1").replace(
-        "\u00a0", " "
-    )
+    headline = page.text("h1").replace("\u00a0", " ")
+    assert "The first night with verdicts: 1 missing, 0 not sufficiently regulated, of 2." in headline
     assert "There is nothing to compare with" in page.section("What changed")
     assert "Trend" not in page.titles
     assert "Previous night" not in page.text(".facts")
@@ -268,7 +271,7 @@ def test_assessments_without_findings_are_counted_although_findings_come_later()
     made = report([], [cell(number) for number in range(5)], [finding(1), finding(1, "D-2"), finding(3)])
 
     assert made.verdicts.without_findings == 3
-    assert "3 assessments completed, but have not a single finding." in Page(made).html
+    assert "3 assessments completed without a single finding." in Page(made).html
 
 
 def test_failures_are_grouped_and_those_of_assessments_are_apart() -> None:
@@ -317,7 +320,7 @@ def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
     trend = [(f"2026-02-{day:02}", TOTALS) for day in range(28, 0, -1)] + [("2026-01-31", TOTALS)] * 9
     page = Page(report([document(), document(1, "FAILED")], trend=trend))
 
-    assert "The last 30 nights" in page.section("Trend")
+    assert "The latest 30 nights" in page.section("Trend")
     assert "2026-03-02: 1 completed, 1 failed" in page.section("Trend")
     assert len(page.texts(".numbers tbody tr")) == 30
     assert page.texts(".numbers tbody tr")[0] == "2026-03-02 2 1 0 0 0 0 0"
@@ -388,6 +391,8 @@ def hostile(value: Any) -> NightReport:
         vanished_total=2,
         compared_night=value,
         gone_frameworks=[value],
+        warnings=[value],
+        totals={"documents": value, "categories": value},
         files=[(str(value)[:99], str(value)[:999]), ("ingest", f"s3://b/{str(value)[:99]}")],
         folder="s3://b",
         root=str(value)[:999],
@@ -455,6 +460,7 @@ def test_the_largest_page_is_below_two_megabytes() -> None:
         vanished=[url(number) for number in range(200)],
         vanished_total=9999,
         gone_frameworks=["&" * 999] * 999,
+        warnings=["&" * 999] * 999,
         files=[(kind, f"s3://b/{'&' * 300}") for kind in ("ingest", "findings") for _ in range(2000)],
         root="s3://" + "&" * 9999,
         previous="&" * 9999,

@@ -39,6 +39,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
             for one in range(3)
         ],
         [(f"2026-02-{day:02}", {**TOTALS, "missing": day % 9 == 0}) for day in range(28, 0, -1) if day != 20],
+        totals={**TOTALS, "changed": 99},
         missing=[f"ingest[3] {LONG}"],
         files=[("ingest", f"{folder}/manifests/{'ab' * 32}.jsonl"), ("report", f"s3://texts/{LONG}")],
         folder=folder,

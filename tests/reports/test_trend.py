@@ -7,29 +7,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.reports.trend import MIN_SLOTS, NightTotals, Strip, Trend, plot_trend
+from airflow_provider.reports.charts import ColumnChart
+from airflow_provider.reports.trend import MIN_SLOTS, Trend, TrendPoint, plot_trend
 from tests.reports.pages import ODD
 
 TODAY = date(2026, 3, 31)
 
 
-def night(days_ago: int, documents: int = 100, **changes: Any) -> NightTotals:
+def night(days_ago: int, documents: int = 100, **changes: Any) -> TrendPoint:
     totals = {"documents": documents, "completed": documents, **changes}
-    return NightTotals.parse(str(TODAY - timedelta(days_ago)), totals)
+    return TrendPoint.parse(str(TODAY - timedelta(days_ago)), totals)
 
 
-def plot(*nights: NightTotals) -> Trend:
+def plot(*nights: TrendPoint) -> Trend:
     trend = plot_trend(nights)
     assert trend is not None
     return trend
 
 
 def places(trend: Trend) -> list[int]:
-    return [each.slot for each in trend.strips[0].columns]
+    return [each.slot for each in trend.charts[0].columns]
 
 
-def heights(strip: Strip) -> list[float]:
-    return [sum(height for *_, height in each.segments) for each in strip.columns]
+def heights(chart: ColumnChart) -> list[float]:
+    return [sum(height for *_, height in each.segments) for each in chart.columns]
 
 
 def test_a_single_night_has_no_trend() -> None:
@@ -40,9 +41,9 @@ def test_two_nights_are_two_bars_that_do_not_fill_the_page() -> None:
     trend = plot(night(0, 50), night(1))
 
     assert places(trend) == [0, 1]
-    assert trend.slots == MIN_SLOTS
-    assert heights(trend.strips[0]) == [100, 50]
-    assert trend.ticks[-1][1] == "31 Mar"
+    assert trend.charts[0].slots == MIN_SLOTS
+    assert heights(trend.charts[0]) == [100, 50]
+    assert trend.charts[0].ticks[-1][1] == "31 Mar"
     assert not trend.has_gaps
 
 
@@ -50,15 +51,15 @@ def test_a_night_that_was_not_closed_leaves_a_gap() -> None:
     trend = plot(*(night(days) for days in range(30) if days not in (3, 4)))
 
     assert trend.has_gaps
-    assert trend.slots == 30
+    assert trend.charts[0].slots == 30
     assert places(trend)[-4:] == [24, 27, 28, 29]
-    assert [label for _, label in trend.ticks][-1] == "31 Mar"
+    assert [label for _, label in trend.charts[0].ticks][-1] == "31 Mar"
 
 
 def test_weekly_nights_stand_side_by_side() -> None:
     trend = plot(*(night(7 * week) for week in range(20) if week != 5))
 
-    assert trend.slots == 20
+    assert trend.charts[0].slots == 20
     assert places(trend)[-6:] == [13, 15, 16, 17, 18, 19]
 
 
@@ -72,32 +73,32 @@ def test_nights_that_no_calendar_fits_stand_in_the_order_of_the_chain(days: tupl
 def test_a_night_with_a_hundred_times_more_documents_does_not_hide_the_others() -> None:
     trend = plot(*(night(days, 10_000 if days == 4 else 100) for days in range(10)))
 
-    strip = trend.strips[0]
-    assert strip.top == "100"
-    assert [each.is_cut for each in strip.columns].count(True) == 1
-    assert strip.columns[5].is_cut
-    assert heights(strip) == [100] * 10
-    assert strip.cut == ["10,000 on 2026-03-27"]
+    chart = trend.charts[0]
+    assert chart.marks[-1] == (100, "100")
+    assert [each.is_cut for each in chart.columns].count(True) == 1
+    assert chart.columns[5].is_cut
+    assert heights(chart) == pytest.approx([100] * 10)
+    assert chart.cut == ["10,000 on 2026-03-27"]
 
 
 def test_bars_are_not_cut_where_large_nights_are_usual() -> None:
     trend = plot(*(night(days, 10_000 if days % 3 == 0 else 100) for days in range(12)))
 
-    assert trend.strips[0].top == "10,000"
-    assert not trend.strips[0].cut
-    assert min(heights(trend.strips[0])) >= 3
+    assert trend.charts[0].marks[-1] == (100, "10,000")
+    assert not trend.charts[0].cut
+    assert min(heights(trend.charts[0])) >= 3
 
 
 def test_one_failure_among_many_documents_is_visible() -> None:
     trend = plot(night(0, 100_000, completed=99_999, failed=1), night(1, 100_000))
 
-    documents, failures = trend.strips
+    documents, failures = trend.charts
     assert [style for style, *_ in documents.columns[1].segments] == ["completed", "failed"]
-    assert documents.columns[1].segments[1][2] > 3
+    assert documents.columns[1].segments[1][3] > 3
     assert sum(height for *_, height in documents.columns[1].segments) == pytest.approx(100)
     assert heights(failures) == [0, 100]
     assert failures.columns[1].label == "2026-03-31: 1 document"
-    assert documents.top == "100\u00a0k"
+    assert documents.marks[-1] == (100, "100\u00a0k")
     assert documents.columns[1].label == "2026-03-31: 99,999 completed, 1 failed"
 
 
@@ -105,10 +106,10 @@ def test_verdicts_are_shares_by_category() -> None:
     categories = {"SUFFICIENTLY_REGULATED": 60, "MISSING": 30, "ODD": 5, "ODDER": 5}
     trend = plot(night(0, categories=categories), night(1))
 
-    verdicts = trend.strips[1]
+    verdicts = trend.charts[1]
     assert verdicts.title == "Verdicts"
     segments = verdicts.columns[1].segments
-    assert [(style, round(height)) for style, _, height in segments] == [
+    assert [(style, round(height)) for style, _, _, height in segments] == [
         *(("sufficient", 60), ("missing", 30), ("other", 10)),
     ]
     assert not verdicts.columns[0].segments
@@ -118,14 +119,14 @@ def test_nights_with_missing_tasks_are_marked() -> None:
     trend = plot(night(0), night(1, missing=2), night(2))
 
     assert trend.incomplete == [1]
-    assert trend.strips[0].columns[1].label.endswith("100 completed, 2 tasks left nothing")
+    assert trend.charts[0].columns[1].label.endswith("100 completed, 2 tasks left nothing")
 
 
 @given(st.lists(st.tuples(ODD, st.dictionaries(st.text(), ODD) | ODD), min_size=2, max_size=40))
 def test_records_of_any_content_give_a_trend(given_nights: list[tuple[Any, Any]]) -> None:
-    trend = plot(*(NightTotals.parse(*each) for each in given_nights))
+    trend = plot(*(TrendPoint.parse(*each) for each in given_nights))
 
-    assert trend.slots >= len(given_nights)
+    assert all(chart.slots >= len(given_nights) for chart in trend.charts)
 
 
 @given(
@@ -137,7 +138,7 @@ def test_bars_stay_within_the_chart_whatever_the_numbers(completed: list[int], f
         night(days, number + failures, completed=number, failed=failures)
         for days, (number, failures) in enumerate(zip(completed, failed, strict=False))
     ]
-    for strip in plot(*nights).strips:
-        for column in strip.columns:
+    for chart in plot(*nights).charts:
+        for column in chart.columns:
             assert all(height > 0 for *_, height in column.segments)
             assert sum(height for *_, height in column.segments) <= 100.001
