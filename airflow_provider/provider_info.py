@@ -126,6 +126,13 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "example": "s3://conn_id@bucket/state/",
         "default": "",
     },
+    "report_urls": {
+        "description": "Where a browser finds reports: a JSON object of prefixes in object storage, each "
+        "with its URL. Tasks link to their report if a prefix matches; the longest one counts.",
+        "type": "string",
+        "example": '{"s3://my_aws@compliance/": "https://compliance.example.com/"}',
+        "default": "",
+    },
     "share_tokens": {
         "description": "Let all processes of a host share one login, unless the connection sets it.",
         "type": "boolean",

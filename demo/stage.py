@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -97,11 +98,13 @@ class Stage:
         :param night_reports: where a browser finds the nights
         """
         here = f"file://{self.folder}"
+        pages = {f"file://{self.texts}/": reports, f"file://{self.nights}/": night_reports}
         files = [each.source for each in self.expected if each.kind == "pdf"]
         settings = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "1",  # instead of five minutes
+            "AIRFLOW__COMPLIANCE__REPORT_URLS": json.dumps(pages) if reports else "",
             "AIRFLOW_CONN_COMPLIANCE_DEFAULT": self.service.connection_json,
             "COMPLIANCE_ASSESSED": f"{here}/assessed/",
             "COMPLIANCE_CONTRACTS": f"{here}/documents/*-00[1-3].pdf",
@@ -110,11 +113,9 @@ class Stage:
             "COMPLIANCE_FILE": "".join(files[:1]),
             "COMPLIANCE_JOBS": " ".join(self.jobs.values()),
             "COMPLIANCE_NIGHTS": f"file://{self.nights}/",
-            "COMPLIANCE_NIGHT_REPORTS": night_reports,
             "COMPLIANCE_PAGES": f"{here}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{here}/pages/",
             "COMPLIANCE_REASSESSED": f"{here}/reassessed/",
-            "COMPLIANCE_REPORTS": reports,
             "COMPLIANCE_TEXTS": f"{here}/first/",
             "COMPLIANCE_WATCH_SECONDS": "5",
             "COMPLIANCE_WEB_PAGES": " ".join(self.jobs),

@@ -27,13 +27,11 @@ PLACES = {
     "documents": f"{FOLDER}/documents/",
     "pages": "",  # a list of URLs, one per line, such as s3://my_aws@compliance/pages.txt
     "nights": f"{FOLDER}/nights/",
-    "night_reports": "",  # URL of the nights in a browser, such as https://compliance.example.com/nights/
 }
 HAS_FORMS = tuple(map(int, airflow_version.split(".")[:2])) >= (3, 1)
 SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000
 # Unlike `ds`, defined in every run: one without a logical date has `run_after`.
 NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
-REPORTS = "{% if params.night_reports %}{{ params.night_reports }}" + NIGHT + "{% endif %}"
 
 
 @dag(
@@ -67,7 +65,6 @@ def compliance_nightly_compliance() -> None:
     ingest = ComplianceIngestOperator.partial(
         task_id="ingest",
         destination="{{ params.nights }}" + NIGHT,
-        report_base_url=REPORTS,
         max_failed=0.1,  # share of the documents of a shard
         skip_unchanged=True,
         max_age=timedelta(days=7),  # pages are fetched again after a week
@@ -78,7 +75,6 @@ def compliance_nightly_compliance() -> None:
         documents=ingest.output,  # the manifests of all shards
         frameworks="{{ params.frameworks }}",
         destination="{{ params.nights }}" + NIGHT,
-        report_base_url=REPORTS,
         max_failed=0.01,
         deferrable=True,
     )
@@ -91,7 +87,6 @@ def compliance_nightly_compliance() -> None:
         "ingested": ingest.output,
         "assessed": assess.output,
         "destination": "{{ params.nights }}" + NIGHT,
-        "report_base_url": REPORTS,
         "trigger_rule": "all_done",  # a night with failures is closed, too
     }
     tasks: list[Any] = [

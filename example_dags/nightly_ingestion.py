@@ -24,12 +24,10 @@ PLACES = {
     "documents": f"{FOLDER}/documents/",
     "pages": "",  # a list of URLs, one per line, such as s3://my_aws@compliance/pages.txt
     "destination": f"{FOLDER}/nightly/",
-    "reports": "",  # URL of the destination in a browser, such as https://texts.example.com/nightly/
 }
 SHARD = 100  # documents: three shards in the demo; in production rather 1,000 to 5,000
 # Unlike `ds`, defined in every run: one without a logical date has `run_after`.
 NIGHT = "dt={{ (dag_run.logical_date or dag_run.run_after) | ds }}/"
-REPORTS = "{% if params.reports %}{{ params.reports }}" + NIGHT + "{% endif %}"
 
 
 @dag(
@@ -60,7 +58,6 @@ def compliance_nightly_ingestion() -> None:
     ingest = ComplianceIngestOperator.partial(
         task_id="ingest",
         destination="{{ params.destination }}" + NIGHT,
-        report_base_url=REPORTS,
         max_failed=0.1,  # share of the documents of a shard
         skip_unchanged=True,
         max_age=timedelta(days=7),  # pages are fetched again after a week
@@ -75,7 +72,6 @@ def compliance_nightly_ingestion() -> None:
         task_id="close",
         ingested=ingest.output,
         destination="{{ params.destination }}" + NIGHT,
-        report_base_url=REPORTS,
         trigger_rule="all_done",
         outlets=[TEXTS],
     )

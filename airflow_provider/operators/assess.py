@@ -48,7 +48,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "documents", "frameworks", "payload", "destination", "root", "report_base_url",
+        "conn_id", "documents", "frameworks", "payload", "destination", "root",
         "delete_after",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import json
+import logging
 import re
 import textwrap
 from abc import ABC, abstractmethod
@@ -20,6 +22,7 @@ from airflow.providers.common.compat.sdk import (
     BaseOperator,
     BaseOperatorLink,
     XCom,
+    conf,
 )
 
 from airflow_provider import lineage
@@ -29,6 +32,7 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.interop import as_non_retryable
 from airflow_provider.params import IS_EXECUTING
+from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
     from airflow_provider.storage.locations import Location
     from airflow_provider.triggers.base import ComplianceWaitTrigger
     from airflow_provider.waiting.kinds import JobKind
+
+log = logging.getLogger(__name__)
 
 MAX_TITLE_CHARS = 100
 JOB_URL = "compliance_job_url"
@@ -292,12 +298,16 @@ class ComplianceReportLink(PushedLink):
     xcom_key = REPORT_URL
 
 
-def report_link(report: Location, destination: str, base_url: str | None) -> str:
-    """Return where a browser finds the report; empty if that is unknown, because a dead link is worse.
-
-    :param base_url: the destination as a browser knows it
-    """
-    if not base_url or not base_url.startswith(("http://", "https://")):
+def report_link(report: Location) -> str:
+    """Return where a browser finds a report, by the option `report_urls`; empty if that is unknown."""
+    setting = conf.get(CONFIG_SECTION, "report_urls", fallback="") or "{}"
+    try:
+        urls = {str(prefix).rstrip("/") + "/": str(url) for prefix, url in json.loads(setting).items()}
+    except (ValueError, AttributeError):
+        log.warning("No link to the report: [compliance] report_urls is not a JSON object.")
+        return ""
+    prefix = max((each for each in urls if report.uri.startswith(each)), key=len, default="")
+    if not urls.get(prefix, "").startswith(("http://", "https://")):
         return ""
     # A plus sign in the name of a run would be read as a blank.
-    return base_url.rstrip("/") + quote(report.uri.removeprefix(destination.rstrip("/")))
+    return f"{urls[prefix].rstrip('/')}/{quote(report.uri.removeprefix(prefix), safe='/=')}"

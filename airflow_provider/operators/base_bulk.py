@@ -60,7 +60,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
     :param root: common prefix of the runs that are compared; by default the destination up to its first part
         with a `=` in it, such as `dt=2026-01-01`
-    :param report_base_url: where a person finds the destination in a browser, for the link to the report
     :param delete_after: when to delete the jobs of documents at the service: `"fetch"`, when their texts are
         stored; `"assess"`, when their assessments are stored, too; by default never. Both bulk operators take
         both, so it can be in `default_args`
@@ -82,7 +81,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16),
         max_failed: MaxFailed = 0,
         root: str | None = None,
-        report_base_url: str | None = None,
         delete_after: str | None = None,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: timedelta | float = 30.0,
@@ -98,7 +96,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         self.concurrency = concurrency
         self.max_failed = max_failed
         self.root = root
-        self.report_base_url = report_base_url
         self.delete_after = delete_after
         self.deferrable = deferrable
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
@@ -255,8 +252,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
 
     def _push_report_link(self, context: Context, report: Location) -> None:
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        link = report_link(report, str(self.destination), optional(self.report_base_url)) or ""
-        context["ti"].xcom_push(key=REPORT_URL, value=link)
+        context["ti"].xcom_push(key=REPORT_URL, value=report_link(report))
 
     def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:
         self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)

@@ -83,7 +83,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         given up; off by default
     :param root: common prefix of the runs that compare, for `skip_unchanged` and `give_up_after`; by default
         the destination up to its first part with a `=` in it, such as `dt=2026-01-01`
-    :param report_base_url: where a person finds the destination in a browser, for the link to the report
     :param conn_id: the Airflow connection of the service
     :param deferrable: wait in the triggerer when only waiting is left; by default
         `[operators] default_deferrable` of Airflow's configuration
@@ -96,7 +95,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "sources", "destination", "file_name_template", "root", "report_base_url", "delete_after",
+        "conn_id", "sources", "destination", "file_name_template", "root", "delete_after",
         "give_up_after",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}

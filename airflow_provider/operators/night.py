@@ -59,11 +59,10 @@ class ComplianceCloseNightOperator(BaseOperator):
     :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
         has written record and report: a number, a share such as 0.2, or a percentage; None for any number
     :param partition_key: of the asset events, from Airflow 3.3 on, such as the date
-    :param report_base_url: where a person finds the destination in a browser, for the link to the report
     """
 
     template_fields: Sequence[str] = (
-        "ingested", "assessed", "reviewed", "destination", "root", "partition_key", "report_base_url"
+        "ingested", "assessed", "reviewed", "destination", "root", "partition_key"
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ingested", "assessed", "reviewed"), "json"
@@ -82,7 +81,6 @@ class ComplianceCloseNightOperator(BaseOperator):
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
         partition_key: str | None = None,
-        report_base_url: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -102,7 +100,6 @@ class ComplianceCloseNightOperator(BaseOperator):
         self.root = root
         self.max_vanished = max_vanished
         self.partition_key = partition_key
-        self.report_base_url = report_base_url
 
     @property
     def title(self) -> str:
@@ -125,9 +122,7 @@ class ComplianceCloseNightOperator(BaseOperator):
         self._closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
         result = to_result(self._closed, root)
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        report = Location(result["report"])
-        link = report_link(report, str(self.destination), optional(self.report_base_url))
-        context["ti"].xcom_push(key=REPORT_URL, value=link)
+        context["ti"].xcom_push(key=REPORT_URL, value=report_link(Location(result["report"])))
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
                 event = context["outlet_events"][outlet]

@@ -62,6 +62,9 @@ def deployment(
     connection = stand_in.connection()
     connection["extra"]["state_path"] = f"{moto.base}state/"
     stores["AIRFLOW_CONN_COMPLIANCE_STATE"] = json.dumps(connection)
+    stores["AIRFLOW__COMPLIANCE__REPORT_URLS"] = json.dumps(
+        {"file:///": "https://reports.example.com/nightly/"}
+    )
     home = tmp_path_factory.mktemp("airflow")
     let_tasks_end(home)
     with deployed(home, {**_settings(stand_in), **stores}, on_postgresql=True) as running:

@@ -67,6 +67,7 @@ class Stage:
             # Not five minutes; but three attempts of an example are more than an outage of twenty seconds.
             "AIRFLOW__CORE__DEFAULT_TASK_RETRY_DELAY": "10",
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
+            "AIRFLOW__COMPLIANCE__REPORT_URLS": json.dumps({f"{texts}/nightly/": f"{self.texts_at}/"}),
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
             f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(store),
             "COMPLIANCE_ASSESSED": f"{texts}/assessed/",
@@ -78,7 +79,6 @@ class Stage:
             "COMPLIANCE_PAGES": f"{documents}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{texts}/pages/",
             "COMPLIANCE_REASSESSED": f"{texts}/reassessed/",
-            "COMPLIANCE_REPORTS": f"{self.texts_at}/",
             "COMPLIANCE_TEXTS": f"{texts}/first/",
             "COMPLIANCE_WATCH_SECONDS": "1",
             "COMPLIANCE_WEB_PAGES": " ".join(self.pages),

@@ -27,16 +27,25 @@ def run(nights: Nights, day: int = 1, **parameters: Any) -> tuple[dict[str, Any]
     return task.execute(context), context
 
 
-@pytest.mark.parametrize("base_url", [None, "", "None", "ftp://x"])
-def test_a_link_is_pushed_even_where_nobody_knows_it(nights: Nights, base_url: Any) -> None:
-    _, context = run(nights, report_base_url=base_url)
-    assert context["ti"].xcoms[REPORT_URL] == ""
-
-
-def test_the_link_leads_to_the_report(nights: Nights) -> None:
-    result, context = run(nights, report_base_url="https://files.example.com/dt=2026-03-01")
+@pytest.mark.parametrize(
+    ("urls", "link"),
+    [
+        ("", ""),
+        ("https://files.example.com", ""),  # not a JSON object
+        ("[1]", ""),
+        ('{"BASE": "ftp://files.example.com"}', ""),
+        ('{"s3://elsewhere/": "https://files.example.com"}', ""),
+        ('{"BASE": "https://files.example.com/"}', "https://files.example.com/dt=2026-03-01/_evidence/NAME"),
+        ('{"file:///": "https://x", "BASE": "https://y/a"}', "https://y/a/dt=2026-03-01/_evidence/NAME"),
+    ],
+)
+def test_configured_urls_decide_the_link_to_the_report(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch, urls: str, link: str
+) -> None:
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__REPORT_URLS", urls.replace("BASE", nights.base))
+    result, context = run(nights)
     name = result["report"].rpartition("/")[2]
-    assert context["ti"].xcoms[REPORT_URL] == f"https://files.example.com/dt=2026-03-01/_evidence/{name}"
+    assert context["ti"].xcoms[REPORT_URL] == link.replace("NAME", name)
 
 
 def test_each_asset_gets_one_event_with_the_result(nights: Nights) -> None:

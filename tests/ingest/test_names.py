@@ -298,9 +298,12 @@ def test_two_runs_with_similar_ids_do_not_mix(
     assert service.count("submit_file") == 4
 
 
-def test_the_link_to_a_report_leads_there_whatever_the_run_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_link_to_a_report_quotes_the_name_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_C", "aws://")
-    report = Location("s3://c@b/texts//") / "_ingest/d/manual__2026-01-01T00_00_00+00_00/t/report.html"
-    assert report_link(report, "s3://c@b/texts//", "https://files.example.com/") == (
+    monkeypatch.setenv(
+        "AIRFLOW__COMPLIANCE__REPORT_URLS", '{"s3://c@b/texts/": "https://files.example.com/"}'
+    )
+    report = Location("s3://c@b/texts/") / "_ingest/d/manual__2026-01-01T00_00_00+00_00/t/report.html"
+    assert report_link(report) == (
         "https://files.example.com/_ingest/d/manual__2026-01-01T00_00_00%2B00_00/t/report.html"
     )

@@ -482,15 +482,23 @@ def test_jobs_that_a_kill_has_cancelled_are_not_waited_for(
 
 
 def test_the_report_is_beside_the_manifest_and_linked(
-    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    run_ingest: RunIngest,
+    outcome: Outcome,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run_ingest(corpus.sources, report_base_url="https://files.example.com/texts")
-    report = outcome.manifest.with_name("report.html")
-    assert "15" in report.read_text()
-    link = f"https://files.example.com/texts/{task_folder(attempts.ti)}/report.html"
-    assert attempts.ti.xcoms["compliance_report_url"] == link
     run_ingest(corpus.sources)
     assert attempts.ti.xcoms["compliance_report_url"] == ""  # no link that no browser can open
+    report = outcome.manifest.with_name("report.html")
+    assert "15" in report.read_text()
+    task = report.parent.relative_to(outcome.destination)
+    urls = {str(outcome.destination): "https://files.example.com/texts"}
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__REPORT_URLS", json.dumps(urls))
+    run_ingest(corpus.sources)
+    link = f"https://files.example.com/texts/{task}/report.html"
+    assert attempts.ti.xcoms["compliance_report_url"] == link
 
 
 def test_assets_get_the_result(

@@ -14,7 +14,6 @@ with DAG("assess_documents", schedule=None):
         documents="{{ dag_run.conf['documents'] | tojson }}",
         frameworks="{{ dag_run.conf['frameworks'] | tojson }}",
         destination="{{ dag_run.conf['destination'] }}",
-        report_base_url="https://reports.example.com/nightly/",
         deferrable=True,
         poll_interval=2,
         retries=0,
