@@ -120,8 +120,13 @@ class Cell(Item):
 
 
 def cell_key(record: Mapping[str, Any]) -> str:
+    """Return the key of the cell that a row is about."""
+    return make_key(record.get("source", ""), record.get("framework_id", ""))
+
+
+def make_key(source: str, framework_id: str) -> str:
     """Identify a cell among those of the task: by source and framework, in any version."""
-    return f"{record.get('source', '')}\n{record.get('framework_id', '')}"
+    return f"{source}\n{framework_id}"
 
 
 def make_cells(
@@ -133,7 +138,7 @@ def make_cells(
     """Return all cells, document by document."""
     return [
         Cell(
-            f"{document.source}\n{framework.id}",
+            make_key(document.source, framework.id),
             source=document.source,
             uuid=document.uuid,
             text_sha256=document.text_sha256,
@@ -146,11 +151,6 @@ def make_cells(
         for document in documents
         for framework in frameworks
     ]
-
-
-def make_keys(documents: Iterable[AssessedDocument], frameworks: Sequence[AssessedFramework]) -> list[str]:
-    """Return the keys of all cells, document by document."""
-    return [f"{document.source}\n{framework.id}" for document in documents for framework in frameworks]
 
 
 def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> list[AssessedFramework]:

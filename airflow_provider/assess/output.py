@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider import metrics
-from airflow_provider.assess.cells import AssessedFramework, Cell, make_keys
+from airflow_provider.assess.cells import AssessedFramework, Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
     Verdict,
@@ -131,7 +131,8 @@ class Outcome:
         return finished, needed
 
     def _check_rows(self) -> None:
-        if problems := find_problems(self.cells, make_keys(self.documents, list(self.frameworks.values()))):
+        keys = [make_key(document.source, key) for document in self.documents for key in self.frameworks]
+        if problems := find_problems(self.cells, keys):
             raise ComplianceAssessError(
                 f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was written. Clear "
                 "the task to resume, and report this bug."
@@ -167,7 +168,7 @@ class Outcome:
                 self.new_verdicts.update(map(effective_category, verdicts))
         for document in self.documents:
             for key, name in self.shrinkage.frameworks.items():
-                stats.add_gone(name, self.earlier.before.get(f"{document.source}\n{key}") or ())
+                stats.add_gone(name, self.earlier.before.get(make_key(document.source, key)) or ())
         warnings = self._warn()
         files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}

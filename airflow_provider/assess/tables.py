@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import hashlib
 import io
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from itertools import islice
-from typing import Any, cast
+from typing import Any
 
 from airflow_provider.assess.findings import FINDING_COLUMNS
 from airflow_provider.client.findings import parse_id, parse_number
@@ -19,6 +20,7 @@ from airflow_provider.storage.locations import Location, storage_errors
 
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 ROWS_PER_GROUP = 1_000  # of Parquet, in memory at once
+BYTES_PER_WRITE = 1 << 20
 CSV_COLUMNS = tuple(name for name in FINDING_COLUMNS if name not in ("text_path", "text_sha256", "cell"))
 PARSERS: Mapping[str, Callable[[Any], Any]] = {
     "score": parse_number,
@@ -113,43 +115,16 @@ def write_parquet(location: Location, rows: Iterable[Row]) -> None:
     types = {"score": pa.float64(), "response_id": pa.int64(), "carried": pa.bool_()}
     columns = [name for name in FINDING_COLUMNS if name != "night"]
     schema = pa.schema([(name, types.get(name, pa.string())) for name in columns])
-    with writing(location) as write:
-        sink = _ParquetSink(write)
-        writer = pq.ParquetWriter(pa.PythonFile(cast("Any", sink), mode="w"), schema)
-        remaining = iter(rows)
-        try:
+    remaining = iter(rows)
+    with tempfile.TemporaryFile() as file:
+        with pq.ParquetWriter(file, schema) as writer:
             while group := list(islice(remaining, ROWS_PER_GROUP)):
                 cleaned = [{name: _clean(name, row.get(name)) for name in columns} for row in group]
                 writer.write_table(pa.Table.from_pylist(cleaned, schema))
-        except BaseException:
-            sink.target = len  # the writer writes a footer when it is closed
-            raise
-        finally:
-            writer.close()
-
-
-class _ParquetSink(io.RawIOBase):
-    """An atomic file as pyarrow wants it; closing does not publish it."""
-
-    def __init__(self, write: Write) -> None:
-        super().__init__()
-        self.target: Write = write
-        self._position = 0
-
-    def writable(self) -> bool:
-        """Return True."""
-        return True
-
-    def write(self, data: Any) -> int:
-        """Add bytes."""
-        data = bytes(data)
-        self.target(data)
-        self._position += len(data)
-        return len(data)
-
-    def tell(self) -> int:
-        """Return how much was written."""
-        return self._position
+        file.seek(0)
+        with writing(location) as write:
+            while chunk := file.read(BYTES_PER_WRITE):
+                write(chunk)
 
 
 def _cell_text(value: Any) -> str:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
-from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells
+from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells, make_key
 from airflow_provider.assess.inputs import AssessedDocument, Documents
 from airflow_provider.assess.output import ASSESSMENTS, Outcome
 from airflow_provider.assess.payloads import PayloadTemplate
@@ -39,20 +39,8 @@ KIND = "assess"  # of entries in the index of nights
 REQUESTS_PER_CELL = 3  # submit, one poll, results
 
 
-class RunEngine(Protocol):
-    """Processes items; returns the jobs in flight."""
-
-    def __call__(
-        self,
-        client: AsyncComplianceClient,
-        items: Sequence[Any],
-        steps: Any,
-        checkpoint: Checkpoint,
-        options: BulkOptions,
-        outdated: Sequence[str] = (),
-    ) -> Awaitable[list[str]]:
-        """Process them."""
-        ...
+RunEngine = Callable[..., Awaitable[list[str]]]
+"""Processes cells; returns the assessments in flight: `ComplianceBulkOperator._run_engine`."""
 
 
 class AssessTask:
@@ -185,7 +173,7 @@ class AssessTask:
         self._shrinkage = await in_thread(
             find_shrinkage, self._nights, list(self._frameworks.values()), self._listed
         )
-        gone = [f"{each.source}\n{key}" for each in self._documents for key in self._shrinkage.frameworks]
+        gone = [make_key(each.source, key) for each in self._documents for key in self._shrinkage.frameworks]
         self._earlier = await in_thread(
             read_earlier_verdicts, self._nights, self.cells, gone=gone, changed_only=changed_only
         )

@@ -266,7 +266,8 @@ class EarlierNights:
     def _sees(self, entry: Entry, same_time: bool) -> bool:
         if entry.night.run == self.night.run:
             return False
-        if self.own and not entry.published_at < self.own.read_at:
+        read_at = self.own.read_at if self.own else self._now
+        if not entry.published_at < read_at:
             return False  # a cleared run sees what its first attempt saw
         return entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
 

@@ -34,17 +34,9 @@ class Spool:
         self._file.seek(start)
         return json.loads(self._file.read(length))
 
-    def link(self, key: str, other: str) -> None:
-        """Give a key the value that another one has now."""
-        self._places[key] = self._places[other]
-
     def get(self, key: str) -> Any:
         """Return the value of a key, or None."""
         return self[key] if key in self._places else None
-
-    def discard(self, key: str) -> None:
-        """Forget the value of a key."""
-        self._places.pop(key, None)
 
     def close(self) -> None:
         """Remove it."""

@@ -37,8 +37,14 @@ class History:
     attempts: dict[Run, Attempts] = field(default_factory=dict)
     tasks: dict[Run, ComplianceAssessOperator] = field(default_factory=dict)
 
-    def run(self, run: Run, texts: dict[str, str], **options: Any) -> NightOutcome:
+    def run(self, run: Run, texts: dict[str, str]) -> NightOutcome:
         """Run a task of a day on texts, by source; or clear it."""
+        task, attempts = self.prepare(run, texts)
+        attempts.clear()
+        return NightOutcome(attempts.run(task))
+
+    def prepare(self, run: Run, texts: dict[str, str], **options: Any) -> tuple[Any, Attempts]:
+        """Return the task of a run, and its attempts."""
         day, task_id, map_index = run
         if run not in self.tasks:
             date = f"2026-11-{day:02}"
@@ -56,8 +62,7 @@ class History:
             dag_run = SimpleNamespace(logical_date=datetime.fromisoformat(date).replace(tzinfo=UTC))
             identity = {"task_id": task_id, "run_id": f"run-{day}", "map_index": map_index}
             self.attempts[run] = Attempts(identity=identity, context={"dag_run": dag_run})
-        self.attempts[run].clear()
-        return NightOutcome(self.attempts[run].run(self.tasks[run]))
+        return self.tasks[run], self.attempts[run]
 
     def night(self, day: int, text: str, task: str = "t") -> NightOutcome:
         """Run a task of a day on one document."""
@@ -127,26 +132,35 @@ def test_tasks_with_other_payloads_do_not_report_changes_of_each_other(
 
 def test_a_task_that_is_new_is_compared_with_another_one_with_the_same_payload(history: History) -> None:
     first = history.night(1, "A")
-    history.tasks[2, "renamed", -1] = ComplianceAssessOperator(
-        task_id="renamed",
-        documents=[{"source": "in/a", "uuid": completed(history.service, text="B"), "sha256": "B"}],
-        destination=f"file://{history.folder}/dt=2026-11-02/",
-        payload=history.tasks[1, "t", -1].payload,
-        poll_interval=0.1,
-    )
-    history.attempts[2, "renamed", -1] = Attempts(
-        identity={"task_id": "renamed", "run_id": "run-2"},
-        context={"dag_run": SimpleNamespace(logical_date=datetime(2026, 11, 2, tzinfo=UTC))},
-    )
-    second = history.run((2, "renamed", -1), {})
+    task, attempts = history.prepare((2, "renamed", -1), {"in/a": "B"})
+    task.payload = history.tasks[1, "t", -1].payload
     assert first.result["changed"] == 0
-    assert verdict(second) == (SUFFICIENT, 2, False)
+    assert verdict(NightOutcome(attempts.run(task))) == (SUFFICIENT, 2, False)
 
 
 def test_a_backfill_beside_the_nightly_run_loses_no_verdict(history: History) -> None:
     history.night(5, "A")
     history.night(2, "B")
     assert [history.night(6, "A").result["carried"], history.night(3, "B").result["carried"]] == [1, 1]
+
+
+def test_a_clear_does_not_see_a_night_that_was_published_meanwhile(
+    history: History, service: Emulator
+) -> None:
+    history.night(1, "A")
+    service.configure(jobs="manual")
+    task, attempts = history.prepare((3, "t", -1), {"in/a": "B"}, deferrable=True)
+
+    def run_the_night_before(number: int) -> None:
+        service.configure(jobs="instant")
+        assert verdict(history.night(2, "C"))[0] == SUFFICIENT
+
+    attempts.while_deferred = run_the_night_before
+    first = NightOutcome(attempts.run(task))
+    rows, findings = first.rows, first.findings
+    assert verdict(first)[0] == SUFFICIENT
+    again = history.run((3, "t", -1), {})
+    assert (again.rows, again.findings, again.result) == (rows, findings, first.result)
 
 
 def test_another_account_is_another_cell(

@@ -195,6 +195,29 @@ def test_the_next_attempt_submits_only_what_the_kill_has_cancelled(
     assert service.count("submit_assessment") == len(TEXTS) + 6
 
 
+@pytest.mark.usefixtures("_never_polled")
+def test_assessments_of_documents_that_left_the_list_are_cancelled(service: Emulator, nights: Nights) -> None:
+    service.configure(jobs="manual")
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    task = assess(nights, documents, cancel_on_kill=False)
+    with (
+        signalled_when(completes(service, nights, 0), task.on_kill),
+        pytest.raises(exc.ComplianceInterruptedError),
+    ):
+        attempts.run(task)
+    manifest = Path(documents.removeprefix("file://"))
+    manifest.write_text("".join(manifest.read_text().splitlines(keepends=True)[:4]))
+    with (
+        signalled_when(
+            lambda: service.count("cancel_assessment") == 6, lambda: service.configure(jobs="instant")
+        ),
+        pytest.MonkeyPatch.context() as polled,
+    ):
+        polled.setattr(rules, "next_poll_time", lambda now, *_, **__: now + 1)
+        assert attempts.run(assess(nights, documents))["assessed"] == 4
+    assert (service.count("submit_assessment"), len(service.assessments())) == (10, 4)
+
+
 def test_findings_are_what_the_hook_of_a_deployment_reads(
     service: Emulator, nights: Nights, deferrable: bool
 ) -> None:
