@@ -118,14 +118,13 @@ class Outcome:
         needed: set[str] = set()
         for document in self.documents:
             of_document = cells.get(document.source, [])
-            results = [
-                StoredObject(cell.results_path, cell.results_sha256)
-                for cell in of_document
-                if cell.state is COMPLETED
-            ]
+            new = [cell for cell in of_document if cell.state is COMPLETED]
             if any(cell.state is FAILED or cell.unanswered for cell in of_document):
                 needed.add(document.uuid)
-            elif results or str(document.fields.get("status")).upper() != SKIPPED:
+            elif new or str(document.fields.get("status")).upper() != SKIPPED:
+                results = [
+                    StoredObject(each.results_path, each.results_sha256) for each in new or of_document
+                ]
                 stored.setdefault(document.uuid, []).extend([*results, *_stored_text(document)])
         finished = [FinishedJob(uuid, tuple(each)) for uuid, each in stored.items() if uuid not in needed]
         return finished, needed
@@ -294,8 +293,10 @@ class Outcome:
 
 def _stored_text(document: AssessedDocument) -> list[StoredObject]:
     """Return its text as ingestion has stored it; nothing if only its uuid is known."""
-    path, sha256 = document.text_path, document.fields.get("sha256")
-    return [StoredObject(path, sha256)] if path and isinstance(sha256, str) else []
+    sha256, size = document.fields.get("sha256"), document.fields.get("bytes")
+    if not document.text_path or not isinstance(sha256, str):
+        return []
+    return [StoredObject(document.text_path, sha256, size if isinstance(size, int) else None)]
 
 
 def _enumerate(parts: Sequence[str]) -> str:

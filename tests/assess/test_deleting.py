@@ -29,7 +29,7 @@ def run(nights: Nights, documents: Any, night: int = 1, **options: Any) -> dict[
 
 def pending(nights: Nights) -> list[str]:
     found = (nights.folder / "out" / "_work" / "deletes").rglob("*.json")
-    return [each["uuid"] for path in found for each in json.loads(path.read_text())]
+    return [uuid for path in found for uuid in json.loads(path.read_text())]
 
 
 def test_jobs_are_deleted_when_their_assessments_are_stored(
@@ -121,9 +121,7 @@ def test_results_that_are_not_stored_as_recorded_keep_the_job(
     monkeypatch.setattr(Checkpoint, "publish", damage)
     with caplog.at_level(logging.WARNING, "task"):
         assert run(nights, nights.manifest(TEXTS))["deleted"] == 2
-    assert (
-        "1 jobs stay at the service, because what was made of them is not stored as recorded" in caplog.text
-    )
+    assert "Kept 1 jobs: their stored output does not match the manifest" in caplog.text
     assert len(service.jobs()) == 1
 
 
