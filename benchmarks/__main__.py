@@ -5,20 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-ALL = (
-    "import_time",
-    "memory",
-    "transfer",
-    "ingest",
-    "short_jobs",
-    "polling",
-    "assess",
-    "verify",
-    "stock",
-    "emulator_load",
-    "triggerer",
-    "assessments",
-)
+ALL = ("import_time", "ingest", "short_jobs", "assess", "stock", "triggerer")
 
 for name in sys.argv[1:] or ALL:
     print(f"\n== {name}")

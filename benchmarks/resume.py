@@ -32,11 +32,11 @@ from benchmarks.comparison import (
     Way,
     import_airflow,
     judge,
+    peak_mib,
     resident,
     run_process,
     task_environment,
 )
-from benchmarks.memory import _peak
 from benchmarks.service import Service, page
 
 ITEMS = 50_000
@@ -408,7 +408,7 @@ def _run(name: str, items: int, concurrency: int, folder: Path, job: str) -> Non
     cpu, begin = time.process_time(), time.perf_counter()
     if way:
         way.run()
-    growth = _peak() - (way.imported if way else 0.0)
+    growth = peak_mib() - (way.imported if way else 0.0)
     seconds, cpu = time.perf_counter() - begin, time.process_time() - cpu
     print(json.dumps({"seconds": seconds, "growth": growth, "cpu": cpu}))
 
