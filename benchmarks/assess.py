@@ -76,7 +76,6 @@ def main(arguments: Sequence[str] = ()) -> int:
             latency=options.latency,
             access_lifetime=3600,
             max_jobs=1_000_000,
-            max_text=1 << 40,
         ) as service,
         task_environment(service) as environment,
         tempfile.TemporaryDirectory(prefix="assess-") as folder,
@@ -156,7 +155,7 @@ class Runner:
 
     def _check(self, findings: Path, corpus: Corpus, documents: int, frameworks: int) -> None:
         """Whoever was fast has to have found it all; apply the emulator's rule to see."""
-        from airflow_provider.emulator.service.assessments import assess
+        from airflow_provider.emulator.service.catalog import assess
 
         rows = [json.loads(line) for line in findings.read_text().splitlines()]
         listed = self._service.control("GET", "frameworks")

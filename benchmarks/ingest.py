@@ -63,7 +63,6 @@ def main(arguments: Sequence[str] = ()) -> int:
             latency=options.latency,
             access_lifetime=3600,
             max_jobs=1_000_000,
-            max_text=1 << 40,
         ) as service,
         task_environment(service) as environment,
     ):

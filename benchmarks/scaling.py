@@ -159,7 +159,6 @@ def main(arguments: Sequence[str] = ()) -> int:
             jobs=options.jobs,
             latency=options.latency,
             max_jobs=2 * options.documents,
-            max_text=1 << 40,
         ) as service,
         tempfile.TemporaryDirectory(prefix="texts-") as folder,
         distributed(MAPPED if options.mapped else DAGS, service, options.workers, settings) as (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self
 import requests
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.service.content import Job
+    from airflow_provider.emulator.service.jobs import Job
 
 SIZE = 4000  # characters of a text, about a page
 LARGE = 6_000_000  # of one in the group of large ones, which S3 gets in parts
@@ -93,7 +93,7 @@ def cpu_of(pid: int) -> float:
 def main() -> None:
     """Serve until standard input ends."""
     from airflow_provider.emulator import Emulator
-    from airflow_provider.emulator.extraction import Processor
+    from airflow_provider.emulator.service.processing import Processor
 
     async def at_hand(self: Processor, job: Job) -> str:
         job.fetched = self._state.clock.now()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.emulator.service.assessments import assess, public_framework
+from airflow_provider.emulator.service.catalog import assess, public_framework
 from demo.outcome import has_report
 from demo.stage import Expected
 

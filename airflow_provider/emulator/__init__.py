@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from airflow_provider.emulator.service import Emulator
+    from airflow_provider.emulator.server import Emulator
 
 __all__ = ["Emulator"]
 
@@ -22,7 +22,7 @@ def __getattr__(name: str) -> Any:
     if name != "Emulator":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from airflow_provider.emulator.service import Emulator
+        from airflow_provider.emulator.server import Emulator
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("airflow_provider"):
             raise

@@ -58,7 +58,6 @@ def make_parser() -> argparse.ArgumentParser:
         help="of refresh tokens (default: 1800)",
     )
     add("--frameworks", metavar="FILE", help="a JSON file with the catalog of frameworks")
-    add("--base-path", default="", metavar="/PREFIX", help="a path prefix of the service")
     add(
         "--endpoints",
         type=json.loads,

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.emulator.service.assessments import assess
+from airflow_provider.emulator.service.catalog import assess
 from tests.deployment.system import Deployment, Run
 from tests.e2e import audit
 from tests.e2e.stage import EXAMPLES, Stage, as_str_list

@@ -63,7 +63,7 @@ def banner(service: Emulator, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-ELSEWHERE = {"base_path": "/compliance/eu", "endpoints": {"application_info": "/about"}}
+ELSEWHERE = {"endpoints": {"application_info": "/about"}}
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_every_printed_field_of_the_connection_form_can_be_pasted(
     assert printed.pop("Connection Type") == HOOK_NAME
     fields = {names[label]: value for label, value in printed.items()}
 
-    assert fields["host"] == f"http://127.0.0.1{settings.get('base_path', '')}"
+    assert fields["host"] == "http://127.0.0.1"
     assert fields["port"] == str(service.port)
     extra = {name: fields.pop(name) for name in list(fields) if name in CONNECTION_FIELDS}
     connection = Connection(
@@ -125,7 +125,7 @@ def test_a_shell_takes_the_printed_lines_as_they_are(service: Emulator, banner: 
 
 
 def test_every_option_reaches_the_emulator() -> None:
-    options = "--seed 7 --no-quirks --latency 0.001 --concurrency 9 --max-batch 8 --base-path /v"
+    options = "--seed 7 --no-quirks --latency 0.001 --concurrency 9 --max-batch 8"
     lifetimes = "--access-lifetime 60 --refresh-lifetime 90"
     endpoints = '{"application_info":"/about"}'
     with running(*options.split(), *lifetimes.split(), "--endpoints", endpoints) as (_, lines):
@@ -139,7 +139,6 @@ def test_every_option_reaches_the_emulator() -> None:
         "latency": 0.001,
         "concurrency": 9,
         "max_batch": 8,
-        "base_path": "/v",
         "endpoints": {"application_info": "/about"},
     }
     assert settings.items() >= {**wanted, "access_lifetime": 60, "refresh_lifetime": 90}.items()
@@ -181,7 +180,7 @@ def test_a_missing_extra_is_named_with_a_command_that_has_constraints(
 ) -> None:
     import airflow
 
-    for name in [each for each in sys.modules if each.startswith("airflow_provider.emulator.service")]:
+    for name in [each for each in sys.modules if each.startswith("airflow_provider.emulator.ser")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jwt", None)
     assert main([]) == 1

@@ -48,70 +48,10 @@ def test_a_submitted_job_appears_on_the_open_page_and_changes_its_state(
     page.wait_for(has("The PDF document is damaged"))
 
 
-@pytest.mark.browser
-def test_a_click_on_a_job_shows_its_text_and_another_closes_it(page: Page, service: Emulator) -> None:
-    service.add_job(text="Line one\nLine two", file_name="a.pdf")
-    page.wait_for("document.querySelector('#jobs tr.job') !== null")
-
-    page.evaluate("document.querySelector('#jobs tr.job').click()")
-    page.wait_for("document.getElementById('text').textContent === 'Line one\\nLine two'")
-    assert page.evaluate("!document.getElementById('text-panel').hidden")
-
-    page.evaluate("document.getElementById('text-close').click()")
-    page.wait_for("document.getElementById('text-panel').hidden")
-
-
-@pytest.mark.browser
-def test_faults_calls_tokens_assessments_and_feedback_are_shown(
-    page: Page, raw: Raw, service: Emulator
-) -> None:
-    raw.submit()
-    raw.get("/api/v1/nothing")
-    service.fail("get_content", status=503, retry_after=2, times=3)
-    service.fail("submit_file", reset="middle", times=None)
-    number = service.add_assessment({"text": "audit"})["results"][0]["assessmentResponseId"]
-    feedback = {"expertId": "expert-7", "rationalFeedback": "Look again", "assessmentResponseId": number}
-    raw.post("/api/v1/assessmentFeedback", json=feedback)
-
-    page.wait_for(has("Look again"))
-    page.wait_for(has("returns 503, Retry-After: 2"))
-    for text in ("resets the connection (middle)", "submit_file", "expert-7", "MISSING", "/api/v1/nothing"):
-        page.wait_for(has(text))
-    assert page.evaluate("document.querySelector('#tokens tbody').innerText").split()[1:3] == [
-        "partner",
-        "password",
-    ]
-
-
 def rows(table: str) -> str:
     """Return the JavaScript for the cells of a table."""
     found = f"[...document.querySelectorAll('#{table} tbody tr')]"
     return f"{found}.map(row => [...row.cells].map(it => it.innerText))"
-
-
-@pytest.mark.browser
-def test_planned_failures_are_shown_before_they_happen_and_until_they_are_over(
-    page: Page, raw: Raw, service: Emulator
-) -> None:
-    service.fail("list_*", status=429, retry_after=0, skip=1)
-    service.fail("get_content", drip=0.5, times=None)
-    service.fail_jobs("Out of memory.", match="big*.pdf", times=2)
-
-    page.wait_for(f"{rows('faults')}.length === 2 && {rows('failures')}[0]?.[0] === 'big*.pdf'")
-    assert page.evaluate(rows("faults")) == [
-        ["list_*", "after 1 more call, returns 429, Retry-After: 0", "1", "0"],
-        ["get_content", "sends one byte every 0.5 s", "until cleared", "0"],
-    ]
-    assert page.evaluate(rows("failures")) == [["big*.pdf", "Out of memory.", "2", "0"]]
-    assert page.evaluate(has("3\nplanned failures"))
-
-    raw.get("/api/v1/frameworks")
-    page.wait_for(f"{rows('faults')}[0][1] === 'returns 429, Retry-After: 0'")
-    raw.get("/api/v1/frameworks")
-    raw.submit(name="big-one.pdf")
-    page.wait_for(f"{rows('faults')}.length === 1")
-    page.wait_for(f"{rows('failures')}[0][3] === '1'")
-    assert page.evaluate(rows("failures")) == [["big*.pdf", "Out of memory.", "1", "1"]]
 
 
 # The lowest ratio of the luminances of a text and of what is behind it, over all texts of the page (WCAG 2).
@@ -211,21 +151,6 @@ def test_hostile_names_texts_and_errors_stay_text(page: Page, raw: Raw, service:
     assert page.evaluate("document.querySelectorAll('img').length") == 0
     assert page.evaluate("document.querySelectorAll('script').length") == 1
     assert page.evaluate("document.title") == "Compliance emulator"
-
-
-@pytest.mark.browser
-def test_the_page_says_when_the_emulator_is_gone_and_comes_back_with_it(
-    page: Page, service: Emulator
-) -> None:
-    service.stop()
-    page.wait_for("document.getElementById('live').textContent === 'no response'")
-    assert not page.evaluate(has("meanwhile.pdf"))
-
-    service.start()
-    service.add_job(text="x", file_name="meanwhile.pdf")
-
-    page.wait_for(has("meanwhile.pdf"))
-    assert page.evaluate("document.getElementById('live').textContent") == "live"
 
 
 def test_the_page_forbids_scripts_that_are_not_its_own(service: Emulator) -> None:

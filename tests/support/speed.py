@@ -9,10 +9,9 @@ from functools import cache, partial
 from io import BytesIO
 from typing import IO, Any
 
-import jwt
 import pytest
 
-from airflow_provider.emulator import extraction
+from airflow_provider.emulator.service import processing
 from airflow_provider.operators.base_bulk import ComplianceBulkOperator
 
 SPEED = 10.0  # virtual seconds per second
@@ -23,9 +22,7 @@ def speed_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let tasks, triggers and the emulator take less time; the clock of the emulator stays as it is."""
     monkeypatch.setattr(asyncio, "Runner", partial(asyncio.Runner, loop_factory=FastLoop))
     monkeypatch.setattr(ComplianceBulkOperator, "clock", staticmethod(fast_clock))
-    monkeypatch.setattr(jwt, "decode", _decode_once)
-    monkeypatch.setattr(jwt, "get_unverified_header", cache(jwt.get_unverified_header))
-    monkeypatch.setattr(extraction, "_extract_file", _extract_once)
+    monkeypatch.setattr(processing, "_extract_file", _extract_once)
     skip_fsync(monkeypatch)
 
 
@@ -56,15 +53,7 @@ class FastLoop(asyncio.SelectorEventLoop):
         return fast_clock()
 
 
-_decode, _extract_file = jwt.decode, extraction._extract_file
-_claims: dict[str, dict[str, Any]] = {}  # by token
-
-
-def _decode_once(token: str, *key: Any, **options: Any) -> dict[str, Any]:
-    """Verify the signature of a token once, not with every request."""
-    if token not in _claims:
-        _claims[token] = _decode(token, *key, **options)
-    return dict(_claims[token])
+_extract_file = processing._extract_file
 
 
 def _extract_once(source: IO[bytes], name: str) -> str:

@@ -152,9 +152,7 @@ function drawAll(state) {
     faults.map((fault) => planned(fault, fault.operation, describeFault(fault))), "None."));
   draw("failures", state.planned_failures, (failures) => fill("failures",
     failures.map((failure) => planned(failure, failure.match, element("td", failure.error, "error"))), "None."));
-  const locked = state.tokens.locked_users;
-  byId("tokens-note").textContent = state.tokens.issued + " in total" +
-    (locked.length ? " · locked: " + locked.join(", ") : "");
+  byId("tokens-note").textContent = state.tokens.issued + " in total";
   draw("tokens", [state.tokens.latest.slice(0, 8), Math.round(state.now / 10)], ([tokens]) => fill("tokens",
     tokens.map((token) => row([tight(clock(token.time)), token.user, token.grant,
       token.expires > state.now ? "in " + span(token.expires - state.now) : "expired"])), "None yet."));

@@ -1,202 +1,22 @@
-"""Content processing: its jobs, the store that holds them, and the seven operations."""
+"""The seven operations of content processing."""
 
 from __future__ import annotations
 
 import tempfile
-import uuid
-from collections import OrderedDict
 from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import IO, Any
 from urllib.parse import urlsplit
 
-from aiohttp import BodyPartReader, web
+from aiohttp import BodyPartReader, MultipartReader, web
 
-from airflow_provider.emulator.extraction import ExtractionResult, detect_kind
-from airflow_provider.emulator.service.gateway import (
-    SUBJECT,
-    Planned,
-    RequestError,
-    get_context,
-    json_response,
-    read_object,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from aiohttp import MultipartReader
-
-    from airflow_provider.emulator.service import State
-    from airflow_provider.emulator.settings import CompletionRule
+from airflow_provider.emulator.extraction import detect_kind
+from airflow_provider.emulator.service.http import SUBJECT, RequestError, json_response, read_object
+from airflow_provider.emulator.service.jobs import Job
+from airflow_provider.emulator.service.processing import get_processor
+from airflow_provider.emulator.service.state import State, get_state
 
 MAX_MEMORY_BYTES = 2**20
-
-
-@dataclass(eq=False)
-class Job:
-    """One content processing job."""
-
-    subject: str
-    source_type: str
-    created: float
-    source_url: str | None = None
-    file_name: str | None = None
-    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
-    started: float = 0.0
-    polls: int = 0
-    fetched: float | None = None
-    finished: float | None = None
-    outcome: ExtractionResult | None = None
-    planned_failure: str | None = None
-    forced: str | None = None
-    force_finish: bool = False
-    charset: str = "utf-8"
-    size: int = 0
-    hidden_polls: int = 0
-    stale_polls: int | None = None
-
-    def is_visible(self, visible: CompletionRule, now: float) -> bool:
-        """Whether the job can be found yet."""
-        if visible.kind == "polls":
-            return self.hidden_polls >= visible.amount
-        return visible.phase(0, now - self.created) == "DONE"
-
-    def restart(self, now: float, planned_failure: str | None) -> None:
-        """Start processing. Only a page is fetched again: the text of a file does not change."""
-        self.started, self.polls, self.finished, self.forced = now, 0, None, None
-        self.planned_failure, self.force_finish, self.stale_polls = planned_failure, False, None
-        if self.source_type == "URL":
-            self.outcome = None
-
-    def is_due(self, progress: CompletionRule, now: float) -> bool:
-        """Whether the job is finished as soon as it has an outcome."""
-        if self.forced:
-            return self.forced == "COMPLETED"
-        return self.force_finish or progress.phase(self.polls, now - self.started) == "DONE"
-
-    def status(self, progress: CompletionRule, now: float) -> str:
-        """Return the current status; the first poll of a finished job sets its end time, also in the past."""
-        if self.forced:
-            return self.forced
-        if self.finished is None:
-            if not self.is_due(progress, now):
-                return progress.phase(self.polls, now - self.started)
-            if self.outcome is None and self.planned_failure is None:
-                return "RUNNING"
-            by_itself = self.started + progress.amount if progress.kind == "seconds" else now
-            self.finished = now if self.force_finish else min(now, by_itself)
-        return "FAILED" if self.error else "COMPLETED"
-
-    def force(self, status: str, now: float) -> None:
-        """Set a status that stays until a refresh."""
-        self.forced = status
-        self.finished = None if status in ("PENDING", "RUNNING") else now
-
-    @property
-    def error(self) -> str | None:
-        """Why the job failed, if it did."""
-        return self.planned_failure or (self.outcome.error if self.outcome else None)
-
-    @property
-    def text(self) -> str:
-        """The extracted text."""
-        return self.outcome.text if self.outcome else ""
-
-    @property
-    def name(self) -> str:
-        """The file name or URL."""
-        return self.file_name or self.source_url or ""
-
-    def describe(self, status: str) -> dict[str, Any]:
-        """Return the job for the controls and the page."""
-        return {
-            "uuid": self.uuid,
-            "source_type": self.source_type,
-            "name": self.name,
-            "status": status,
-            "error": self.error if status == "FAILED" else None,
-            "polls": self.polls,
-            "characters": len(self.text),
-            "excerpt": self.text[:200],
-            "subject": self.subject,
-            "created": self.created,
-            "completed": self.finished,
-            "fetched": self.fetched,
-        }
-
-
-class StoredItem(Protocol):
-    """An item of a store."""
-
-    uuid: str
-    created: float
-    size: int
-
-
-Item = TypeVar("Item", bound=StoredItem)
-
-
-class Store(Generic[Item]):
-    """Items by uuid, oldest first, bounded in number, age and bytes."""
-
-    def __init__(self, on_evict: Callable[[Item], None] = lambda item: None) -> None:
-        self.evicted = 0
-        self._items: OrderedDict[str, Item] = OrderedDict()
-        self._bytes = 0
-        self.on_evict = on_evict
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Item]:
-        """Iterate over the items, newest first."""
-        return iter(reversed(list(self._items.values())))
-
-    def get(self, uuid: str) -> Item | None:
-        """Return one item, None if unknown."""
-        return self._items.get(uuid)
-
-    def add(self, item: Item) -> None:
-        """Add an item."""
-        self._items[item.uuid] = item
-        self._bytes += item.size
-
-    def resize(self, item: Item, size: int) -> None:
-        """Set the size of an item in bytes."""
-        if item.uuid in self._items:
-            self._bytes += size - item.size
-        item.size = size
-
-    def remove(self, item: Item) -> None:
-        """Remove an item."""
-        if self._items.pop(item.uuid, None) is not None:
-            self._bytes -= item.size
-            self.on_evict(item)
-
-    def clear(self) -> None:
-        """Remove all items."""
-        for item in list(self._items.values()):
-            self.remove(item)
-        self.evicted = 0
-
-    def prune(self, now: float, max_items: int, max_age: float, max_bytes: int) -> None:
-        """Evict the oldest items until all limits hold; a single item always fits."""
-        while self._items:
-            oldest = next(iter(self._items.values()))
-            too_much = len(self) > max_items or self._bytes > max_bytes
-            if now - oldest.created <= max_age and not (too_much and len(self) > 1):
-                break
-            self.remove(oldest)
-            self.evicted += 1
-
-
-@dataclass(eq=False)
-class PlannedFailure(Planned):
-    """A failure of the next jobs whose file name or URL matches."""
-
-    error: str
-    match: str
+MAX_UPLOAD_BYTES = 100 * 2**20
 
 
 async def submit_file(request: web.Request) -> web.Response:
@@ -205,29 +25,29 @@ async def submit_file(request: web.Request) -> web.Response:
         raise RequestError(
             415, f"Content-Type '{request.content_type}' is not supported, send multipart/form-data"
         )
-    state = get_context(request).state
+    state = get_state(request)
     source, name = await _receive(request)
     job = Job(request.headers[SUBJECT], "FILE", state.clock.now(), file_name=name)
     state.add_job(job)
-    get_context(request).processor.read_file(job, source)
+    get_processor(request).read_file(job, source)
     return _accepted(request, job)
 
 
 async def submit_url(request: web.Request) -> web.Response:
     """Accept the URL of a page."""
-    state = get_context(request).state
+    state = get_state(request)
     url = (await read_object(request)).get("url")
     if not isinstance(url, str) or not _is_url(url):
         raise RequestError(400, "url must be an absolute http or https URL")
     job = Job(request.headers[SUBJECT], "URL", state.clock.now(), source_url=url)
     state.add_job(job)
-    get_context(request).processor.read_url(job)
+    get_processor(request).read_url(job)
     return _accepted(request, job)
 
 
 async def get_status(request: web.Request) -> web.Response:
     """Return the status; redirect to the text if completed."""
-    state = get_context(request).state
+    state = get_state(request)
     job = _find(request)
     await _poll(request, [job])
     if state.status(job) == "COMPLETED":
@@ -238,7 +58,7 @@ async def get_status(request: web.Request) -> web.Response:
 
 async def get_statuses(request: web.Request) -> web.Response:
     """Return the status of many jobs; unknown ones are left out."""
-    state = get_context(request).state
+    state = get_state(request)
     uuids = (await read_object(request)).get("uuids")
     if not isinstance(uuids, list) or not all(isinstance(each, str) for each in uuids):
         raise RequestError(400, "uuids must be an array of strings")
@@ -255,9 +75,9 @@ async def get_statuses(request: web.Request) -> web.Response:
 
 async def get_content(request: web.Request) -> web.Response:
     """Return the text of a completed job."""
-    state = get_context(request).state
+    state = get_state(request)
     job = _find(request)
-    await get_context(request).processor.wait_for_due([job])
+    await get_processor(request).wait_for_due([job])
     status = state.status(job)
     if status != "COMPLETED":
         raise RequestError(409, f"Job {job.uuid} has no content: it is {status}")
@@ -270,7 +90,7 @@ async def get_content(request: web.Request) -> web.Response:
 
 async def cancel(request: web.Request) -> web.Response:
     """Cancel and delete a job."""
-    get_context(request).state.jobs.remove(_find(request))
+    get_state(request).jobs.remove(_find(request))
     return web.Response()
 
 
@@ -279,23 +99,15 @@ async def refresh(request: web.Request) -> web.Response:
     if await request.read():
         raise RequestError(400, "This operation takes no body")
     job = _find(request)
-    lag = get_context(request).state.settings.refresh_lag
-    if lag:
-        job.stale_polls = lag
-    else:
-        _restart(request, job)
-    return _accepted(request, job)
-
-
-def _restart(request: web.Request, job: Job) -> None:
-    get_context(request).state.restart_job(job)
+    get_state(request).restart_job(job)
     if job.source_type == "URL":
-        get_context(request).processor.read_url(job)
+        get_processor(request).read_url(job)
+    return _accepted(request, job)
 
 
 def _find(request: web.Request) -> Job:
     uuid = request.match_info["uuid"]
-    job = get_context(request).state.find_job(uuid, request.headers[SUBJECT])
+    job = get_state(request).find_job(uuid, request.headers[SUBJECT])
     if job is None:
         raise RequestError(404, f"No content processing job {uuid}")
     return job
@@ -303,16 +115,12 @@ def _find(request: web.Request) -> Job:
 
 async def _poll(request: web.Request, jobs: list[Job]) -> None:
     for job in jobs:
-        if job.stale_polls == 0:
-            _restart(request, job)
-        elif job.stale_polls is not None:
-            job.stale_polls -= 1
         job.polls += 1
-    await get_context(request).processor.wait_for_due(jobs)
+    await get_processor(request).wait_for_due(jobs)
 
 
 def _accepted(request: web.Request, job: Job) -> web.Response:
-    state = get_context(request).state
+    state = get_state(request)
     location = state.make_location(request, "get_status", uuid=job.uuid)
     return json_response(job_record(state, job, "PENDING"), status=202, headers={"Location": location})
 
@@ -326,7 +134,6 @@ def _is_url(url: str) -> bool:
 
 async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
     """Write the part `file` to a temporary file; return it with its name."""
-    limit = get_context(request).state.settings.max_upload
     received: tuple[IO[bytes], str] | None = None
     try:
         try:
@@ -336,7 +143,7 @@ async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
                     continue
                 if received is not None:
                     raise RequestError(400, "Only one part 'file' is allowed")
-                received = await _save(part, limit), part.filename
+                received = await _save(part), part.filename
         except (ValueError, AssertionError, EOFError) as error:
             raise RequestError(400, f"Failed to parse multipart request: {error}") from None
         if received is None:
@@ -348,7 +155,7 @@ async def _receive(request: web.Request) -> tuple[IO[bytes], str]:
     return received
 
 
-async def _save(part: BodyPartReader, limit: int | None) -> IO[bytes]:
+async def _save(part: BodyPartReader) -> IO[bytes]:
     # Not a with block: on success the file outlives this function.
     target: Any = tempfile.SpooledTemporaryFile(max_size=MAX_MEMORY_BYTES)  # noqa: SIM115 see above
     size = 0
@@ -357,8 +164,8 @@ async def _save(part: BodyPartReader, limit: int | None) -> IO[bytes]:
             if not size:
                 _check_type(chunk, part)
             size += len(chunk)
-            if limit is not None and size > limit:
-                raise RequestError(413, f"Maximum upload size of {limit} bytes exceeded")
+            if size > MAX_UPLOAD_BYTES:
+                raise RequestError(413, f"Maximum upload size of {MAX_UPLOAD_BYTES} bytes exceeded")
             target.write(chunk)
         if not size:
             raise RequestError(400, "The file is empty")

@@ -6,27 +6,20 @@ import copy
 import functools
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from aiohttp import web
 
 from airflow_provider.emulator.extraction import ExtractionResult
-from airflow_provider.emulator.service.assessments import Assessment, assessment_status, finish_assessment
-from airflow_provider.emulator.service.content import Job, PlannedFailure
-from airflow_provider.emulator.service.gateway import (
-    Fault,
-    RequestError,
-    get_context,
-    json_response,
-    read_object,
-)
+from airflow_provider.emulator.service.assessments import assessment_status, finish_assessment
+from airflow_provider.emulator.service.catalog import Assessment
+from airflow_provider.emulator.service.faults import Fault
+from airflow_provider.emulator.service.http import RequestError, json_response, read_object
 from airflow_provider.emulator.service.identity import SCOPE
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from airflow_provider.emulator.service import State
+from airflow_provider.emulator.service.jobs import Job, PlannedFailure
+from airflow_provider.emulator.service.state import State
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -62,7 +55,7 @@ def control(
 
 async def _call(name: str, request: web.Request) -> Any:
     """Call a control with the parameters of the path and the fields of the query or the body."""
-    method = getattr(get_context(request).controls, name)
+    method = getattr(request.app[CONTROLS][0], name)
     if request.method in ("GET", "DELETE"):
         fields = _parse_query(request)
     else:
@@ -112,12 +105,10 @@ class Controls(ABC):
         reset: str | None = None,
         delay: float = 0.0,
         stall: float = 0.0,
-        drip: float = 0.0,
         html: bool = False,
         body: Any = None,
         content_type: str | None = None,
         location: str | None = None,
-        done: bool = False,
         times: int | None = 1,
         skip: int = 0,
     ) -> int:
@@ -130,11 +121,9 @@ class Controls(ABC):
             `middle` of the response body
         :param delay: seconds to wait before anything else
         :param stall: seconds to pause in the middle of the response body
-        :param drip: send the response body byte by byte, with a pause of so many seconds after each
         :param html: respond with an HTML page, as proxies do
         :param body: respond with this text or JSON value
         :param location: the Location header of the response; with `status=302` it is a redirect
-        :param done: run the operation before responding with `status`, `html` or `body`
         :param times: number of calls; None until the fault is cleared
         :param skip: number of calls to let pass first
         """
@@ -146,12 +135,10 @@ class Controls(ABC):
             reset=reset,
             delay=delay,
             stall=stall,
-            drip=drip,
             html=html,
             body=body,
             content_type=content_type,
             location=location,
-            done=done,
             remaining=times,
             skip=skip,
         )
@@ -212,7 +199,6 @@ class Controls(ABC):
     @control("GET jobs")
     def jobs(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the jobs, newest first. This does not count as a poll."""
-        self._state.prune()
         return [job.describe(self._state.status(job)) for job in list(self._state.jobs)[:limit]]
 
     @control("GET jobs/{uuid}")
@@ -245,7 +231,7 @@ class Controls(ABC):
         subject = state.identity.accounts[username or state.settings.username].subject
         job = Job(subject, kind, state.clock.now(), url, name, charset=_check_charset(charset))
         state.add_job(job)
-        state.set_outcome(job, ExtractionResult(text, error))
+        job.outcome = ExtractionResult(text, error)
         if url:
             job.fetched = job.created
         if status is not None:
@@ -266,7 +252,7 @@ class Controls(ABC):
         job = self._job(uuid)
         if text is not None or error is not None:
             job.planned_failure = None
-            self._state.set_outcome(job, ExtractionResult(job.text if text is None else text, error))
+            job.outcome = ExtractionResult(job.text if text is None else text, error)
         if charset is not None:
             job.charset = _check_charset(charset)
         if status is not None:
@@ -306,13 +292,12 @@ class Controls(ABC):
 
     @control("GET tokens")
     def tokens(self) -> dict[str, Any]:
-        """Return the latest grants (without the tokens) and the locked users."""
+        """Return the latest grants, without the tokens."""
         identity = self._state.identity
         return {
             "issued": identity.issued_count,
             "latest": list(reversed(identity.issued)),
             "sessions": len(identity.sessions),
-            "locked_users": identity.locked(),
         }
 
     @control("POST tokens/expire")
@@ -324,11 +309,6 @@ class Controls(ABC):
     def revoke_tokens(self) -> None:
         """Invalidate all access and refresh tokens."""
         self._state.identity.revoke()
-
-    @control("POST users/unlock")
-    def unlock_users(self) -> None:
-        """Unlock users who are locked after wrong passwords."""
-        self._state.identity.unlock()
 
     @control("POST users")
     def add_user(self, username: str, password: str, *, scope: str = f"profile email {SCOPE}") -> str:
@@ -373,7 +353,7 @@ class Controls(ABC):
         state = self._state
         subject = state.identity.accounts[state.settings.username].subject
         assessment = Assessment(subject, payload, state.clock.now())
-        state.assessments.add(assessment)
+        state.assessments.add(assessment, state.settings.max_jobs)
         finish_assessment(state, assessment)
         return assessment.describe(assessment_status(state, assessment))
 
@@ -402,7 +382,7 @@ class Controls(ABC):
         state = self._state
         return {
             "now": state.clock.now(),
-            "url": state.url,
+            "url": state.base_url,
             "settings": self.settings(),
             "jobs": self.jobs(limit),
             "jobs_held": len(state.jobs),
@@ -428,6 +408,9 @@ class Controls(ABC):
         if assessment is None:
             raise KeyError(f"There is no assessment {uuid}.")
         return assessment
+
+
+CONTROLS: web.AppKey[list[Controls]] = web.AppKey("controls", list)
 
 
 def _check_charset(name: str) -> str:

@@ -1,255 +1,35 @@
-"""The API gateway: counts and limits requests, checks tokens, injects faults; JSON requests and responses."""
+"""The API gateway: counts and limits requests, checks tokens, injects faults."""
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import logging
 import socket
 import struct
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
-from fnmatch import fnmatchcase
-from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar
+from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDict
 
-from airflow_provider.emulator.settings import LOGIN, NAMES, OPERATIONS, OTHER, REFRESH_TOKEN
-
-if TYPE_CHECKING:
-    from airflow_provider.emulator.extraction import Processor
-    from airflow_provider.emulator.service import State
-    from airflow_provider.emulator.service.controls import Controls
+from airflow_provider.emulator.service.faults import Fault
+from airflow_provider.emulator.service.http import FORM, SUBJECT, RequestError, error_response
+from airflow_provider.emulator.service.state import get_state
+from airflow_provider.emulator.settings import LOGIN, OPERATIONS, OTHER, REFRESH_TOKEN
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 log = logging.getLogger(__name__)
-SUBJECT = "IDP_SUBJECT"  # the header in which the gateway passes on the partner
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
-FORM = "application/x-www-form-urlencoded"
 RESET = "reset"
-RESETS = (None, "before", "after", "middle")
 RESET_DELAY_SECONDS = 0.02  # for the first half to arrive before the reset
 SECRET = ("authorization", "cookie", "proxy-authorization")
 HTML_PAGE = (
     "<!DOCTYPE html><html><head><title>Gateway</title></head>"
     "<body><h1>The page cannot be displayed</h1><p>Contact your administrator.</p></body></html>"
 )
-
-
-@dataclass
-class Context:
-    """What handlers need."""
-
-    state: State
-    processor: Processor
-    controls: Controls
-
-
-# A list that is emptied at the end: aiohttp caches applications for the life of the process.
-CONTEXT: web.AppKey[list[Context]] = web.AppKey("context", list)
-
-
-def get_context(request: web.Request) -> Context:
-    """Return the context of the emulator."""
-    return request.app[CONTEXT][0]
-
-
-class RequestError(Exception):
-    """A request that gets an error response."""
-
-    def __init__(self, status: int, message: str, headers: dict[str, str] | None = None) -> None:
-        super().__init__(message)
-        self.status, self.message, self.headers = status, message, headers
-
-
-def error_response(
-    request: web.Request, status: int, message: str, headers: dict[str, str] | None = None
-) -> web.Response:
-    """Return an error in the format of Spring Boot."""
-    now = datetime.fromtimestamp(get_context(request).state.clock.now(), UTC)
-    body = {
-        "timestamp": now.isoformat(timespec="milliseconds"),
-        "status": status,
-        "error": HTTPStatus(status).phrase if status in HTTPStatus.__members__.values() else "Error",
-        "message": message,
-        "path": request.path,
-    }
-    return json_response(body, status=status, headers=headers)
-
-
-def json_response(body: Any, *, status: int = 200, headers: dict[str, str] | None = None) -> web.Response:
-    """Return a JSON response."""
-    # Python escapes a lone surrogate as JSON does.
-    data = json.dumps(body, ensure_ascii=False).encode("utf-8", "backslashreplace")
-    return web.Response(
-        status=status, body=data, content_type="application/json", charset="utf-8", headers=headers
-    )
-
-
-async def read_object(request: web.Request, empty: bytes = b"") -> dict[str, Any]:
-    """Read a JSON object from a request body; `empty` is what an empty body stands for."""
-    if request.content_type != "application/json":
-        raise RequestError(
-            415, f"Content-Type '{request.content_type}' is not supported, send application/json"
-        )
-    try:
-        data = await request.read() or empty
-        value = json.loads(data.decode(request.charset or "utf-8"), parse_constant=_refuse_constant)
-    except (ValueError, LookupError, RecursionError) as error:
-        raise RequestError(400, f"JSON parse error: {error}") from None
-    if not isinstance(value, dict):
-        raise RequestError(400, "JSON parse error: an object is expected")
-    return value
-
-
-def _refuse_constant(name: str) -> NoReturn:
-    raise ValueError(f"{name} is not JSON")
-
-
-@dataclass(eq=False, kw_only=True)
-class Planned:
-    """What is planned for the next calls or jobs; `remaining` is None if it lasts until it is cleared."""
-
-    remaining: int | None = 1
-    skip: int = 0
-    hits: int = 0
-    id: int = 0
-
-    def __post_init__(self) -> None:
-        if self.remaining is not None and self.remaining < 1:
-            raise ValueError("times must be at least 1, or None for always.")
-        if self.skip < 0:
-            raise ValueError("skip must not be negative.")
-
-
-@dataclass(eq=False)
-class Fault(Planned):
-    """A fault of the next calls of an operation."""
-
-    operation: str
-    status: int | None = None
-    retry_after: str | None = None
-    reset: str | None = None
-    delay: float = 0.0
-    stall: float = 0.0
-    drip: float = 0.0
-    html: bool = False
-    body: Any = None
-    content_type: str | None = None
-    location: str | None = None
-    done: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not any(fnmatchcase(name, self.operation) for name in NAMES):
-            raise ValueError(f"Unknown operation {self.operation!r}. Use one of: {', '.join(NAMES)}.")
-        if self.reset not in RESETS:
-            raise ValueError(f"reset must be before, after or middle, not {self.reset!r}.")
-        if self.status is not None and not 200 <= self.status <= 599:
-            raise ValueError(f"status must be from 200 to 599, not {self.status}.")
-        if min(self.delay, self.stall, self.drip) < 0:
-            raise ValueError("delay, stall and drip must not be negative.")
-        if not any((self.replaces_response, self.reset, self.delay, self.stall, self.drip, self.location)):
-            raise ValueError("Say what goes wrong: status, reset, delay, stall, drip, html, body, location.")
-
-    @property
-    def replaces_response(self) -> bool:
-        """Whether the fault's own response is sent instead of the operation's."""
-        return self.status is not None or self.html or self.body is not None
-
-
-P = TypeVar("P", bound=Planned)
-
-
-class Plan(Generic[P]):
-    """Planned faults or failures, first in, first out.
-
-    :param get_pattern: returns the pattern of the names that an item applies to
-    """
-
-    def __init__(self, get_pattern: Callable[[P], str]) -> None:
-        self._get_pattern = get_pattern
-        self._ids = itertools.count(1)
-        self.items: list[P] = []
-
-    def add(self, item: P) -> int:
-        """Add an item; return its id."""
-        item.id = next(self._ids)
-        self.items.append(item)
-        return item.id
-
-    def take(self, name: str) -> P | None:
-        """Return the item that applies to this call or job, and count it."""
-        for item in self.items:
-            if not fnmatchcase(name, self._get_pattern(item)):
-                continue
-            if item.skip:
-                item.skip -= 1
-                continue
-            item.hits += 1
-            if item.remaining is not None:
-                item.remaining -= 1
-                if not item.remaining:
-                    self.items.remove(item)
-            return item
-        return None
-
-    def clear(self, item_id: int | None = None) -> int:
-        """Clear one item or all; return how many."""
-        kept = [item for item in self.items if item_id is not None and item.id != item_id]
-        cleared = len(self.items) - len(kept)
-        self.items = kept
-        return cleared
-
-    def describe(self) -> list[dict[str, Any]]:
-        """Return the items as JSON."""
-        return [asdict(item) for item in self.items]
-
-
-class Counters:
-    """Calls per operation and status; `reset` stands for a connection reset."""
-
-    def __init__(self, in_flight: int = 0) -> None:
-        self.answers: dict[str, Counter[str]] = {}
-        self.in_flight = self.max_in_flight = in_flight
-        self.jobs_submitted = 0
-        self.requests: deque[dict[str, Any]] = deque(maxlen=500)
-
-    def begin(self) -> None:
-        """Count the start of a request."""
-        self.in_flight += 1
-        self.max_in_flight = max(self.max_in_flight, self.in_flight)
-
-    def record(self, operation: str, answer: str, request: dict[str, Any]) -> None:
-        """Count a response just before it is sent."""
-        self.answers.setdefault(operation, Counter())[answer] += 1
-        self.requests.append({**request, "operation": operation, "answer": answer})
-
-    def count(self, operation: str | None = None, answer: int | str | None = None) -> int:
-        """Return the number of calls, of one operation or all, with one status or any."""
-        if operation is not None and operation not in NAMES:
-            raise ValueError(f"Unknown operation {operation!r}. Use one of: {', '.join(NAMES)}.")
-        kinds = self.answers.values() if operation is None else [self.answers.get(operation, Counter())]
-        return sum(kind.total() if answer is None else kind[str(answer)] for kind in kinds)
-
-    def describe(self) -> dict[str, Any]:
-        """Return all counters as JSON."""
-        return {
-            "total": self.count(),
-            "operations": {name: dict(sorted(kinds.items())) for name, kinds in sorted(self.answers.items())},
-            "in_flight": self.in_flight,
-            "max_in_flight": self.max_in_flight,
-            "logins": self.count("login", 200),
-            "refreshes": self.count("refresh_token", 200),
-            "jobs_submitted": self.jobs_submitted,
-        }
 
 
 @web.middleware
@@ -261,7 +41,7 @@ async def gateway(request: web.Request, handler: Handler) -> web.StreamResponse:
     if request.path == "/" or request.path.startswith("/_emulator"):
         return await _handle(request, handler)
     operation = await _get_operation(request)
-    state = get_context(request).state
+    state = get_state(request)
     state.counters.begin()
     try:
         return await _serve(request, handler, operation)
@@ -281,7 +61,7 @@ async def _get_operation(request: web.Request) -> str:
 
 
 async def _serve(request: web.Request, handler: Handler, operation: str) -> web.StreamResponse:
-    state = get_context(request).state
+    state = get_state(request)
     if state.settings.latency:
         await asyncio.sleep(state.settings.latency)
     limit = state.settings.concurrency
@@ -289,7 +69,7 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
         refusal = error_response(request, 429, f"More than {limit} requests in flight", {"Retry-After": "1"})
         return _count(request, operation, refusal)
     # The identity provider and unknown paths outside the API need no token.
-    if operation in OPERATIONS or request.path.startswith(f"{state.settings.base_path}/api/"):
+    if operation in OPERATIONS or request.path.startswith("/api/"):
         try:
             request = _authenticate(request)
         except RequestError as refused:
@@ -310,8 +90,6 @@ async def _serve_with(
         return _reset(request, operation)
     response: web.StreamResponse
     if fault.replaces_response:
-        if fault.done:
-            await _handle(request, handler)
         response = _fault_response(fault, request)
     else:
         response = await _handle(request, handler)
@@ -319,10 +97,10 @@ async def _serve_with(
         response.headers["Location"] = fault.location
     if fault.reset == "after":
         return _reset(request, operation)
-    then_reset = fault.reset == "middle" and not fault.drip
+    then_reset = fault.reset == "middle"
     _count(request, operation, response, RESET if then_reset else None)
-    if fault.drip or fault.stall or then_reset:
-        return await _send_in_parts(fault, request, response, then_reset=then_reset)
+    if fault.stall or then_reset:
+        return await _send_halves(fault, request, response, then_reset=then_reset)
     return response
 
 
@@ -333,7 +111,7 @@ def _authenticate(request: web.Request) -> web.Request:
         challenge = {"WWW-Authenticate": 'Bearer realm="compliance"'}
         raise RequestError(401, "Full authentication is required", challenge)
     headers = CIMultiDict(request.headers)
-    headers[SUBJECT] = get_context(request).state.identity.verify_access(token.strip())["sub"]
+    headers[SUBJECT] = get_state(request).identity.verify_access(token.strip())["sub"]
     return request.clone(headers=headers)
 
 
@@ -359,7 +137,7 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
 def _count(
     request: web.Request, operation: str, response: web.StreamResponse, answer: str | None = None
 ) -> web.StreamResponse:
-    state = get_context(request).state
+    state = get_state(request)
     seen: dict[str, Any] = {
         "time": state.clock.now(),
         "method": request.method,
@@ -383,26 +161,24 @@ def _fault_response(fault: Fault, request: web.Request) -> web.Response:
     return web.Response(status=status, text=text, content_type=kind, headers=headers)
 
 
-async def _send_in_parts(
+async def _send_halves(
     fault: Fault, request: web.Request, response: web.StreamResponse, *, then_reset: bool
 ) -> web.StreamResponse:
-    """Send the body byte by byte, or in halves; pause between the parts, or reset the connection there."""
+    """Send the body in halves; pause between them, or reset the connection there."""
     body = response.body if isinstance(response, web.Response) else None
     data = bytes(body) if isinstance(body, bytes | bytearray) else b""
     half = len(data) // 2
-    parts = [data[at : at + 1] for at in range(len(data))] if fault.drip else [data[:half], data[half:]]
     sent = web.StreamResponse(status=response.status, headers=response.headers)
     # Even a response without a body must be able to break in the middle.
     sent.content_length = len(data) or int(then_reset)
     with suppress(ConnectionError):  # the client may disconnect
         await sent.prepare(request)
-        for number, part in enumerate(parts):
-            if number:
-                await asyncio.sleep(fault.drip or fault.stall or RESET_DELAY_SECONDS)
-            if number and then_reset:
-                _reset_connection(request)
-                return sent
-            await sent.write(part)
+        await sent.write(data[:half])
+        await asyncio.sleep(fault.stall or RESET_DELAY_SECONDS)
+        if then_reset:
+            _reset_connection(request)
+            return sent
+        await sent.write(data[half:])
         await sent.write_eof()
     return sent
 
@@ -428,7 +204,7 @@ def _reset_connection(request: web.Request) -> None:
 
 async def finish_headers(request: web.Request, response: web.StreamResponse) -> None:
     """Change the case of header names just before a response is sent: one of the quirks."""
-    state = get_context(request).state
+    state = get_state(request)
     name = request.match_info.route.name
     if state.settings.quirks and (name in OPERATIONS or name == LOGIN):
         change = state.random.choice((str, str, str.lower, str.upper, str.swapcase))

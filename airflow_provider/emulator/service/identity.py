@@ -1,4 +1,4 @@
-"""The identity provider: accounts, sessions, signed tokens, the lock after wrong passwords, its endpoints."""
+"""The identity provider: accounts, sessions and signed tokens."""
 
 from __future__ import annotations
 
@@ -7,31 +7,17 @@ import json
 import uuid
 from collections import OrderedDict, deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote_plus
+from typing import Any
 
 import jwt
-from aiohttp import BasicAuth
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from airflow_provider.emulator.service.gateway import FORM, RequestError, get_context, json_response
-
-if TYPE_CHECKING:
-    from aiohttp import web
-
-    from airflow_provider.emulator.service import Clock
-    from airflow_provider.emulator.settings import Settings
+from airflow_provider.emulator.service.http import RequestError
+from airflow_provider.emulator.settings import Clock, Settings
 
 SCOPE = "compliance"
 KEY_ID = "emulator-1"
 MAX_SESSIONS = 10_000
-NEEDED = {
-    "password": ("username", "password"),
-    "client_credentials": (),
-    "refresh_token": ("refresh_token",),
-}
-
-
 REFRESH_FIELDS = ("refresh_token", "refresh_expires_in", "session_state")
 
 
@@ -56,8 +42,6 @@ class Account:
     password: str
     subject: str
     scope: str
-    failures: int = 0
-    locked_until: float = 0.0
 
 
 @functools.cache
@@ -83,6 +67,7 @@ class Identity:
     def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
         self.issuer = ""
+        self._verified: dict[str, dict[str, Any]] = {}  # claims of tokens with a valid signature
         self.epoch = 0
         self.start(settings)
 
@@ -103,17 +88,10 @@ class Identity:
         return self.accounts[username]
 
     def log_in(self, settings: Settings, username: str, password: str) -> dict[str, Any]:
-        """Handle the password grant. A locked user gets the same error as a wrong password."""
-        refusal = GrantError(401, "invalid_grant", "Invalid user credentials")
+        """Handle the password grant."""
         account = self.accounts.get(username)
-        if account is None or account.locked_until > self._clock.now():
-            raise refusal
-        if account.password != password:
-            account.failures += 1
-            if account.failures >= settings.lock_after:
-                account.failures, account.locked_until = 0, self._clock.now() + settings.lock_seconds
-            raise refusal
-        account.failures = 0
+        if account is None or account.password != password:
+            raise GrantError(401, "invalid_grant", "Invalid user credentials")
         return self._issue(settings, account, str(uuid.uuid4()), "password")
 
     def log_in_client(self, settings: Settings) -> dict[str, Any]:
@@ -156,19 +134,20 @@ class Identity:
         self.sessions.clear()
         self.not_before = int(self._clock.now())
 
-    def locked(self) -> list[str]:
-        """Return the locked users."""
-        return [name for name, account in self.accounts.items() if account.locked_until > self._clock.now()]
-
-    def unlock(self) -> None:
-        """Unlock all users."""
-        for account in self.accounts.values():
-            account.failures, account.locked_until = 0, 0.0
-
     def _verify(self, token: str, kind: str) -> dict[str, Any]:
+        claims = self._verified.get(token) or self._decode(token)
+        if claims.get("iss") != self.issuer or claims.get("typ") != kind:
+            raise _token_error("Invalid token")
+        if claims["exp"] <= self._clock.now():
+            self._verified.pop(token, None)
+            raise _token_error("Token expired")
+        return claims
+
+    def _decode(self, token: str) -> dict[str, Any]:
+        """Check the signature of a token, once: that takes longer than most requests."""
         try:
             key = _key_set()[jwt.get_unverified_header(token)["kid"]]
-            # Times are checked below against the emulator's clock, which a test may have moved.
+            # Times are checked against the emulator's clock, which a test may have moved.
             claims: dict[str, Any] = jwt.decode(
                 token,
                 key.key,
@@ -177,10 +156,9 @@ class Identity:
             )
         except (jwt.PyJWTError, KeyError, ValueError):
             raise _token_error("Invalid token signature") from None
-        if claims.get("iss") != self.issuer or claims.get("typ") != kind:
-            raise _token_error("Invalid token")
-        if claims["exp"] <= self._clock.now():
-            raise _token_error("Token expired")
+        if len(self._verified) >= MAX_SESSIONS:
+            self._verified.clear()
+        self._verified[token] = claims
         return claims
 
     def _issue(self, settings: Settings, account: Account, session: str, grant: str) -> dict[str, Any]:
@@ -245,63 +223,3 @@ def _as_int(seconds: float) -> float:
 def _expires_at(now: float, lifetime: float) -> float:
     # Whole seconds, as identity providers do, unless a test wants less than one.
     return int(now + lifetime) if lifetime >= 1 else now + lifetime
-
-
-async def issue_token(request: web.Request) -> web.Response:
-    """Handle the grants that are known."""
-    headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
-    try:
-        return json_response(_grant(request, await _read_form(request)), headers=headers)
-    except GrantError as refused:
-        body = {"error": refused.error, "error_description": refused.description}
-        return json_response(body, status=refused.status, headers=headers)
-
-
-async def show_keys(request: web.Request) -> web.Response:
-    """Return the public keys."""
-    return json_response(jwks())
-
-
-async def _read_form(request: web.Request) -> dict[str, str]:
-    if request.content_type != FORM:
-        raise GrantError(415, "invalid_request", f"Content-Type must be {FORM}")
-    try:
-        fields = await request.post()
-    except (ValueError, LookupError):
-        raise GrantError(400, "invalid_request", "The form is malformed") from None
-    form = {name: value for name, value in fields.items() if isinstance(value, str)}
-    if len(form) < len(fields):
-        raise GrantError(400, "invalid_request", "duplicated parameter")
-    return form
-
-
-def _grant(request: web.Request, form: dict[str, str]) -> dict[str, Any]:
-    state = get_context(request).state
-    settings = state.settings
-    grant_type = form.get("grant_type")
-    if not grant_type:
-        raise GrantError(400, "invalid_request", "Missing form parameter: grant_type")
-    if grant_type not in NEEDED:
-        raise GrantError(400, "unsupported_grant_type", "Unsupported grant_type")
-    client = () if "Authorization" in request.headers else ("client_id", "client_secret")
-    for name in (*NEEDED[grant_type], *client):
-        if not form.get(name):
-            raise GrantError(400, "invalid_request", f"Missing form parameter: {name}")
-    if _client_of(request, form) != (settings.client_id, settings.client_secret):
-        raise GrantError(401, "invalid_client", "Invalid client or Invalid client credentials")
-    if grant_type == "client_credentials":
-        return state.identity.log_in_client(settings)
-    if grant_type == "password":
-        return state.identity.log_in(settings, form["username"], form["password"])
-    return state.identity.renew(settings, form["refresh_token"])
-
-
-def _client_of(request: web.Request, form: dict[str, str]) -> tuple[str, str]:
-    """Read the client's id and secret: from HTTP Basic, where RFC 6749 quotes them, or from the form."""
-    if header := request.headers.get("Authorization"):
-        try:
-            basic = BasicAuth.decode(header)
-        except ValueError:
-            return "", ""
-        return unquote_plus(basic.login), unquote_plus(basic.password)
-    return form["client_id"], form["client_secret"]

@@ -9,7 +9,7 @@ import requests
 
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import make_pdf
-from airflow_provider.emulator.service.assessments import assess
+from airflow_provider.emulator.service.catalog import assess
 from tests.emulator.raw import Raw
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ ELSEWHERE = {
 }
 
 
-@pytest.mark.compliance_service(base_path="/eu", endpoints=ELSEWHERE)
+@pytest.mark.compliance_service(endpoints=ELSEWHERE)
 def test_assessments_may_live_elsewhere(raw: Raw, service: Emulator) -> None:
     accepted = raw.post("/checks", json={})
     uuid = accepted.json()["uuid"]

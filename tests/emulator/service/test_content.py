@@ -72,12 +72,6 @@ def test_a_multipart_body_that_breaks_off_is_refused(raw: Raw) -> None:
     assert raw.post(f"{CONTENT}/file", data=body, headers=without).status_code == 400
 
 
-@pytest.mark.compliance_service(max_upload=1000)
-def test_a_file_above_the_limit_gets_413(raw: Raw) -> None:
-    assert raw.upload(b"%PDF-1.4" + b" " * 2000).status_code == 413
-    assert raw.upload(b"%PDF-1.4").status_code == 202
-
-
 def test_a_file_larger_than_memory_is_kept_for_comes_through(raw: Raw) -> None:
     padding = b"%" + b" " * 3 * 2**20 + b"\n"
     uuid = raw.submit(make_pdf("Deep inside") + padding)

@@ -137,7 +137,7 @@ def test_planned_failures_can_be_permanent(raw: Raw, service: Emulator) -> None:
 def test_a_job_in_the_middle_of_a_fetch_can_be_cancelled(
     raw: Raw, site: Site, service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_provider.emulator.extraction.EXTRACTION_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr("airflow_provider.emulator.service.processing.EXTRACTION_WAIT_SECONDS", 0.1)
     service.configure(jobs="polls:1")
     uuid = raw.post(f"{CONTENT}/url", json={"url": site.url + "/silent"}).json()["uuid"]
 

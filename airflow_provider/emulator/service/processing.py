@@ -1,0 +1,166 @@
+"""Extract the texts of uploads and of fetched pages, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from io import BytesIO
+from typing import IO
+
+import aiohttp
+from aiohttp import web
+
+from airflow_provider.emulator.extraction import (
+    ExtractionError,
+    ExtractionResult,
+    decode,
+    detect_kind,
+    extract_docx,
+    extract_html,
+    extract_pdf,
+)
+from airflow_provider.emulator.service.jobs import Job
+from airflow_provider.emulator.service.state import State
+
+log = logging.getLogger(__name__)
+EXTRACTION_WAIT_SECONDS = 30.0  # of a poll for a text that is due: `instant` holds on a slow machine, too
+FETCH_SECONDS = 60.0  # for the page of a URL job
+FETCH_BYTES = 10 * 2**20  # of the largest page that is fetched
+
+
+class Processor:
+    """Extracts texts in a thread, one document at a time."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compliance-emulator-extract")
+        self._session: aiohttp.ClientSession | None = None
+        state.jobs.on_evict = self.drop
+
+    async def close(self) -> None:
+        """Cancel fetches, and finish reading files, which can't be fetched again."""
+        tasks = dict(self._tasks)
+        for uuid, task in tasks.items():
+            job = self._state.jobs.get(uuid)
+            if job is None or job.source_type == "URL":
+                task.cancel()
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+        self._threads.shutdown(cancel_futures=True)
+
+    def resume(self) -> None:
+        """Restart the fetches that were in flight when the emulator was stopped."""
+        for job in self._state.jobs:
+            if job.source_type == "URL" and job.outcome is None:
+                self.read_url(job)
+
+    def read_file(self, job: Job, source: IO[bytes]) -> None:
+        """Start extracting the text of an upload; closes the file."""
+        reading = asyncio.get_running_loop().run_in_executor(
+            self._threads, _extract_file, source, job.file_name or ""
+        )
+        reading.add_done_callback(lambda done: source.close())
+        # Shielded: the file must not be closed while the thread reads it.
+        self._spawn(job, lambda: asyncio.shield(reading))
+
+    def read_url(self, job: Job) -> None:
+        """Start fetching the page of a job, instead of an earlier fetch."""
+        self.drop(job)
+        self._spawn(job, lambda: self._fetch(job))
+
+    def drop(self, job: Job) -> None:
+        """Stop working on a job."""
+        task = self._tasks.pop(job.uuid, None)
+        if task is not None:
+            task.cancel()
+
+    async def wait_for_due(self, jobs: list[Job]) -> None:
+        """Wait briefly for the texts of jobs that are due."""
+        state = self._state
+        progress, now = state.settings.progress, state.clock.now()
+        due = [self._tasks[job.uuid] for job in jobs if job.uuid in self._tasks and job.is_due(progress, now)]
+        if due:
+            await asyncio.wait(due, timeout=EXTRACTION_WAIT_SECONDS)
+
+    def _spawn(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
+        task = asyncio.get_running_loop().create_task(self._process(job, work))
+        self._tasks[job.uuid] = task
+        task.add_done_callback(lambda done: self._tasks.get(job.uuid) is done and self._tasks.pop(job.uuid))
+
+    async def _process(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
+        try:
+            outcome = ExtractionResult(text=await work())
+        except ExtractionError as error:
+            outcome = ExtractionResult(error=str(error))
+        except Exception as error:
+            log.exception("Processing job %s failed", job.uuid)
+            outcome = ExtractionResult(error=f"Internal error: {type(error).__name__}")
+        # A test may have set the outcome in the meantime.
+        if job.outcome is None:
+            job.outcome = outcome
+
+    async def _fetch(self, job: Job) -> str:
+        url = job.source_url or ""
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                # No limit and no keep-alive: fetches never wait for each other.
+                connector=aiohttp.TCPConnector(limit=0, force_close=True),
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        timeout = aiohttp.ClientTimeout(total=FETCH_SECONDS)
+        try:
+            async with self._session.get(url, timeout=timeout, max_redirects=5) as response:
+                job.fetched = self._state.clock.now()
+                if response.status != 200:
+                    raise ExtractionError(
+                        f"Fetching {url} returned HTTP {response.status} {response.reason}."
+                    )
+                data = await _read_at_most(response, FETCH_BYTES)
+                kind, charset = response.content_type, response.charset
+        except TimeoutError:
+            raise ExtractionError(f"Fetching {url} took longer than {FETCH_SECONDS:g} s.") from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ExtractionError(f"Fetching {url} failed: {error or type(error).__name__}") from None
+        return await asyncio.get_running_loop().run_in_executor(
+            self._threads, _extract_page, data, kind, charset, url
+        )
+
+
+async def _read_at_most(response: aiohttp.ClientResponse, limit: int) -> bytes:
+    data = bytearray()
+    async for chunk in response.content.iter_chunked(2**16):
+        data += chunk
+        if len(data) > limit:
+            raise ExtractionError(f"The page is larger than {limit} bytes.")
+    return bytes(data)
+
+
+def _extract_file(source: IO[bytes], name: str) -> str:
+    start = source.read(1024)
+    source.seek(0)
+    return extract_docx(source) if detect_kind(start, name) == "docx" else extract_pdf(source)
+
+
+def _extract_page(data: bytes, kind: str, charset: str | None, url: str) -> str:
+    if kind in ("text/html", "application/xhtml+xml"):
+        return extract_html(data, charset)
+    match detect_kind(data[:1024], url, kind):
+        case "pdf":
+            return extract_pdf(BytesIO(data))
+        case "docx":
+            return extract_docx(BytesIO(data))
+    if kind.startswith("text/"):
+        return decode(data, charset)
+    raise ExtractionError(f"Pages of type {kind} are not supported.")
+
+
+PROCESSOR: web.AppKey[list[Processor]] = web.AppKey("processor", list)
+
+
+def get_processor(request: web.Request) -> Processor:
+    """Return what extracts texts."""
+    return request.app[PROCESSOR][0]

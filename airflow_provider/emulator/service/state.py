@@ -1,0 +1,120 @@
+"""The state of an emulator, and how its records vary within the contract."""
+
+from __future__ import annotations
+
+import operator
+import posixpath
+import random
+from collections import deque
+from datetime import UTC, datetime
+from typing import Any
+
+from aiohttp import web
+
+from airflow_provider.emulator.service.catalog import Assessment, Catalog, ResponseIds
+from airflow_provider.emulator.service.faults import Counters, Fault, Plan
+from airflow_provider.emulator.service.identity import Identity
+from airflow_provider.emulator.service.jobs import Job, PlannedFailure, Store
+from airflow_provider.emulator.settings import Clock, Settings
+
+EXTRA_FIELDS: tuple[tuple[str, Any], ...] = (
+    ("_links", {"self": {"href": "about:blank"}}),
+    ("priority", 3),
+    ("schemaVersion", "2026-02"),
+    ("tags", []),
+    ("tenant", None),
+)
+
+
+class State:
+    """The state of one emulator; while it runs, only its event loop may touch it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._initial = settings
+        self.settings = settings
+        self.base_url = ""
+        self.clock = Clock()
+        self.identity = Identity(settings, self.clock)
+        self.catalog = Catalog(settings.frameworks)
+        self.counters = Counters()
+        self.faults: Plan[Fault] = Plan(operator.attrgetter("operation"))
+        self.planned_failures: Plan[PlannedFailure] = Plan(operator.attrgetter("match"))
+        self.random = random.Random(settings.seed)  # noqa: S311 chooses variations of responses, not secrets
+        self.response_ids = ResponseIds()
+        self.jobs: Store[Job] = Store()
+        self.assessments: Store[Assessment] = Store(self.response_ids.forget)
+        self.feedback: deque[dict[str, Any]] = deque(maxlen=10_000)
+
+    def reset(self) -> None:
+        """Restore the initial state."""
+        self.settings = self._initial
+        self.clock.offset = 0.0
+        self.identity.start(self.settings)
+        self.catalog.reset()
+        self.counters = Counters(self.counters.in_flight)
+        self.random.seed(self.settings.seed)
+        for part in (self.faults, self.planned_failures, self.jobs, self.assessments, self.feedback):
+            part.clear()
+
+    def add_job(self, job: Job) -> None:
+        """Add a new job."""
+        self.jobs.add(job, self.settings.max_jobs)
+        self.counters.jobs_submitted += 1
+        self.restart_job(job)
+
+    def restart_job(self, job: Job) -> None:
+        """Start processing a job, for the first time or again."""
+        failure = self.planned_failures.take(job.name)
+        job.restart(self.clock.now(), failure.error if failure else None)
+
+    def status(self, job: Job) -> str:
+        """Return the current status of a job."""
+        return job.status(self.settings.progress, self.clock.now())
+
+    def find_job(self, uuid: str, subject: str) -> Job | None:
+        """Return a job of this partner; jobs of others are not found."""
+        job = self.jobs.get(uuid)
+        return job if job and job.subject == subject else None
+
+    # -- records and Locations, which vary within the contract: the quirks
+
+    def format_time(self, seconds: float | None) -> str | None:
+        """Format a time in one of the forms of RFC 3339."""
+        if seconds is None:
+            return None
+        moment = datetime.fromtimestamp(seconds, UTC)
+        millis = moment.isoformat(timespec="milliseconds").removesuffix("+00:00")
+        # All forms mean the same moment: a record must not change between responses.
+        forms = (f"{millis}Z", f"{millis}000Z", f"{millis}000000Z", f"{millis}+00:00")
+        return self.random.choice(forms) if self.settings.quirks else forms[0]
+
+    def shape_record(self, record: dict[str, Any], *, constant: bool = False) -> dict[str, Any]:
+        """Add undocumented fields, and omit some that are null.
+
+        :param constant: the same ones each time, as in a catalog, which only changes if it is changed
+        """
+        if not self.settings.quirks:
+            return record
+        seed = f"{self.settings.seed} {record.get('id')} {record.get('codeName')}"
+        rng = random.Random(seed) if constant else self.random  # noqa: S311 variations, not secrets
+        kept = {name: value for name, value in record.items() if value is not None or rng.random() < 0.5}
+        return {**kept, **dict(rng.sample(EXTRA_FIELDS, rng.randint(0, 2)))}
+
+    def make_location(self, request: web.Request, operation: str, **parts: str) -> str:
+        """Return a Location: absolute, or sometimes relative to the host or the request."""
+        target = self.settings.get_path(operation).format(**parts)
+        form = self.random.random() if self.settings.quirks else 1.0
+        if form < 0.2:
+            return posixpath.relpath(target, posixpath.dirname(request.path))
+        if form < 0.4:
+            return target
+        return f"http://{request.host}{target}"
+
+
+# A list that is emptied at the end: aiohttp caches applications for the life of the process.
+STATE: web.AppKey[list[State]] = web.AppKey("state", list)
+
+
+def get_state(request: web.Request) -> State:
+    """Return the state of the emulator."""
+    return request.app[STATE][0]
