@@ -74,6 +74,7 @@ def test_other_commands_of_airflow_load_almost_nothing_of_ours(loaded: dict[str,
 UNDECLARED = {
     "airflow": "apache-airflow is declared, but is only a shell around the packages that hold its modules",
     "cryptography": "apache-airflow requires it, since before 2.11",
+    "idna": "requests and aiohttp require it",
     "flask_appbuilder": "only Airflow before 3.2 shows forms that need it, and brings it",
     "flask_babel": "likewise",
     "wtforms": "likewise",

@@ -20,7 +20,7 @@ from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.interop import object_path
+from airflow_provider.hooks.object_paths import object_path
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage.locations import Location, storage_errors

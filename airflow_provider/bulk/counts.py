@@ -13,7 +13,7 @@ from typing import Any
 
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED, Item, ItemState
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 
 LOG_INTERVAL_SECONDS = 10.0
 DRAW_INTERVAL_SECONDS = 0.2

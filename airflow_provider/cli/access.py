@@ -10,7 +10,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.hooks.interop import EXTRAS
+from airflow_provider.hooks.object_paths import EXTRAS
 from airflow_provider.storage.locations import Location, error_text
 
 STDOUT, STDERR = 1, 2

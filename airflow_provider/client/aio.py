@@ -22,10 +22,10 @@ from airflow_provider.client.http.network import classify_error, proxy_host, tls
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
     CLOSE_SECONDS,
+    ChunkReader,
     FileSource,
     MultipartUpload,
     fits_in_chunk,
-    iter_chunks,
     read_timeout_error,
     run_in_daemon_thread,
     write_all,
@@ -213,15 +213,15 @@ class AsyncComplianceClient(BaseClient):
                 await asyncio.sleep(delay)
             token = await self._token(exchange.refused_token) if call.authorized else None
             outcome, response = await self._send(exchange, token)
-            verdict: Done[T] | Retry | None = None
+            result: Done[T] | Retry | None = None
             try:
-                verdict = exchange.evaluate(outcome)
+                result = exchange.evaluate(outcome)
             finally:
-                if response and not isinstance(verdict, Done):
+                if response and not isinstance(result, Done):
                     response.release()
-            if response and isinstance(verdict, Done):
+            if response and isinstance(result, Done):
                 self._shared.has_worked |= call.authorized
-                return verdict.value, response
+                return result.value, response
 
     async def _token(self, refused: AccessToken | None) -> AccessToken:
         provider = self._shared.tokens
@@ -340,15 +340,14 @@ def _has_unread_data(connection: aiohttp.connector.Connection) -> bool:
 
 
 async def _upload(body: bytes | Body, stall: _StallTimeout) -> AsyncIterator[bytes]:
-    """Read a body in threads, with a timeout to read and to send each chunk."""
-    chunks = iter_chunks(body)
-    while True:
-        stall.restart(None)
-        reading = run_in_daemon_thread(next, chunks, None)
-        if (chunk := await _wait_for_read(reading, stall.response_timeout)) is None:
-            break
-        stall.restart(stall.timeout)
-        yield chunk
+    """Read a body in a thread, with a timeout to read and to send each chunk."""
+    with closing(ChunkReader(body)) as reader:
+        while True:
+            stall.restart(None)
+            if (chunk := await _wait_for_read(reader.read(), stall.response_timeout)) is None:
+                break
+            stall.restart(stall.timeout)
+            yield chunk
     stall.restart(stall.response_timeout)
 
 

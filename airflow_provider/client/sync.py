@@ -22,10 +22,10 @@ from airflow_provider.client.http.transport import TimedSession, extend_deadline
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
     CLOSE_SECONDS,
+    ChunkReader,
     FileSource,
     MultipartUpload,
     fits_in_chunk,
-    iter_chunks,
     read_timeout_error,
     run_in_daemon_thread,
     write_all,
@@ -268,12 +268,12 @@ class _Stream:
         return len(self._body) if isinstance(self._body, bytes) else self._body.length
 
     def __iter__(self) -> Iterator[bytes]:
-        chunks = iter_chunks(self._body)
-        try:
-            while (chunk := run_in_daemon_thread(next, chunks, None).result(self._seconds)) is not None:
-                yield chunk
-        except TimeoutError:
-            raise read_timeout_error(self._seconds) from None
+        with closing(ChunkReader(self._body)) as reader:
+            try:
+                while (chunk := reader.read().result(self._seconds)) is not None:
+                    yield chunk
+            except TimeoutError:
+                raise read_timeout_error(self._seconds) from None
 
 
 def _read_body(

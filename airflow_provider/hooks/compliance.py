@@ -15,7 +15,7 @@ from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
 )
-from airflow_provider.hooks.interop import fail_without_retry
+from airflow_provider.hooks.non_retryable import fail_without_retry
 from airflow_provider.text import redact
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
@@ -224,7 +224,7 @@ class ComplianceHook(BaseHook):
         if isinstance(file, str) and "://" in file:
             if file.lower().startswith(("http://", "https://")):
                 raise ComplianceInputError(f"'{redact(file)}' is a web page: submit it with submit_url.")
-            from airflow_provider.hooks.interop import object_path
+            from airflow_provider.hooks.object_paths import object_path
 
             file = object_path(file)
         return self._client.submit_file(file, file_name)

@@ -30,7 +30,7 @@ from airflow_provider.compat import apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.params import IS_EXECUTING
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize

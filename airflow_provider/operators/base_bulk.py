@@ -13,7 +13,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import (
     REPORT_URL,
     ComplianceBaseOperator,

@@ -14,7 +14,7 @@ from airflow_provider.exceptions import (
     ComplianceStateError,
     ComplianceUncertainError,
 )
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
 from airflow_provider.waiting.refusals import outlast_refusals_sync

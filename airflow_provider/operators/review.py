@@ -18,7 +18,7 @@ from airflow_provider.compat import (
     waiting_for_input,
 )
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional, required
 from airflow_provider.provenance import describe_attempt, read_provenance

@@ -19,7 +19,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider.exceptions import ComplianceError, ComplianceStateError
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, unique
 from airflow_provider.storage.task_state import open_state_store

@@ -18,7 +18,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
     ComplianceStorageError,
 )
-from airflow_provider.hooks.interop import LOCAL_SCHEMES, OBJECT_STORES, object_path
+from airflow_provider.hooks.object_paths import LOCAL_SCHEMES, OBJECT_STORES, object_path
 from airflow_provider.params import required
 from airflow_provider.storage.names import printable
 from airflow_provider.text import one_line, redact, redact_text, sanitize

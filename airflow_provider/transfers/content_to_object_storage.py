@@ -12,7 +12,7 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider import lineage, metrics
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, as_str_list, required, unique
 from airflow_provider.provenance import instance_of

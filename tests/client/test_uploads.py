@@ -121,7 +121,7 @@ def test_each_chunk_of_an_upload_has_its_own_limit(
 
     # The limit of requests is that of a call of `sendall`; that of aiohttp is ours.
     monkeypatch.setattr(socket.socket, "sendall", spy, raising=False)
-    monkeypatch.setattr("airflow_provider.client.aio.iter_chunks", iter_slowly)
+    monkeypatch.setattr("airflow_provider.client.http.uploads.iter_chunks", iter_slowly)
     upload(run, kind)
     if client_kind == "requests":
         assert len(sent) >= len(LARGE) / CHUNK_BYTES

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.hooks.interop import as_non_retryable
+from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.policies import retry
 from airflow_provider.policies.retry import JITTER_FRACTION, ComplianceRetryPolicy
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, ParamSpec, Protocol, TypeAlias, TypeGuard, TypeVar, cast, runtime_checkable
 
 from airflow_provider.client.http.wire import Body
@@ -67,7 +68,7 @@ class MultipartUpload:
 
     def __init__(self, file: FileSource, file_name: str | None = None) -> None:
         self._source, own_name, self._owns_file = _open(file)
-        self._record_read = file.record_read if isinstance(file, HashedFile) else lambda *_: None
+        self._record_read = file.record_read if isinstance(file, HashedFile) else None
         # A request that has failed may leave a thread behind that still reads.
         self._reading = threading.Lock()
         try:
@@ -90,8 +91,9 @@ class MultipartUpload:
 
     def chunks(self) -> Iterator[bytes]:
         """Read the whole form once, from its start; a file that became shorter is an error."""
-        self._record_read(self.size, "")
-        digest = hashlib.sha256()
+        digest = hashlib.sha256() if self._record_read else None
+        if self._record_read:
+            self._record_read(self.size, "")
         yield self._head
         position, end = self._start, self._start + self.size
         while position < end:
@@ -101,10 +103,12 @@ class MultipartUpload:
                 chunk = self._source.read(size)
             if len(chunk) < size:
                 raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
-            digest.update(chunk)
+            if digest:
+                digest.update(chunk)
             position += size
             yield chunk
-        self._record_read(self.size, digest.hexdigest())
+        if self._record_read and digest:
+            self._record_read(self.size, digest.hexdigest())
         yield self._tail
 
     def close(self) -> None:
@@ -326,6 +330,42 @@ def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kw
 
     threading.Thread(target=work, name="compliance-read", daemon=True).start()
     return future
+
+
+class ChunkReader:
+    """Reads a body in one daemon thread, a chunk ahead; a read that hangs does not delay the shutdown.
+
+    :param body: the body; it is split into chunks, each with its own timeout
+    """
+
+    def __init__(self, body: bytes | Body) -> None:
+        self._chunks = iter_chunks(body)
+        self._wanted: SimpleQueue[Future[bytes | None] | None] = SimpleQueue()
+        run = contextvars.copy_context().run
+        threading.Thread(target=run, args=(self._work,), name="compliance-read", daemon=True).start()
+        self._next = self._request()
+
+    def read(self) -> Future[bytes | None]:
+        """Return the next chunk, or None at the end."""
+        future, self._next = self._next, self._request()
+        return future
+
+    def close(self) -> None:
+        """End the thread, as soon as its read returns."""
+        self._wanted.put(None)
+
+    def _request(self) -> Future[bytes | None]:
+        future: Future[bytes | None] = Future()
+        future.set_running_or_notify_cancel()
+        self._wanted.put(future)
+        return future
+
+    def _work(self) -> None:
+        while future := self._wanted.get():
+            try:
+                future.set_result(next(self._chunks, None))
+            except BaseException as error:  # of any store; raised where it is awaited
+                future.set_exception(error)
 
 
 def read_timeout_error(seconds: float) -> ComplianceReadError:
