@@ -13,7 +13,7 @@ from typing import Any
 from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.reports.page import split_source
+from airflow_provider.reports.page import plural, split_source
 from airflow_provider.review.selection import CONTEXT_CHARS, NightFinding, Selection, Verdict
 from airflow_provider.severity import normalize_category
 
@@ -212,7 +212,7 @@ def _link(label: str, uri: str) -> str:
 def _summary(findings: Sequence[Finding]) -> str:
     counts = Counter(escape(format_category(finding.category), 80).lower() for finding in findings)
     of_each = " · ".join(f"{number} {category}" for category, number in counts.most_common())
-    return f"### {_count(len(findings))} to review: {of_each}"
+    return f"### {plural(len(findings), 'finding')} to review: {of_each}"
 
 
 def _block(number: int, finding: Finding, differing: Iterable[str]) -> str:
@@ -249,7 +249,3 @@ def _passage(finding: Finding) -> list[str]:
     left, right = (escape(each, 2 * CONTEXT_CHARS) for each in around)
     passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
     return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]
-
-
-def _count(number: int) -> str:
-    return f"{number:,} finding{'' if number == 1 else 's'}"

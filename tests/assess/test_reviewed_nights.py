@@ -185,7 +185,9 @@ def test_what_was_decided_is_not_asked_again_in_the_next_night(
     assert shown == open_ones - {answered}
 
 
-def test_a_night_where_nothing_changed_asks_nobody(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
+def test_a_night_where_nothing_changed_creates_no_form(
+    service: Emulator, nights: Nights, hitl: FakeHitl
+) -> None:
     first = run_night(nights, TEXTS)
     assert review(hitl, first.result) == []
     assert group_findings(first.result) == []
@@ -199,7 +201,7 @@ def test_a_night_where_nothing_changed_asks_nobody(service: Emulator, nights: Ni
     assert "before: missing" in hitl.form["body"]
 
 
-def test_a_clear_of_night_and_review_changes_nothing_and_asks_nobody(
+def test_a_clear_of_night_and_review_changes_nothing_and_asks_no_one(
     service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
     first = run_night(nights, TEXTS)

@@ -20,7 +20,7 @@ from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 
 
-def test_no_feedback_is_an_answer_that_nobody_is_asked_for_again(service: Emulator, hitl: FakeHitl) -> None:
+def test_no_feedback_is_an_answer_that_is_not_asked_for_again(service: Emulator, hitl: FakeHitl) -> None:
     for _ in range(2):
         assert hitl.run(Made(), "No feedback") == []
     assert (hitl.asked, len(hitl.kwargs), sent(service)) == (1, 1, [])  # the second one has not waited

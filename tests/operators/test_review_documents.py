@@ -55,15 +55,6 @@ def test_the_headline_names_the_document_and_the_framework(
     assert form(hitl)["subject"].removesuffix(" against framework 2") == subject
 
 
-def test_a_file_of_results_names_the_review_where_nothing_else_does(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path
-) -> None:
-    path = tmp_path / "a-7.json"
-    path.write_text(json.dumps(RESULTS))
-    hitl.run(Made(results=str(path)), "No feedback")
-    assert form(hitl)["subject"] == "Review of a-7.json"
-
-
 def test_the_form_links_to_what_a_browser_can_open(service: Emulator, hitl: FakeHitl) -> None:
     given: dict[str, Any] = {"document": "cloud.pdf", "framework": "DORA", "source_uri": SOURCE}
     hitl.run(Made(text_uri="s3://my_aws@texts/cloud.txt", **given), "No feedback")
@@ -88,19 +79,10 @@ def test_a_passage_is_shown_in_the_context_of_the_text(
     assert shown.count("In the text:") == 2
 
 
-def test_a_passage_may_be_quoted_in_the_rationale(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
-    (tmp_path / "cloud.txt").write_text(TEXT)
-    quoting = 'Regulated in: "The client may inspect all premises at any time." Not "a word of it".'
-    results = [{**RESULTS[0], "rationale": quoting}]
-    hitl.run(Made(results=results, text_uri=str(tmp_path / "cloud.txt")), "No feedback")
-    shown = form(hitl)["body"].replace("\\", "")
-    assert "2. Audit **The client may inspect all premises at any time.** 3. Fees" in shown
-
-
 @pytest.mark.parametrize(
     "uri", ["/nowhere/cloud.txt", "nosuch://bucket/cloud.txt", "https://example.com/t.txt"]
 )
-def test_a_text_that_can_t_be_read_does_not_keep_anybody_from_reviewing(
+def test_a_text_that_can_t_be_read_does_not_stop_a_review(
     service: Emulator, hitl: FakeHitl, uri: str
 ) -> None:
     hitl.run(Made(results=[{**RESULTS[0], "passage": "Nothing here."}], text_uri=uri), "No feedback")
@@ -195,13 +177,3 @@ def test_decisions_are_written_before_they_are_sent(
     hitl.run(review)
     assert [each["outcome"] for each in rows(path)] == ["sent", "recorded"]
     assert len(sent(service)) == 1
-
-
-def test_what_the_service_refused_is_written_as_pending(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path
-) -> None:
-    path = tmp_path / "decisions.jsonl"
-    service.fail("submit_feedback", status=422)
-    with pytest.raises(exc.ComplianceError, match="refused the feedback on response 1"):
-        hitl.run(Made(destination=str(path)), {1: ("MISSING", "One."), 2: ("MISSING", "Two.")})
-    assert [each["outcome"] for each in rows(path)] == ["pending", "sent"]

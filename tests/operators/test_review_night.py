@@ -113,7 +113,7 @@ def test_a_form_about_many_documents_is_named_after_its_criterion(
 
 
 @pytest.mark.parametrize("findings", [[], {"dry_run": True}])
-def test_without_findings_nobody_is_asked(service: Emulator, hitl: FakeHitl, findings: Any) -> None:
+def test_without_findings_no_form_is_created(service: Emulator, hitl: FakeHitl, findings: Any) -> None:
     assert hitl.run(made(findings)) == []
     assert hitl.form is None
 

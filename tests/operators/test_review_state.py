@@ -48,7 +48,7 @@ def in_objects(
     return hitl
 
 
-def test_a_clear_after_the_answer_asks_nobody_and_sends_nothing(
+def test_a_clear_after_the_answer_neither_asks_nor_sends(
     service: Emulator, hitl: FakeHitl, memory: Made
 ) -> None:
     returned = hitl.run(memory, ANSWERS)

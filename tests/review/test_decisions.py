@@ -148,13 +148,6 @@ def test_damaged_and_edited_decisions_are_ignored_with_a_warning(
     assert "was changed after it was published" in caplog.text
 
 
-def test_many_forms_are_read(tmp_path: Path) -> None:
-    uri = assessed(tmp_path)
-    for number in range(100):
-        write(decision(uri, criterion=f"D-{number}"), task=ti("r1", f"review-{number}"))
-    assert len(read(tmp_path)) == 100
-
-
 def test_a_decision_is_applied_to_the_category_that_the_expert_saw(tmp_path: Path) -> None:
     write(decision(assessed(tmp_path)))
     decisions = read(tmp_path)
