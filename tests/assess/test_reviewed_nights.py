@@ -185,9 +185,7 @@ def test_what_was_decided_is_not_asked_again_in_the_next_night(
     assert shown == open_ones - {answered}
 
 
-def test_a_night_where_nothing_changed_creates_no_form(
-    service: Emulator, nights: Nights, hitl: FakeHitl
-) -> None:
+def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
     assert review(hitl, first.result) == []
     assert group_findings(first.result) == []

@@ -229,9 +229,7 @@ def test_no_answer_in_time_fails_the_task_and_the_next_attempt_asks_again(
     assert len(sent(service)) == 1
 
 
-def test_no_answer_in_time_is_no_feedback_where_that_is_the_default(
-    service: Emulator, hitl: FakeHitl
-) -> None:
+def test_no_answer_in_time_is_no_feedback_by_default(service: Emulator, hitl: FakeHitl) -> None:
     review = Made(defaults="No feedback")
     assert hitl.run(review) == []
     hitl.run(review, {1: ("MISSING", "After a clear.")})
