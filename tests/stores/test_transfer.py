@@ -77,12 +77,6 @@ def test_many_texts_arrive_with_hostile_names(service: Emulator, attempts: Attem
         assert gzip.decompress(store.read(key)).decode() == f"Text von {name}"
 
 
-def test_many_texts_arrive_at_a_time(service: Emulator, attempts: Attempts, store: Store) -> None:
-    uuids = [completed(service, text=f"text {number}") for number in range(40)]
-    attempts.run(transfer(uuids, store.base, concurrency=32))
-    assert {store.read(f"{uuid}.txt") for uuid in uuids} == {f"text {n}".encode() for n in range(40)}
-
-
 def test_old_objects_are_left_replaced_or_a_failure(
     service: Emulator, attempts: Attempts, store: Store
 ) -> None:
@@ -112,31 +106,22 @@ def test_a_text_that_breaks_off_leaves_nothing(
     assert store.unfinished() == 0 or store.kind == "azurite"  # Azure drops blocks by itself
 
 
-def test_a_killed_task_leaves_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
-    uuid = completed(service, text=LARGE + LARGE)
-    service.fail("get_content", stall=120, times=None)
-    task = transfer(uuid, f"{store.base}x.txt")
-    with (
-        signalled_when(lambda: _is_under_way(service, store), task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    assert store.keys() == set()
-    assert store.unfinished() == 0 or store.kind == "azurite"
-
-
-def test_a_task_that_times_out_leaves_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
+@pytest.mark.parametrize(
+    "error", [exc.ComplianceInterruptedError, AirflowTaskTimeout], ids=["kill", "timeout"]
+)
+def test_a_task_that_is_killed_or_times_out_leaves_nothing(
+    service: Emulator, attempts: Attempts, store: Store, error: type[BaseException]
+) -> None:
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=120, times=None)
     task = transfer(uuid, f"{store.base}x.txt")
 
-    def time_out() -> None:
-        raise AirflowTaskTimeout("Timeout")  # as Airflow does after `execution_timeout`, by a signal as well
+    def end() -> None:
+        if error is AirflowTaskTimeout:
+            raise error("Timeout")  # as Airflow does after `execution_timeout`, by a signal as well
+        task.on_kill()
 
-    with (
-        signalled_when(lambda: _is_under_way(service, store), time_out),
-        pytest.raises(AirflowTaskTimeout),
-    ):
+    with signalled_when(lambda: _is_under_way(service, store), end), pytest.raises(error):
         attempts.run(task)
     assert store.keys() == set()
     assert store.unfinished() == 0 or store.kind == "azurite"
