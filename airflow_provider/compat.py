@@ -222,7 +222,7 @@ def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], 
     ti, wanted = context["ti"], sorted(task_ids)
     if not hasattr(ti, "get_task_states"):
         found = context["dag_run"].get_task_instances() if wanted else ()
-        return {(each.task_id, each.map_index): str(each.state) for each in found if each.task_id in wanted}
+        return {(one.task_id, one.map_index): str(one.state) for one in found if one.task_id in wanted}
     states = {}
     for task_id in wanted:
         # One by one: the first instance of `load` is named like the task `load_0`, and would hide it.

@@ -64,7 +64,7 @@ def _unquote(text: str) -> str:
 def as_str_list(given: Any, what: str) -> list[str]:
     """Return one or many strings as a list, in order; what is given twice is there twice."""
     found = as_list(given, what)
-    if not all(isinstance(each, str) and optional(each) is not None for each in found):
+    if not all(isinstance(item, str) and optional(item) is not None for item in found):
         raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}: remove it.")
     return [text.strip() for text in found]
 
@@ -76,7 +76,7 @@ def unique(values: Iterable[str]) -> list[str]:
 
 def as_ids(given: Any, what: str) -> list[str]:
     """Return one or many ids, strings or integers, as a list of strings."""
-    return as_str_list([str(each) if type(each) is int else each for each in as_list(given, what)], what)
+    return as_str_list([str(item) if type(item) is int else item for item in as_list(given, what)], what)
 
 
 def as_id(given: Any, what: str) -> str:
@@ -110,9 +110,9 @@ def as_json(given: Any, what: str) -> Any:
 
 def _to_builtins(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _to_builtins(each) for key, each in value.items()}
+        return {key: _to_builtins(item) for key, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
-        return [_to_builtins(each) for each in value[:]]
+        return [_to_builtins(item) for item in value[:]]
     return value
 
 
@@ -226,4 +226,4 @@ def _protect(value: Any) -> Any:
 def _redact(value: Any) -> Any:
     if isinstance(value, str):
         return redact_text(value) if value.lstrip().startswith("[") else redact(value)
-    return [_redact(each) for each in value] if isinstance(value, list | tuple) else value
+    return [_redact(item) for item in value] if isinstance(value, list | tuple) else value

@@ -151,7 +151,7 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
             since = now
         seconds = now - since
         if seconds >= rules.OUTAGE_SECONDS:
-            store.delete(OUTAGE_KEY)
+            store.set(OUTAGE_KEY, {})
             return rules.outage_message(seconds, message)
         store.set(OUTAGE_KEY, {"since": since, "last": now})
         return ""

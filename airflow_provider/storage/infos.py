@@ -95,15 +95,15 @@ async def _list_run(fs: Any, locations: Sequence[Location], found: dict[str, Inf
                 Delimiter="/",
                 StartAfter=keys[start][:-1],  # so the first of them is listed, too
             )
-        listed = {each["Key"]: each for each in page.get("Contents", ())}
-        last = max([*listed, *(each["Prefix"] for each in page.get("CommonPrefixes", ()))], default="")
+        listed = {entry["Key"]: entry for entry in page.get("Contents", ())}
+        last = max([*listed, *(folder["Prefix"] for folder in page.get("CommonPrefixes", ()))], default="")
         end = bisect_right(keys, last) if page.get("IsTruncated") else len(keys)
         for location in locations[start:end]:
-            if each := listed.get(location.key):
+            if entry := listed.get(location.key):
                 # In quotes, as in the response about one object; rclone lists it without.
-                etag = str(each.get("ETag") or "").strip('"')
+                etag = str(entry.get("ETag") or "").strip('"')
                 version = {"ETag": f'"{etag}"'} if etag else {}
-                found[location.uri] = {"type": "file", "size": each["Size"], **version}
+                found[location.uri] = {"type": "file", "size": entry["Size"], **version}
         if end - start < MIN_FOUND:
             return
         start = end

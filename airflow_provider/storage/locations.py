@@ -204,7 +204,7 @@ class StoreError(Exception):
 
 @contextmanager
 def storage_errors(location: Location, action: Action = "written") -> Iterator[None]:
-    """Map whatever a store raises to an error of ours.
+    """Map every error of a store to one of ours.
 
     :param action: what is done with the location
     """
@@ -224,12 +224,13 @@ def storage_errors(location: Location, action: Action = "written") -> Iterator[N
 def _masked(error: BaseException) -> BaseException:
     """Return an error, or a stand-in with the same causes if any of them would show a secret."""
     chain = list(_causes(error))
-    if all(one_line(redact_text(text)) == text for each in chain for text in (str(each), repr(each))):
+    if all(one_line(redact_text(text)) == text for cause in chain for text in (str(cause), repr(cause))):
         return error
     stand_in: StoreError | None = None
-    for each in reversed(chain):
-        cause, stand_in = stand_in, StoreError(f"{type(each).__name__}: {one_line(redact_text(str(each)))}")
-        stand_in.__traceback__, stand_in.__cause__ = each.__traceback__, cause
+    for original in reversed(chain):
+        text = one_line(redact_text(str(original)))
+        cause, stand_in = stand_in, StoreError(f"{type(original).__name__}: {text}")
+        stand_in.__traceback__, stand_in.__cause__ = original.__traceback__, cause
     return stand_in or error
 
 

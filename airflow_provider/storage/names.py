@@ -108,7 +108,7 @@ def check_template(template: str, known: Sequence[str]) -> None:
         if name is not None and (name not in known or form or conversion):
             raise ComplianceInputError(
                 f"file_name_template {template!r} has the unknown field {{{name}}}. "
-                f"Known fields: {', '.join(f'{{{each}}}' for each in known)}."
+                f"Known fields: {', '.join(f'{{{field}}}' for field in known)}."
             )
     literal = "".join(text for text, *_ in parts)
     pieces = template.split("/")
@@ -138,7 +138,7 @@ def fill_in(template: str, values: Mapping[str, str]) -> str:
 
 
 def distinct(names: Mapping[str, str]) -> dict[str, str]:
-    """Make names unique: duplicates get a hash of their key, whatever the order.
+    """Make names unique: duplicates get a hash of their key, in any order.
 
     Names are compared without case, because some stores ignore it.
     """
@@ -165,7 +165,7 @@ def _shorten(name: str, limit: int, whole: str) -> str:
 
 
 def _mark(name: str, mark: str, limit: int) -> str:
-    """Put a mark before the suffixes of a name, such as `.txt.gz`, and cut the name to so many bytes."""
+    """Put a mark before the suffixes of a name, such as `.txt.gz`, and cut it to the limit, in bytes."""
     path = PurePosixPath(name)
     suffixes = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
     if len(suffixes.encode()) > _MAX_SUFFIX_BYTES:

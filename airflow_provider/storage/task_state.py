@@ -1,7 +1,7 @@
 """What a task remembers over retries and clears, in object storage, else in Airflow's task state store.
 
 Airflow has such a store since 3.3, and empties it from 3.4 on when a task is cleared. Objects survive that on
-every version. Both have the methods `get`, `set` and `delete`.
+every version. Both have the methods `get` and `set`.
 """
 
 from __future__ import annotations
@@ -60,10 +60,6 @@ class ObjectStateStore:
     def set(self, key: str, value: Any) -> None:
         """Write a value, atomically."""
         put_sync(self._locate(key), json.dumps(value).encode())
-
-    def delete(self, key: str) -> None:
-        """Remove a value, if there is one."""
-        self._locate(key).remove()
 
     def _check_access(self) -> None:
         """Raise if what this task stores can't be read."""

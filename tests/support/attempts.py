@@ -22,9 +22,6 @@ class StateStore(dict[str, Any]):
     def set(self, key: str, value: Any) -> None:
         self[key] = json.loads(json.dumps(value))
 
-    def delete(self, key: str) -> None:
-        self.pop(key, None)
-
 
 @dataclass
 class TaskInstance:

@@ -208,7 +208,7 @@ def test_an_outage_of_a_rescheduled_sensor_ends_on_every_airflow_with_a_state_pa
     path.write_text(json.dumps({**outage, "since": outage["since"] - polling.OUTAGE_SECONDS}))
     with pytest.raises(exc.ComplianceError, match="No request has succeeded"):
         task.poke(context)
-    assert not path.exists()
+    assert json.loads(path.read_text()) == {}
 
 
 def test_an_outage_of_a_rescheduled_sensor_ends_too(
