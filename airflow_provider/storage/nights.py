@@ -17,6 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import struct
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
 from dataclasses import asdict, dataclass, field
@@ -115,15 +116,17 @@ class Table:
         :param keys: by which rows will be looked up, of any kind
         """
         sha256 = content if isinstance(content, str) else hashlib.sha256(content).hexdigest()
-        packed = None if keys is None else b64encode(b"".join(sorted(set(map(_hash, keys))))).decode()
-        return cls(location.uri, sha256, packed)
+        if keys is None:
+            return cls(location.uri, sha256)
+        hashes = sorted(set(map(_hash, keys)))
+        return cls(location.uri, sha256, b64encode(struct.pack(f"<{len(hashes)}I", *hashes)).decode())
 
-    def may_contain(self, hashes: Set[bytes]) -> bool:
+    def may_contain(self, hashes: Set[int]) -> bool:
         """Return whether it may have a row with one of these hashes of keys."""
         if self.keys is None:
             return True
         packed = b64decode(self.keys)
-        return not hashes.isdisjoint(packed[at : at + HASH_BYTES] for at in range(0, len(packed), HASH_BYTES))
+        return not hashes.isdisjoint(struct.unpack(f"<{len(packed) // HASH_BYTES}I", packed))
 
 
 @dataclass(frozen=True)
@@ -340,5 +343,5 @@ def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
     return round(items * len(known) / sum(known)) if known else None
 
 
-def _hash(key: str) -> bytes:
-    return hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES]
+def _hash(key: str) -> int:
+    return int.from_bytes(hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES])
