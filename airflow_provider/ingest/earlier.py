@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,7 @@ MAX_ERROR_CHARS = 300
 TEXT_FIELDS = ("path", "job_id", "bytes", "sha256", "completed_at", *SOURCE_FIELDS)
 
 
+@dataclass(eq=False)
 class EarlierDocuments:
     """The rows that earlier nights of the same service and account have of documents.
 
@@ -45,26 +46,15 @@ class EarlierDocuments:
     :ivar given_up: sources that are not sent, because they have failed in too many nights in a row
     """
 
-    def __init__(
-        self,
-        nights: EarlierNights,
-        account: str,
-        concurrency: int,
-        log: Any,
-        *,
-        max_age: float | None = None,
-        give_up_after: int | None = None,
-        skip_unchanged: bool = False,
-    ) -> None:
-        self.nights = nights
-        self.given_up: set[str] = set()
-        self._account = account
-        self._concurrency = concurrency
-        self._log = log
-        self._max_age = max_age
-        self._give_up_after = give_up_after
-        self._skip_unchanged = skip_unchanged
-        self._previous: dict[str, tuple[str, Document] | None] = {}  # the latest row, with its night
+    nights: EarlierNights
+    account: str
+    concurrency: int
+    log: Any
+    max_age: float | None = None
+    give_up_after: int | None = None
+    skip_unchanged: bool = False
+    given_up: set[str] = field(default_factory=set, init=False)
+    _previous: dict[str, tuple[str, Document] | None] = field(default_factory=dict, init=False)
 
     async def decide(
         self,
@@ -79,29 +69,30 @@ class EarlierDocuments:
         """
         pending = {document.source: n for n, document in enumerate(documents) if document.state is PENDING}
         skipped: dict[str, Document] = {}
-        if self._skip_unchanged:
+        if self.skip_unchanged:
             texts = await in_thread(self._read_texts, [documents[number] for number in pending.values()])
             skipped = await self._find_unchanged(texts, client)
         for source, document in skipped.items():
             documents[pending[source]] = document
-        if self._give_up_after:
+        # After a clear and a deferral, its own manifest may have said so already.
+        self.given_up |= {each.source for each in documents if each.error.startswith(GIVEN_UP)}
+        if self.give_up_after:
             candidates = [
                 number
                 for number, document in enumerate(documents)
                 if document.state in (PENDING, FAILED) and document.source not in started
             ]
             await in_thread(self._read, [documents[number].source for number in candidates])
-            await self._give_up(documents, candidates, self._give_up_after)
+            await self._give_up(documents, candidates, self.give_up_after)
         return list(skipped.values())
 
     def _read(self, sources: Iterable[str]) -> None:
         """Read the latest row of each document, unless it is known; blocks."""
         wanted = [source for source in sources if source not in self._previous]
         self._previous |= dict.fromkeys(wanted)
-        entries = (entry for entry in self.nights.entries() if entry.account == self._account)
-        for entry, row in latest_rows(entries, MANIFEST_TABLE, wanted, _source):
-            if document := _parse(row):
-                self._previous[document.source] = entry.night.at, document
+        entries = (entry for entry in self.nights.entries() if entry.account == self.account)
+        for entry, row in latest_rows(entries, MANIFEST_TABLE, wanted, lambda row: row.get("source")):
+            self._previous[row["source"]] = entry.night.at, Document.from_record(row)
 
     def _read_texts(self, documents: Iterable[Document]) -> dict[str, Document]:
         """Return the latest text of each document, as a skipped document points to it; blocks.
@@ -109,31 +100,26 @@ class EarlierDocuments:
         Files are yet to be compared; of web pages only those that are young enough.
         """
         addresses = {document.source: document.address for document in documents}
-        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self._account)
+        entries = (entry for entry in self.nights.entries(same_time=True) if entry.account == self.account)
         texts: dict[str, Document] = {}
         for _, row in latest_rows(entries, MANIFEST_TABLE, addresses, _source_with_text):
-            document = _parse(row)
-            if document is None or not (
-                _is_young(document, self._max_age) if is_page(document.source) else document.source_version
-            ):
-                continue
-            text = Document(document.source, state=SKIPPED)
-            for name in TEXT_FIELDS:
-                setattr(text, name, getattr(document, name))
-            text.set_address(addresses[text.source])
-            texts[text.source] = text
+            earlier, source = Document.from_record(row), row["source"]
+            if _is_young(earlier, self.max_age) if is_page(source) else earlier.source_version:
+                values = {name: getattr(earlier, name) for name in TEXT_FIELDS}
+                texts[source] = Document(source, state=SKIPPED, **values)
+                texts[source].set_address(addresses[source])
         return texts
 
     async def _find_unchanged(
         self, texts: dict[str, Document], client: AsyncComplianceClient | None
     ) -> dict[str, Document]:
         """Return the documents that have not changed since, and whose texts are still there."""
-        outdated = await find_outdated(texts.values(), 2 * self._concurrency)
+        outdated = await find_outdated(texts.values(), 2 * self.concurrency)
         unchanged = {source: text for source, text in texts.items() if source not in outdated}
         if client and unchanged:
-            missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self._log)
+            missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self.log)
             if missing:
-                self._log.info("Submitting %s documents again: the service forgot their jobs.", len(missing))
+                self.log.info("Submitting %s documents again: the service forgot their jobs.", len(missing))
                 unchanged = {source: text for source, text in unchanged.items() if text.job_id not in missing}
         return unchanged
 
@@ -157,7 +143,7 @@ class EarlierDocuments:
             documents[number] = failed
             self.given_up.add(document.source)
 
-        await for_each(check, candidates, self._concurrency)
+        await for_each(check, candidates, self.concurrency)
 
     async def count_failures(self, documents: Sequence[Document]) -> None:
         """Set in how many nights in a row each failed document has failed."""
@@ -165,7 +151,7 @@ class EarlierDocuments:
         counted = {document.source for document in failed if _is_to_blame(document)}
         others = len(documents) - len(self.given_up)
         if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > others:
-            self._log.info("Most documents have failed: this night does not count for give_up_after.")
+            self.log.info("Most documents have failed: this night does not count for give_up_after.")
             counted = set()
         await in_thread(self._read, [document.source for document in failed])
 
@@ -182,15 +168,15 @@ class EarlierDocuments:
             elif previous.failed_nights:
                 _continue_streak(document, previous)
 
-        await for_each(count, range(len(failed)), self._concurrency)
+        await for_each(count, range(len(failed)), self.concurrency)
 
     def log_given_up(self, documents: Iterable[Document], shown: int) -> None:
         """Name the first documents that were given up."""
         given_up = sorted((each.label, each.error) for each in documents if each.source in self.given_up)
         if given_up:
-            self._log.warning("%s documents were not sent, because they fail every night:", len(given_up))
+            self.log.warning("%s documents were not sent, because they fail every night:", len(given_up))
         for label, error in given_up[:shown]:
-            self._log.warning("'%s': %s", label, error)
+            self.log.warning("'%s': %s", label, error)
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
         """Return whether to send a document again: its source has changed, or whether it has is unknown.
@@ -198,12 +184,9 @@ class EarlierDocuments:
         :param at: the night of the previous row
         """
         if is_page(document.source):
-            since = previous.failed_since or at
-            weeks, before = (
-                replace(self.nights.night, at=night).days_since(since) // PAGE_RETRY_DAYS
-                for night in (self.nights.night.at, at)
-            )
-            return weeks > before
+            days = self.nights.night.days_since(previous.failed_since or at)
+            days_before = days - self.nights.night.days_since(at)
+            return days // PAGE_RETRY_DAYS > days_before // PAGE_RETRY_DAYS
         version = await self._version(document)
         return version is None or version != previous.source_version
 
@@ -223,8 +206,7 @@ async def find_missing(client: AsyncComplianceClient, uuids: Collection[str], lo
     A service that refuses to tell ends nothing: what is missing shows when it is needed.
     """
     try:
-        missing = await _find_unknown(client, uuids)
-        if missing:
+        if missing := await _find_unknown(client, uuids):
             await asyncio.sleep(rules.UNKNOWN_SECONDS)
             missing = await _find_unknown(client, missing)
     except ComplianceHttpError as error:
@@ -253,19 +235,8 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str]) -
     return {uuid for uuid, status in statuses.items() if status == UNKNOWN}
 
 
-def _source(row: Row) -> Any:
-    return row.get("source")
-
-
 def _source_with_text(row: Row) -> Any:
     return row.get("source") if row.get("status") in (COMPLETED, SKIPPED) and row.get("path") else None
-
-
-def _parse(row: Row) -> Document | None:
-    try:
-        return Document.from_record(row)
-    except (ValueError, TypeError):
-        return None
 
 
 def _is_young(page: Document, max_age: float | None) -> bool:

@@ -22,6 +22,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Table
 
 REPORT = "report.html"
+PLANNED = {PENDING: "submitted", SKIPPED: "skipped", FAILED: "failed", COMPLETED: "kept"}  # by a dry run
 
 
 async def publish(
@@ -64,17 +65,9 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
 
 def group_documents(documents: Iterable[Document], given_up: Collection[str]) -> dict[str, list[str]]:
     """Return the labels of documents by what would become of them if they were processed now."""
-    names = {
-        PENDING: "submitted",
-        SKIPPED: "skipped",
-        FAILED: "failed",
-        COMPLETED: "kept",
-    }
-    groups: dict[str, list[str]] = {
-        name: [] for name in ("submitted", "skipped", "given_up", "failed", "fetched", "kept")
-    }
+    groups: dict[str, list[str]] = {name: [] for name in (*PLANNED.values(), "fetched", "given_up")}
     for each in documents:
-        name = "given_up" if each.source in given_up else names.get(each.state, "fetched")
+        name = "given_up" if each.source in given_up else PLANNED.get(each.state, "fetched")
         groups[name].append(each.label)
     return groups
 

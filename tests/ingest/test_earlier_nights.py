@@ -267,6 +267,20 @@ def test_a_document_that_failed_in_many_nights_is_listed_and_not_sent(
     assert (shard.submits(), shard.submits(shard.sources[1])) == (3, 5)
 
 
+def test_a_cleared_task_that_defers_does_not_fail_for_what_it_gave_up(shard: Shard) -> None:
+    shard.break_document()
+    for night in (1, 2, 3):
+        shard.run(night)
+    attempts, new = night_attempts(4), shard.sources.pop()
+    shard.run(4, attempts)
+    attempts.clear()
+    shard.service.configure(jobs="manual")
+    attempts.while_deferred = lambda _: shard.service.finish_jobs()
+    result = shard.run(4, attempts, sources=[*shard.sources, new], deferrable=True, max_failed=0)
+    assert (result["completed"], result["failed"], result["given_up"]) == (2, 1, 1)
+    assert attempts.deferrals
+
+
 def test_attempts_and_runs_of_the_same_day_count_once(shard: Shard) -> None:
     shard.break_document()
     attempts = night_attempts(1)
