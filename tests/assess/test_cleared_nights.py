@@ -61,28 +61,6 @@ def run(nights: Nights, texts: dict[str, str], **kwargs: Any) -> NightOutcome:
     return NightOutcome(attempts.run(task))
 
 
-def test_a_night_that_is_cleared_after_a_newer_one_writes_the_same_rows(
-    service: Emulator, nights: Nights
-) -> None:
-    run(nights, {"in/a": "x", "in/b": "y"})
-    task, attempts = start(nights, {"in/a": EXIT, "in/b": "y"})
-    second = NightOutcome(attempts.run(task))
-    rows, findings = second.rows, second.findings
-    assert second.result["changed"] == 1
-    assert {each["first_seen"][:10] for each in findings if each["source"] == "in/b"} == {"2026-03-01"}
-    third = run(nights, {"in/a": EXIT, "in/b": "y"})
-    attempts.clear()
-    again = NightOutcome(attempts.run(task))
-    assert again.result == second.result
-    assert (again.rows, again.findings) == (rows, findings)
-    report = Path(again.result["report"].removeprefix("file://")).read_text()
-    assert "The first night" not in report
-    # And the newer night is still what the next one compares with.
-    fourth = run(nights, {"in/a": EXIT, "in/b": "y"})
-    assert fourth.result["changed"] == 0
-    assert [each["first_seen"] for each in fourth.findings] == [each["first_seen"] for each in third.findings]
-
-
 def test_a_clear_carries_the_same_verdicts_forward_though_a_newer_night_has_others(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -147,7 +125,7 @@ def test_a_night_that_carries_everything_forward_keeps_the_rate(service: Emulato
     assert run(nights, {"in/b": "y"}, dry_run=True).result["seconds"] is not None
 
 
-def test_results_that_nobody_can_read_any_more_fail_their_own_cell_only(
+def test_results_that_become_unreadable_fail_their_own_cell_only(
     service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task, attempts = start(nights, {"in/a": "x", "in/b": EXIT}, PickyOperator, max_failed=1)
@@ -249,24 +227,6 @@ def test_without_scratch_nights_carry_forward_and_compare_as_ever(service: Emula
     again = NightOutcome(attempts.run(task))
     assert (again.rows, again.findings, again.result) == (rows, findings, second.result)
     assert service.count("submit_assessment") == submitted
-
-
-def test_a_night_that_is_cleared_without_scratch_compares_with_the_same_verdicts_again(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The index can't tell: later nights have replaced the verdicts on the same text."""
-    run(nights, {"in/a": "x"})
-    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (GOOD, "A new model."))
-    task, attempts = start(nights, {"in/a": "x"}, changed_only=False)
-    second = NightOutcome(attempts.run(task))
-    findings = second.findings
-    assert second.result["changed"] == 6
-    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (MISSING, "The next model."))
-    assert run(nights, {"in/a": "x"}, changed_only=False).result["changed"] == 6
-    delete_scratch(nights)
-    attempts.clear()
-    again = NightOutcome(attempts.run(task))
-    assert (again.findings, again.result) == (findings, second.result)
 
 
 def test_outputs_of_a_night_and_scratch_are_apart(service: Emulator, nights: Nights) -> None:

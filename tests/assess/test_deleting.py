@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider import exceptions as exc
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
@@ -49,11 +48,6 @@ def test_without_assess_nothing_is_deleted(
     result = run(nights, nights.manifest(TEXTS), delete_after=delete_after)
     assert "deleted" not in result
     assert (len(service.jobs()), service.count("cancel")) == (3, 0)
-
-
-def test_a_dry_run_deletes_nothing(service: Emulator, nights: Nights) -> None:
-    assert "deleted" not in run(nights, nights.manifest(TEXTS), dry_run=True)
-    assert len(service.jobs()) == 3
 
 
 def test_an_invalid_value_is_refused_when_the_dag_is_parsed() -> None:
@@ -125,19 +119,6 @@ def test_results_that_are_not_stored_as_recorded_keep_the_job(
     assert len(service.jobs()) == 1
 
 
-def test_a_delete_that_fails_is_tried_again_the_next_night(
-    service: Emulator, nights: Nights, caplog: pytest.LogCaptureFixture
-) -> None:
-    service.fail("cancel", status=500, times=1)
-    manifest = nights.manifest(TEXTS)
-    with caplog.at_level(logging.WARNING, "task"):
-        assert run(nights, manifest)["deleted"] == 2
-    assert "1 jobs are still at the service; the next night tries to delete them again." in caplog.text
-    assert len(pending(nights)) == 1
-    result = run(nights, nights.manifest(TEXTS, status="SKIPPED"), 2)
-    assert (result["carried"], result["deleted"], pending(nights)) == (6, 1, [])
-
-
 def test_a_leftover_that_is_needed_again_is_not_deleted(service: Emulator, nights: Nights) -> None:
     fault = service.fail("cancel", status=500, times=None)
     manifest = nights.manifest(TEXTS)
@@ -156,18 +137,6 @@ def test_a_leftover_that_is_needed_again_is_not_deleted(service: Emulator, night
     nights.number += 1
     assert run(nights, manifest, 3, frameworks=changed)["deleted"] >= 1
     assert service.jobs() == []
-
-
-def test_nothing_is_deleted_before_the_rows_are_published(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(*_: Any) -> None:
-        raise exc.ComplianceStorageError("The store is down.")
-
-    monkeypatch.setattr(Checkpoint, "publish", fail)
-    with pytest.raises(exc.ComplianceStorageError):
-        run(nights, nights.manifest(TEXTS))
-    assert (len(service.jobs()), service.count("cancel")) == (3, 0)
 
 
 # -- ingest and assess in one night

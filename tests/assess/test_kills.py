@@ -149,25 +149,3 @@ def test_a_deferred_task_resumes_with_what_is_left(service: Emulator, nights: Ni
     assert waited[1] <= CELLS // 2
     assert service.count("submit_assessment") == service.count("get_assessment_results") == CELLS
     check_ledger(service, night)
-
-
-def test_a_kill_while_deferred_leaves_all_jobs_to_the_next_attempt(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(texts())
-    service.configure(jobs="manual")
-    attempts = attempts_of(1)
-
-    class KilledError(Exception):
-        pass
-
-    def kill(number: int) -> None:
-        raise KilledError
-
-    attempts.while_deferred = kill
-    with pytest.raises(KilledError):
-        attempts.run(assess(nights, documents, deferrable=True))
-    service.configure(jobs="instant")
-    attempts.while_deferred = lambda number: None
-    night = NightOutcome(attempts.run(assess(nights, documents, deferrable=True)))
-    assert night.result["assessed"] == CELLS
-    assert service.count("submit_assessment") == CELLS
-    assert not list(nights.folder.glob("**/journal-*"))

@@ -51,7 +51,7 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     assert service.count("submit_assessment") == 1
 
 
-def test_results_that_stay_those_of_another_assessment_are_a_failed_row(
+def test_results_that_stay_those_of_another_assessment_fail_the_attempt(
     service: Emulator, nights: Nights
 ) -> None:
     service.fail("get_assessment_results", body={"id": "other", "results": [ANSWER]}, times=None)
@@ -76,6 +76,7 @@ def test_results_that_can_t_be_read_are_a_failed_row(service: Emulator, nights: 
     night = run(nights, max_failed=1)
     assert (night.rows[0]["status"], night.findings) == ("FAILED", [])
     assert "can't be read" in night.rows[0]["error"]
+    assert json.loads(Path(night.rows[0]["results_path"].removeprefix("file://")).read_text()) == body
 
 
 def test_findings_after_an_empty_list_are_read(service: Emulator, nights: Nights) -> None:

@@ -119,7 +119,7 @@ def test_a_decision_is_carried_forward_with_the_verdict_and_counted(
     before, after = (each.result["categories"]["DORA"] for each in (first, second))
     assert (after[MISSING], after[GOOD]) == (before[MISSING] - 1, before[GOOD] + 1)
     page = Path(second.result["report"].removeprefix("file://")).read_text()
-    assert "Decided by experts" in page
+    assert "Decisions by experts" in page
     assert "It is in annex 4." in page
     assert "counts and matrix use the expert's category (1 verdict)" in page.replace("&#39;", "'")
 

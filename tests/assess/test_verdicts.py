@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from enum import Enum
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,33 @@ def test_verdicts_are_compared_by_criterion(
 def test_equal_criteria_of_one_assessment_stay_apart() -> None:
     verdicts = to_verdicts([Finding(number, "Exit", MISSING) for number in (1, 2, 3)])
     assert [each["criterion"] for each in verdicts] == ["Exit", "Exit (2)", "Exit (3)"]
+
+
+class OwnCategory(Enum):
+    """Categories of a deployment."""
+
+    MISSING = "MISSING"
+
+
+@pytest.mark.parametrize(
+    ("odd", "column", "value"),
+    [
+        ({"id": "R-17"}, "response_id", None),
+        ({"id": "17"}, "response_id", 17),
+        ({"id": 2**63}, "response_id", None),
+        ({"score": float("nan")}, "score", None),
+        ({"score": "0.5"}, "score", 0.5),
+        ({"category": OwnCategory.MISSING}, "category", "MISSING"),
+        ({"category": 5}, "category", "5"),
+        ({"code": 0}, "criterion", "0"),
+        ({"title": None}, "title", ""),
+        ({"rationale": ["a"]}, "rationale", "['a']"),
+    ],
+)
+def test_a_hook_may_put_anything_into_a_finding(odd: dict[str, Any], column: str, value: Any) -> None:
+    finding = Finding(**{"id": 7, "title": "Exit", "category": MISSING, "code": "D-1", **odd})
+    (verdict,) = to_verdicts([finding])
+    assert verdict[column] == value
 
 
 def test_counts_of_categories_stay_small_and_whole() -> None:
