@@ -62,10 +62,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         report are below it in `_ingest/`, the checkpoint in `_work/`
     :param file_name_template: names of the texts, with the fields `{source_name}`, `{source_stem}`,
         `{source_hash}` and `{uuid}`; one of the last two is required, so that no two texts share a name
-    :param concurrency: maximum number of requests in flight; fewer for a while after a 429. By default the
-        option of that name in the section `[compliance]` of Airflow's configuration, else 16
-    :param max_failed: how many documents may fail before the task does: a number (`int`), a share from 0.0 to
-        1.0 (`float`, 1.0 is all of them), or a percentage such as `"5%"`; by default 0
     :param retry_failed: how often a failed job is processed again; by default once
     :param give_up_after: in how many nights in a row a document may fail until it is listed, but not sent any
         more, unless its source changes; None or 0 is never. It does not count for `max_failed` then. By
@@ -81,17 +77,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         night submits everything
     :param dry_run: send and write nothing; log and return how many documents would be submitted, skipped and
         given up; off by default
-    :param root: common prefix of the runs that compare, for `skip_unchanged` and `give_up_after`; by default
-        the destination up to its first part with a `=` in it, such as `dt=2026-01-01`
-    :param conn_id: the Airflow connection of the service
-    :param deferrable: wait in the triggerer when only waiting is left; by default
-        `[operators] default_deferrable` of Airflow's configuration
-    :param poll_interval: longest time between two polls of a job, a timedelta or seconds, by default 30 s;
-        young ones are polled sooner
-    :param timeout: after that time, a timedelta or seconds, unfinished documents have failed; by default one
-        day
-    :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
-        default
     """
 
     template_fields: Sequence[str] = (

@@ -94,7 +94,6 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
     :param threshold: ask only for findings whose score is below this, or that have none; by default all
     :param max_findings: most findings on one form, by default 50; the log says how to ask for more
-    :param conn_id: the Airflow connection
     :param subject: headline of the form; by default it names the document and the framework
     :param body: Markdown to show above the findings
     :param defaults: `No feedback`, to succeed without feedback if no one answers in time
