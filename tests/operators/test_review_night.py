@@ -21,7 +21,6 @@ from airflow_provider.operators.framework import ComplianceListFrameworksOperato
 from airflow_provider.review.grouping import group_findings
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.attempts import StateStore
-from tests.support.parameters import described_parameters, own_parameters
 
 ROWS = [
     {
@@ -57,11 +56,6 @@ def form(hitl: FakeHitl) -> dict[str, Any]:
 def test_findings_stand_alone(given: dict[str, Any]) -> None:
     with pytest.raises(exc.ComplianceInputError, match="either assessment_id or results or findings"):
         ComplianceReviewAssessmentOperator(task_id="t", findings="u", **given)
-
-
-def test_every_parameter_is_described() -> None:
-    own = own_parameters(ComplianceReviewAssessmentOperator)
-    assert own <= described_parameters(ComplianceReviewAssessmentOperator)
 
 
 def test_findings_only_and_limit_are_templates(tmp_path: Path) -> None:
