@@ -11,6 +11,7 @@ import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
+from itertools import chain
 from typing import Any
 
 from airflow_provider.provenance import instance_of
@@ -19,7 +20,7 @@ from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
-from airflow_provider.storage.nights import EarlierNights, Entry, Night, Table, TaskKey, entries_with
+from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey, entries_with
 
 log = logging.getLogger(__name__)
 
@@ -35,9 +36,7 @@ def write_decisions(
     Decisions on a night are also written beside its findings, with an entry for later nights.
 
     :param destination: an object, or a prefix below which each task has one of its own; None for neither
-    :param ti: the task instance
     :param reviewed: the name of what was reviewed
-    :param account: what the connection is
     """
     task = digest(json.dumps([ti.dag_id, ti.run_id, ti.task_id, instance_of(ti)]))
     written: list[Location] = []
@@ -98,24 +97,20 @@ def read_decisions(nights: EarlierNights, cells: Collection[str]) -> dict[tuple[
     found: dict[tuple[str, str], dict[str, Any]] = {}
     entries = entries_with(nights.entries("review"), DECISIONS, cells)
     with ThreadPoolExecutor(READERS) as readers:
-        for rows in readers.map(_read_rows, entries):
-            for row in rows:
-                try:
-                    key = str(row["cell"]), str(row["criterion"])
-                    decision = {
-                        "expert": str(row["expert_id"] or row["answered_by"]),
-                        "expert_category": str(row["category_after"] or ""),
-                        "expert_rationale": str(row["rational_feedback"] or ""),
-                        "decided_at": str(row["decided_at"]),
-                        "category_before": row["category_before"],
-                    }
-                except KeyError as error:
-                    log.warning("A decision without %s is ignored.", error)
-                    continue
-                if key[0] in cells and found.get(key, decision)["decided_at"] <= decision["decided_at"]:
-                    found[key] = decision
+        tables = list(readers.map(lambda entry: list(entry.rows(DECISIONS)), entries))
+    for row in chain.from_iterable(tables):
+        try:
+            key = str(row["cell"]), str(row["criterion"])
+            decision = {
+                "expert": str(row["expert_id"] or row["answered_by"]),
+                "expert_category": str(row["category_after"] or ""),
+                "expert_rationale": str(row["rational_feedback"] or ""),
+                "decided_at": str(row["decided_at"]),
+                "category_before": row["category_before"],
+            }
+        except KeyError as error:
+            log.warning("A decision without %s is ignored.", error)
+            continue
+        if key[0] in cells and found.get(key, decision)["decided_at"] <= decision["decided_at"]:
+            found[key] = decision
     return found
-
-
-def _read_rows(entry: Entry) -> list[dict[str, Any]]:
-    return list(entry.rows(DECISIONS))

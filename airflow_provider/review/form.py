@@ -57,10 +57,7 @@ def describe_findings(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
 
 
 def verdicts_of(shown: Mapping[str, Mapping[str, Any]]) -> set[Verdict]:
-    """Return the verdicts that a form shows.
-
-    :param shown: what `describe_findings` returned
-    """
+    """Return the verdicts that a form shows, as `describe_findings` describes them."""
     return {(parse_id(number), each["category"], each.get("cell", "")) for number, each in shown.items()}
 
 

@@ -26,7 +26,6 @@ from airflow_provider.storage.reading import read_objects
 
 log = logging.getLogger(__name__)
 
-MAX_MAP_LENGTH = 1024  # of Airflow, unless configured
 FORMS = "forms"  # beside `findings.jsonl`
 
 
@@ -51,12 +50,14 @@ def group_findings(
     :param by: a form is about one document, or about one criterion of all documents
     :param max_findings: at most that many findings on one form
     """
+    from airflow.providers.common.compat.sdk import conf
+
     if by not in ("document", "criterion"):
         raise ComplianceInputError(f"by must be 'document' or 'criterion', not {by!r}.")
     if max_findings < 1:
         raise ComplianceInputError("max_findings must be at least 1.")
     check_only(only)
-    at_most, most = _as_limit(limit), _max_map_length()
+    at_most, most = _as_limit(limit), conf.getint("core", "max_map_length")
     tables, grouped = _parse(findings)
     if grouped:
         raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
@@ -175,12 +176,6 @@ def _as_limit(given: Any) -> int | None:
     if number is None or number < 1:
         raise ComplianceInputError(f"limit must be a whole number of at least 1, not {given!r}.")
     return number
-
-
-def _max_map_length() -> int:
-    from airflow.providers.common.compat.sdk import conf
-
-    return int(conf.getint("core", "max_map_length", fallback=MAX_MAP_LENGTH))
 
 
 def _read_tables(uris: Iterable[str]) -> Iterator[NightFinding]:

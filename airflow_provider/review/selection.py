@@ -29,13 +29,10 @@ Verdict = tuple[int | None, str | None, str]
 class NightFinding(Finding):
     """A row of `findings.jsonl`.
 
-    :param source: where the document comes from
-    :param text_path: where its text is
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
     :param changed_from: the category of the night before, if that was another one
     :param expert: who has decided on it before
-    :param findings: the URI of `findings.jsonl`
     """
 
     source: str = ""
@@ -65,10 +62,7 @@ class NightFinding(Finding):
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any], uri: str) -> NightFinding:
-        """Read a row.
-
-        :param uri: of the table that it is in
-        """
+        """Read a row of the table with this URI."""
         texts = {name: str(row.get(name) or "") for name in TEXT_COLUMNS}
         criterion = str(row.get("criterion") or "")
         return cls(

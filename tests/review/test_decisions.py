@@ -98,7 +98,7 @@ def test_a_store_that_is_down_is_an_error(tmp_path: Path, monkeypatch: pytest.Mo
     def fail(*_: Any, **__: Any) -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(type(Location(uri).fs), "find", fail)
+    monkeypatch.setattr(type(Location(uri).fs), "ls", fail)
     with pytest.raises(exc.ComplianceStorageError):
         write(decision(uri))
 
