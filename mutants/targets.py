@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
-WAITING = (
-    "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py tests/waiting/test_job_times.py"
-)
+WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py"
 
 TARGETS = {
     "client/responses": "tests/client/test_responses.py",

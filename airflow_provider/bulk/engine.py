@@ -100,7 +100,13 @@ class BulkEngine(Generic[I]):
             await self._cancel(self._outdated)
         try:
             async with subscribe(
-                self._hook, self._steps.kind, (), self._options.poll_interval, accepts, request
+                self._hook,
+                self._steps.kind,
+                (),
+                self._options.poll_interval,
+                accepts,
+                request,
+                self._hook.account_digest,
             ) as self._updates:
                 pipeline.start(self._updates)
                 await self._run(progress)

@@ -223,6 +223,7 @@ class WaitMixin(ABC):
             self.poll_interval,
             deadline.at,
             hook_class=check_hook_class(self.hook_class),
+            account=self.hook.account_digest,
             **options,
         )
 

@@ -38,7 +38,7 @@ from airflow_provider.storage.task_state import (
     open_state_store,
 )
 from airflow_provider.text import mask_address
-from airflow_provider.triggers.base import ENDED
+from airflow_provider.triggers.base import ENDED_TASK
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.kinds import ASSESSMENTS
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record, WaitResult, error_for, polling_error
@@ -256,7 +256,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         try:
             if self._state.survives_clear:
                 state = read_task_state(self._ti)
-                if state not in (*ENDED, "running"):
+                if state not in (*ENDED_TASK, "running"):
                     self.log.info("The task is %s, not ended: %s is not cancelled.", state, name)
                     return
             self.log.info("The task was killed: cancelling %s, if it is in flight.", name)

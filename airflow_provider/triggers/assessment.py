@@ -20,6 +20,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     :param cancel_on_kill: cancel the assessments in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to them, even after a clear
+    :param account: `account_digest` of the hook at their submit; by default that of the connection
     """
 
     kind: ClassVar[JobKind] = ASSESSMENTS
@@ -31,6 +32,7 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     cancel_on_kill: bool = False
     hook_class: str = field(default="", kw_only=True)
     is_durable: bool = field(default=False, kw_only=True)
+    account: str = field(default="", kw_only=True)
 
     @property
     def ids(self) -> list[str]:

@@ -17,7 +17,7 @@ from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.waits import cancel, wait
 
-ENDED = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})  # states of a task
+ENDED_TASK = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})
 
 
 class ComplianceWaitTrigger(BaseTrigger):
@@ -31,6 +31,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     cancel_on_kill: bool
     hook_class: str
     is_durable: bool
+    account: str
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -78,7 +79,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
         state = await task_state(self)
-        if state in ENDED if self.next_attempt_reattaches else state not in (None, "deferred"):
+        if state in ENDED_TASK if self.next_attempt_reattaches else state not in (None, "deferred"):
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
             await cancel(self.kind, self.make_hook(), self.ids, self.log)
         else:
@@ -92,7 +93,16 @@ class ComplianceWaitTrigger(BaseTrigger):
             hook = self.make_hook()
         except ComplianceError as error:
             return WaitResult("error", message=str(error))
-        return await wait(self.kind, hook, self.ids, self.poll_interval, self.deadline, self.log, **options)
+        return await wait(
+            self.kind,
+            hook,
+            self.ids,
+            self.poll_interval,
+            self.deadline,
+            self.log,
+            account=self.account,
+            **options,
+        )
 
 
 class WaitForEnough(ComplianceWaitTrigger):

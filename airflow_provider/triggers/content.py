@@ -22,6 +22,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     :param cancel_on_kill: cancel the jobs in flight when a user ends the task
     :param hook_class: module and name of the hook class; the default if empty
     :param is_durable: the next attempt re-attaches to the jobs, even after a clear
+    :param account: `account_digest` of the hook at their submit; by default that of the connection
     :param before: the records of refreshed jobs from before the refresh, by uuid; their old results are
         not taken for new ones
     """
@@ -35,6 +36,7 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     cancel_on_kill: bool = False
     hook_class: str = field(default="", kw_only=True)
     is_durable: bool = field(default=False, kw_only=True)
+    account: str = field(default="", kw_only=True)
     before: dict[str, Record] | None = field(default=None, kw_only=True)
 
     @property

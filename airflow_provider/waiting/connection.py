@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
-RELOAD_SECONDS = 30.0  # to read an Airflow connection again: a secrets backend may hang
+READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang
 
 
 class PollerConnection:
@@ -21,6 +21,7 @@ class PollerConnection:
         self._hook = hook
         self._client: AsyncComplianceClient | None = None
         self._has_worked = False
+        self.has_moved = False  # to another service or account, which does not have the jobs of the first one
 
     @property
     def has_worked(self) -> bool:
@@ -40,13 +41,15 @@ class PollerConnection:
         """Read the Airflow connection again, use it if it has changed, and return whether it has."""
         hook = type(self._hook)(self._hook.conn_id)
         try:
-            async with asyncio.timeout(RELOAD_SECONDS):
-                client = await _make_client(hook)
+            client = await _make_client(hook)
             if self._client is not None and client.settings == self._client.settings:
                 return False
             client = await client.__aenter__()
-        except (ComplianceError, TimeoutError):  # not usable now: what matters is the error of the poll
+        except ComplianceError:  # not usable now: what matters is the error of the poll
             return False
+        if self._client is not None:
+            before, after = (each.settings.account_digest for each in (self._client, client))
+            self.has_moved |= before != after
         await self.close()
         self._hook, self._client = hook, client
         return True
@@ -58,10 +61,19 @@ class PollerConnection:
             await client.__aexit__(None, None, None)
 
 
+async def read_account(hook: ComplianceHook) -> str:
+    """Return what the connection of a hook is; empty if it can't be read now."""
+    try:
+        return (await _make_client(hook)).settings.account_digest
+    except ComplianceError:
+        return ""
+
+
 async def _make_client(hook: ComplianceHook) -> AsyncComplianceClient:
     try:
-        # The poller retries itself, so each call may give up soon.
-        return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
+        async with asyncio.timeout(READ_SECONDS):
+            # The poller retries itself, so each call may give up soon.
+            return await hook.get_async_conn(max_retries=1, retry_seconds=30.0)
     except ComplianceError:
         raise
     except Exception as error:  # of Airflow, or of a secrets backend

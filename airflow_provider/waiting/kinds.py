@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
@@ -27,9 +25,9 @@ if TYPE_CHECKING:
 
 MAX_REASON_CHARS = 500
 POLL_CONCURRENCY = 8
-MAX_ISOLATING_REQUESTS = 18  # of one poll, to find out which job of a batch of 500 is refused
-MAX_UNBATCHED = 100  # jobs that one poll asks for alone, where a service knows none of a batch
-POLLS_PER_SECOND = 200  # of new assessments; a short `poll_interval` may cause more
+MAX_PROBES = 2  # jobs of a batch that fails, to tell an outage from a job at fault
+MAX_POLLED_ALONE = 100  # jobs of batches that fail, in one round
+POLLS_PER_SECOND = 25 * POLL_CONCURRENCY  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
 
@@ -39,18 +37,16 @@ class JobKind(ABC):
 
     :cvar id_name: the field of its id, in models and records
     :cvar has_batches: many are polled in one request, so at the same times
-    :cvar first_poll_quantile: the share of jobs that should have ended when they are first polled
     :cvar first_poll_seconds: when to poll first as long as no job has ended; 0 is the next regular poll
     """
 
     noun: str
     id_name: str
     has_batches = False
-    first_poll_quantile = 0.9
     first_poll_seconds = 0.0
 
     def min_interval(self, count: int) -> float:
-        """Return the shortest time in seconds between two polls of so many."""
+        """Return the shortest time in seconds between two polls of this number of jobs."""
         return 1.0
 
     def describe(self, ids: Sequence[str]) -> str:
@@ -145,7 +141,6 @@ class Jobs(JobKind):
     noun = "job"
     id_name = "uuid"
     has_batches = True
-    first_poll_quantile = 0.25
     first_poll_seconds = 0.25
 
     def min_interval(self, count: int) -> float:
@@ -153,8 +148,29 @@ class Jobs(JobKind):
         return MISSED_POLL_STEP_SECONDS
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
-        """Poll batch by batch; split a batch that fails while others do not, to isolate the job at fault."""
-        await _BatchPoll(client, ids, on_result).run()
+        """Poll batch by batch; if one fails because of one of its jobs, poll these alone."""
+        # Shuffled, so that the same jobs do not share a batch with the one at fault every time.
+        rest, single = random.sample(ids, len(ids)), _SinglePolls(client, on_result)
+        while rest:
+            size = client.batch_size  # grows with each full batch at first
+            batch, rest = rest[:size], rest[size:]
+            try:
+                jobs = await client.get_statuses(batch)
+            except ComplianceError as error:
+                is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
+                is_alone = len(batch) == 1 and not isinstance(error, ComplianceNotFoundError)
+                if is_answer and not is_alone and not isinstance(error, ComplianceThrottledError):
+                    for _ in range(MAX_PROBES):  # tell whether all are concerned; one may be the one at fault
+                        if batch and not single.has_worked:
+                            await single.poll([batch.pop()])
+                if not single.has_worked:  # an outage: the others would wait just as long
+                    single.report([*batch, *rest], error)
+                    return
+                single.report(batch if is_alone else await single.poll(batch), error)
+            else:
+                single.has_worked = True
+                for uuid in batch:
+                    on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
     async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
@@ -201,96 +217,50 @@ class Assessments(JobKind):
         await client.cancel_assessment(identifier)
 
 
-class _BatchPoll:
-    """One poll of many jobs.
+class _SinglePolls:
+    """Polls jobs alone whose batch has failed.
 
-    :ivar _suspects: parts of batches that failed, to be polled when the rest is
+    :ivar has_worked: the service has answered for a job in this round
     """
 
-    def __init__(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
+    def __init__(self, client: AsyncComplianceClient, on_result: OnResult) -> None:
         self._client = client
-        # Shuffled, so that the same jobs do not share a group with the one at fault every time.
-        self._rest = random.sample(ids, len(ids))
-        self._suspects = deque[list[str]]()
-        self._budget = MAX_ISOLATING_REQUESTS
-        self._unbatched = MAX_UNBATCHED
-        self._has_worked = False
         self._on_result = on_result
+        self._left = MAX_POLLED_ALONE
+        self.has_worked = False
 
-    async def run(self) -> None:
-        while group := self._next_group():
-            await self._poll(group)
+    async def poll(self, uuids: list[str]) -> list[str]:
+        """Poll jobs, and return those that are too many for this round."""
+        count, self._left = self._left, max(0, self._left - len(uuids))
+        await for_each(self._poll_one, uuids[:count], POLL_CONCURRENCY)
+        return uuids[count:]
 
-    def _next_group(self) -> list[str]:
-        if not self._rest:
-            return self._suspects.popleft() if self._suspects else []
-        size = self._client.batch_size  # grows with each full batch at first
-        group, self._rest = self._rest[:size], self._rest[size:]
-        return group
-
-    async def _poll(self, group: list[str]) -> None:
-        try:
-            jobs = await self._client.get_statuses(group)
-        except ComplianceError as error:
-            await self._on_error(group, error)
-        else:
-            self._has_worked = True
-            for uuid in group:
-                self._on_result(uuid, job_record(uuid, jobs.get(uuid)))
-
-    async def _on_error(self, group: list[str], error: ComplianceError) -> None:
-        is_refused = isinstance(error, ComplianceHttpError) and not error.transient
-        if len(group) > 1 and not is_refused and not self._has_worked and _may_be_one_job(error):
-            await self._poll_alone(group.pop())  # tells whether all are concerned
-        if not is_refused and not self._has_worked:  # an outage: the others would wait just as long
-            self._report([*group, *self._rest, *chain.from_iterable(self._suspects)], error)
-            self._rest, self._suspects = [], deque()
-        elif len(group) > 1 and self._budget >= 2:
-            self._budget -= 2
-            half = len(group) // 2
-            self._suspects += [group[:half], group[half:]]
-        elif isinstance(error, ComplianceNotFoundError):
-            await self._poll_unbatched(group, error)
-        else:
-            self._report(group, error)
-
-    async def _poll_alone(self, uuid: str) -> None:
-        """Poll one job of a batch that failed."""
-        try:
-            jobs = await self._client.get_statuses([uuid])
-        except ComplianceError as error:
+    def report(self, uuids: Sequence[str], error: ComplianceError) -> None:
+        for uuid in uuids:
             self._on_result(uuid, error)
-        else:
-            self._has_worked = True
-            self._on_result(uuid, job_record(uuid, jobs.get(uuid)))
-
-    async def _poll_unbatched(self, group: list[str], error: ComplianceError) -> None:
-        """Poll jobs for which a batch was answered with 404: the service may not know them."""
-        await self._poll_one(group.pop())
-        count = self._unbatched if self._has_worked else 0  # else it is an outage
-        self._unbatched -= min(count, len(group))
-        await for_each(self._poll_one, group[:count], POLL_CONCURRENCY)
-        self._report(group[count:], error)
 
     async def _poll_one(self, uuid: str) -> None:
         try:
+            found: PollResult = job_record(uuid, (await self._client.get_statuses([uuid])).get(uuid))
+            self.has_worked = True
+        except ComplianceNotFoundError:
+            found = await self._poll_unbatched(uuid)
+        except ComplianceError as error:
+            found = error
+        self._on_result(uuid, found)
+
+    async def _poll_unbatched(self, uuid: str) -> PollResult:
+        """Poll a job for which a batch of it alone was answered with 404: the service may not know it."""
+        try:
             record = to_record(await self._client.get_status(uuid))
         except ComplianceNotFoundError as error:
-            self._on_result(uuid, job_record(uuid, None) if await self._is_service_there() else error)
+            # It comes from the service if that knows other jobs, or at least its frameworks.
+            self.has_worked = self.has_worked or await _lists_frameworks(self._client)
+            return job_record(uuid, None) if self.has_worked else error
         except ComplianceError as error:
-            self._on_result(uuid, error)
-        else:
-            self._has_worked = True
-            self._on_result(uuid, record)
-
-    async def _is_service_there(self) -> bool:
-        """Tell whether a 404 comes from the service: it knows other jobs, or at least its frameworks."""
-        self._has_worked = self._has_worked or await _lists_frameworks(self._client)
-        return self._has_worked
-
-    def _report(self, uuids: Sequence[str], error: ComplianceError) -> None:
-        for uuid in uuids:
-            self._on_result(uuid, error)
+            return error
+        self.has_worked = True
+        return record
 
 
 async def _lists_frameworks(client: AsyncComplianceClient) -> bool:
@@ -300,12 +270,6 @@ async def _lists_frameworks(client: AsyncComplianceClient) -> bool:
     except ComplianceError:
         return False
     return True
-
-
-def _may_be_one_job(error: ComplianceError) -> bool:
-    """Tell whether the service is there, so that not an outage but one job of a batch may be at fault."""
-    is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
-    return is_answer and not isinstance(error, ComplianceThrottledError)
 
 
 JOBS = Jobs()

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
-from airflow_provider.waiting.connection import PollerConnection
-from airflow_provider.waiting.job_times import JobTimes
+from airflow_provider.waiting.connection import PollerConnection, read_account
 from airflow_provider.waiting.poll_log import PollLog
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import (
     LAST_POLL_SECONDS,
     Accepts,
     PollState,
+    UsualTime,
     accept_final,
 )
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider.waiting.rules import PollResult
 
 CLOSE_SECONDS = 5.0  # for a poller to close its connections
-ENDED = frozenset({"COMPLETED", "FAILED"})  # by itself: tells how long jobs take
+PROCESSED = frozenset({"COMPLETED", "FAILED"})  # tells how long jobs take
 PHASE_SECONDS = 86_400.0  # longer than any poll interval
 
 Update = tuple[str, Record | Exception]
@@ -52,13 +52,12 @@ class _Watched(PollState):
 class Poller:
     """Polls all work of one kind and connection that somebody in this event loop waits for.
 
-    :param times: how long jobs of this kind and connection took
     :param phase: where the grid of its poll times begins: other processes poll at other times
     """
 
-    def __init__(self, hook: ComplianceHook, kind: JobKind, times: JobTimes, phase: float = 0.0) -> None:
+    def __init__(self, hook: ComplianceHook, kind: JobKind, phase: float = 0.0) -> None:
         self._kind = kind
-        self._times = times
+        self._usual_time = UsualTime(kind.first_poll_seconds)
         self._phase = phase
         self._log = PollLog(hook.conn_id, kind.noun, _now())
         self._connection = PollerConnection(hook)
@@ -78,8 +77,8 @@ class Poller:
 
     @property
     def is_over(self) -> bool:
-        """It is closed or has failed: nothing is polled any more."""
-        return self._is_closed or self._task.done()
+        """It is closed or has failed, or its connection leads elsewhere now: nothing more is added to it."""
+        return self._is_closed or self._task.done() or self._connection.has_moved
 
     @property
     def has_succeeded(self) -> bool:
@@ -112,12 +111,11 @@ class Poller:
         """Poll these for a subscription, too."""
         now = _now()
         min_interval = self._kind.min_interval(len(self._watched) + len(ids))
-        first_poll = self._times.first_poll(now)
         for each in ids:
             phase = self._phase if self._kind.has_batches else _random_phase()
             one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval, phase=phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
-            one.schedule(now, min_interval, first_poll)
+            one.schedule(now, min_interval, self._usual_time.first_poll)
             one.subscriptions.append(subscription)
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
@@ -193,7 +191,8 @@ class Poller:
                 async with AsyncExitStack() as stack:
                     for request in self._requests(ids):
                         await stack.enter_async_context(request())
-                    await self._kind.poll(client, ids, self._on_result)
+                    for part in self._parts(ids):
+                        await self._kind.poll(client, part, self._on_result)
             has_changed = self._is_connection_doubtful and await self._connection.reload()
             if has_changed:
                 self._log.on_new_connection()
@@ -201,13 +200,19 @@ class Poller:
             for futures in polled.values():
                 _release(futures)
         now = _now()
-        min_interval, first_poll = self._kind.min_interval(len(self._watched)), self._times.first_poll(now)
+        min_interval = self._kind.min_interval(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
-                one.schedule(now, min_interval, first_poll)
+                one.schedule(now, min_interval, self._usual_time.first_poll)
                 if one.polled or has_changed:
                     one.next_poll_at = now
         self._log.on_round(self._watched, now, lag, self._count_waiters)
+
+    def _parts(self, ids: list[str]) -> list[list[str]]:
+        """Return what to poll together: a job at fault must not make the batch of others fail every time."""
+        failing = {each for each in ids if (one := self._watched.get(each)) and one.failing_since is not None}
+        parts = [each for each in ids if each not in failing], [each for each in ids if each in failing]
+        return [part for part in parts if part]
 
     def _count_waiters(self) -> int:
         return len({each for one in self._watched.values() for each in one.subscriptions})
@@ -252,10 +257,10 @@ class Poller:
         """Learn how long jobs take."""
         if record["status"] not in FINAL:
             one.running_at = now
-            self._times.on_running(now - one.since)
-        elif record["status"] in ENDED and is_accepted:  # else it may be the result before a refresh
+            self._usual_time.on_running(now - one.since)
+        elif record["status"] in PROCESSED and is_accepted:  # else it may be the result before a refresh
             running_at = one.since if one.running_at is None else one.running_at
-            self._times.on_ended(record, now, now - one.since, running_at - one.since)
+            self._usual_time.on_ended((running_at + now) / 2 - one.since)
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
@@ -272,8 +277,6 @@ class Poller:
 
 # Per event loop, because a session of aiohttp belongs to one; and no longer than it.
 _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], Poller]] = WeakKeyDictionary()
-# Longer than a poller, which ends with the last who waits.
-_times: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], JobTimes]] = WeakKeyDictionary()
 
 
 @dataclass(eq=False)
@@ -282,11 +285,14 @@ class Subscription:
 
     :param accepts: whether a record ends the wait for it
     :param request: limits how many requests are in flight
+    :param account: what the connection is, see `ComplianceHook.account_digest`; jobs of another service or
+        account have another poller, even if the connection has the same name
     """
 
     hook: ComplianceHook
     kind: JobKind
     poll_interval: float
+    account: str
     accepts: Accepts = accept_final
     request: Request | None = None
     ids: set[str] = field(default_factory=set)
@@ -294,7 +300,7 @@ class Subscription:
     poller: Poller = field(init=False)
 
     def __post_init__(self) -> None:
-        self.poller = _get_poller(self.hook, self.kind)
+        self.poller = self._find_poller()
 
     @property
     def has_unsettled(self) -> bool:
@@ -304,7 +310,7 @@ class Subscription:
     def add(self, ids: Collection[str]) -> None:
         """Wait for these, too."""
         if self.poller.is_over:
-            self.poller = _get_poller(self.hook, self.kind)
+            self.poller = self._find_poller()
         self.ids.update(ids)
         self.poller.join(self, ids)
 
@@ -313,6 +319,26 @@ class Subscription:
         ids = set(ids)
         self.ids -= ids
         self.poller.leave(self, ids)
+
+    def _find_poller(self) -> Poller:
+        pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
+        poller = pollers.get(self._key)
+        if poller is None or poller.is_over:
+            poller = pollers[self._key] = Poller(self.hook, self.kind, _random_phase())
+        return poller
+
+    @property
+    def _key(self) -> tuple[object, ...]:
+        return type(self.hook), self.hook.conn_id, self.account, self.kind.noun
+
+    async def close(self) -> None:
+        """Wait for nothing any more; the last one closes the poller."""
+        self.remove(self.ids)
+        if self.poller.is_idle:
+            pollers = _pollers[asyncio.get_running_loop()]
+            if pollers.get(self._key) is self.poller:
+                del pollers[self._key]
+            await self.poller.close()
 
     async def get(self) -> Update:
         """Wait for the next update."""
@@ -332,34 +358,19 @@ async def subscribe(
     poll_interval: float,
     accepts: Accepts = accept_final,
     request: Request | None = None,
+    account: str = "",
 ) -> AsyncIterator[Subscription]:
-    """Get an update on each: the record or the error that ends the wait for it."""
-    subscription = Subscription(hook, kind, poll_interval, accepts, request)
+    """Get an update on each: the record or the error that ends the wait for it.
+
+    :param account: of the jobs; by default that of the connection, which is read for it
+    """
+    account = account or await read_account(hook)
+    subscription = Subscription(hook, kind, poll_interval, account, accepts, request)
     subscription.add(ids)
     try:
         yield subscription
     finally:
-        subscription.remove(subscription.ids)
-        poller = subscription.poller
-        if poller.is_idle:
-            pollers, key = _pollers[asyncio.get_running_loop()], _key(hook, kind)
-            if pollers.get(key) is poller:
-                del pollers[key]
-            await poller.close()
-
-
-def _get_poller(hook: ComplianceHook, kind: JobKind) -> Poller:
-    loop, key = asyncio.get_running_loop(), _key(hook, kind)
-    pollers = _pollers.setdefault(loop, {})
-    if key not in pollers or pollers[key].is_over:
-        new = JobTimes(kind.first_poll_quantile, kind.first_poll_seconds)
-        times = _times.setdefault(loop, {}).setdefault(key, new)
-        pollers[key] = Poller(hook, kind, times, _random_phase())
-    return pollers[key]
-
-
-def _key(hook: ComplianceHook, kind: JobKind) -> tuple[object, ...]:
-    return type(hook), hook.conn_id, kind.noun
+        await subscription.close()
 
 
 def _release(futures: Iterable[asyncio.Future[None]]) -> None:

@@ -23,6 +23,7 @@ REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the
 FIRST_POLL_STEP_SECONDS = 0.125  # seconds between the first polls of different jobs
 MISSED_POLL_STEP_SECONDS = 0.5  # likewise, of jobs that their first poll was too early for
 MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
+MAX_FIRST_POLL_SECONDS = 8.0  # a job that is refused or unknown should be noticed, however long jobs take
 LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
@@ -177,6 +178,27 @@ class PollState:
         self.next_poll_at = next_poll_time(
             now, since, interval, min_interval, first_poll=first_poll, phase=self.phase
         )
+
+
+class UsualTime:
+    """How long jobs take, by those that have ended: when to poll a new one first.
+
+    :ivar first_poll: seconds after the beginning of a wait; 0 is the next regular poll
+    """
+
+    def __init__(self, initial: float) -> None:
+        self._initial = self.first_poll = initial
+        self._mean: float | None = None
+
+    def on_running(self, age: float) -> None:
+        """Learn from a job that is still running at that age: jobs are not short, unless one has ended."""
+        if self._mean is None and age > 2 * self._initial:
+            self.first_poll = 0.0
+
+    def on_ended(self, seconds: float) -> None:
+        """Learn from a job that took this long; later ones count more."""
+        self._mean = seconds if self._mean is None else self._mean + (seconds - self._mean) / 8
+        self.first_poll = min(max(self._mean, MIN_POLL_SECONDS), MAX_FIRST_POLL_SECONDS)
 
 
 def outage_message(seconds: float, cause: object) -> str:

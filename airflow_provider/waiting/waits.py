@@ -39,6 +39,7 @@ async def wait(
     enough: int | None = None,
     tolerate_single_errors: bool = False,
     poll_first: bool = False,
+    account: str = "",
 ) -> WaitResult:
     """Wait until all are in a final state, or until the deadline.
 
@@ -47,13 +48,14 @@ async def wait(
     :param enough: for how many to wait; by default for all
     :param tolerate_single_errors: let an error that concerns one job alone not end the wait for the others
     :param poll_first: poll at once, not when others are polled
+    :param account: of the jobs; by default that of the connection
     """
     since, countdown = time.monotonic(), Countdown(deadline)
     ended: dict[str, Record] = {}
     pending = dict.fromkeys(ids)  # a set that keeps the order
     count = len(pending)
     enough = count if enough is None else min(enough, count)
-    async with subscribe(hook, kind, pending.keys(), poll_interval, accepts) as updates:
+    async with subscribe(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
         while len(ended) < enough:
             found: list[Update] = []
             is_last = countdown.remaining() <= 0
@@ -104,10 +106,12 @@ def wait_in_worker(
 ) -> WaitResult:
     """Wait in an event loop of its own."""
     try:
-        hook.get_conn()  # asks Airflow for the connection: here, not in another thread
+        account = hook.account_digest  # asks Airflow for the connection: here, not in another thread
     except ComplianceError as error:
         return WaitResult("error", message=str(error), transient=error.transient)
-    work = wait(kind, hook, ids, poll_interval, deadline, log, accepts=accepts, poll_first=True)
+    work = wait(
+        kind, hook, ids, poll_interval, deadline, log, accepts=accepts, poll_first=True, account=account
+    )
     return EventLoop(threads=2).run(work)
 
 

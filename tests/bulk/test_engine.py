@@ -38,7 +38,7 @@ def job(status: str, completed_at: str | None = None, uuid: str = "u", **more: A
 class Service:
     """Gives its answers in turn; the last one again and again. It is hook and client in one."""
 
-    conn_id = "fake"
+    conn_id = account_digest = "fake"
     has_worked = is_logged_in = True
 
     def __init__(self, submit: ContentJob, refresh: list[ContentJob], polls: list[ContentJob]) -> None:

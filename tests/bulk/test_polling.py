@@ -39,7 +39,7 @@ class Service:
     The poller's clock is a minute ahead with each poll.
     """
 
-    conn_id = "fake"
+    conn_id = account_digest = "fake"
     throttlings = 0
     is_logged_in = False
     batch_size = 100

@@ -97,7 +97,8 @@ def test_the_trigger_row_has_uuids_and_no_documents(
     (deferral,) = attempts.deferrals[:1]
     assert deferral["path"] == "airflow_provider.triggers.ingest.ComplianceIngestTrigger"
     assert set(deferral) == {
-        "path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "enough"
+        "path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "enough",
+        "account",
     }  # fmt: skip
 
 

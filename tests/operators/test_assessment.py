@@ -241,6 +241,7 @@ def test_neither_log_nor_state_nor_trigger_hold_the_payload(
     (row,) = attempts.deferrals
     assert set(row) - {"is_durable"} == {  # which is its default on Airflow 3.3
         "path", "timeout", "conn_id", "assessment_ids", "poll_interval", "deadline", "cancel_on_kill",
+        "account",
     }  # fmt: skip
     assert "Submitted payload" in caplog.text
     assert "Auditors" not in f"{caplog.text} {row} {attempts.store}"

@@ -276,5 +276,5 @@ def test_what_is_deferred_holds_ids_and_numbers_only(service: Emulator, attempts
     (row,) = attempts.deferrals
     assert row["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
     assert row["timeout"] > timedelta(seconds=60)
-    fields = {"conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill"}
+    fields = {"conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "account"}
     assert set(row) - {"is_durable"} == {"path", "timeout", *fields}  # which is its default on Airflow 3.3

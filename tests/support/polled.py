@@ -14,12 +14,22 @@ RUNNING = {"status": "RUNNING"}
 COMPLETED = {"status": "COMPLETED"}
 
 
+class Settings(str):
+    """Of a connection, which differ only in their account."""
+
+    __slots__ = ()
+
+    @property
+    def account_digest(self) -> str:
+        return str(self)
+
+
 class Client:
     """An open connection to the service."""
 
     def __init__(self, service: PolledService, settings: str) -> None:
         self.service = service
-        self.settings = settings
+        self.settings = Settings(settings)
         self.is_open = False
 
     @property
@@ -92,6 +102,11 @@ class _Hook:
     def get_conn(self) -> None:
         if error := self.service.connection_error:
             raise error
+
+    @property
+    def account_digest(self) -> str:
+        self.get_conn()
+        return self.service.settings
 
     async def get_async_conn(self, **changes: Any) -> Client:
         self.service.reads.append(changes)

@@ -44,7 +44,7 @@ def test_a_connection_that_became_unusable_ends_no_wait(
 def test_a_connection_that_can_t_be_read_in_time_ends_no_wait(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "RELOAD_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "READ_SECONDS", 0.1)
     uuid = running(service)
     get_async_conn = ComplianceHook.get_async_conn
     reads: list[int] = []
@@ -58,7 +58,7 @@ def test_a_connection_that_can_t_be_read_in_time_ends_no_wait(
     monkeypatch.setattr(ComplianceHook, "get_async_conn", hang_later)
 
     async def scenario() -> dict[str, Any]:
-        trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60)
+        trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60, account="x")
         task = asyncio.create_task(fire(trigger))
         await until(lambda: service.count("get_statuses", 200))
         service.fail("get_statuses", status=403, times=1)

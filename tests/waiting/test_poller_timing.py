@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules
+from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 from airflow_provider.waiting.poller import Subscription, subscribe
 from airflow_provider.waiting.rules import accept_any
 from tests.support import virtual_time
@@ -41,6 +43,7 @@ def play(story: Coroutine[Any, Any, Any]) -> Any:
 
 
 def subscribed(service: PolledService, *ids: str, interval: float = 5.0, **options: Any) -> Any:
+    options = {"account": service.settings, **options}
     return subscribe(service.hook(), service.kind(), ids, interval, **options)
 
 
@@ -49,7 +52,7 @@ def shared(service: PolledService) -> Any:
     hook, kind = service.hook(), service.kind()
 
     def join(*ids: str, interval: float = 5.0, **options: Any) -> Any:
-        return subscribe(hook, kind, ids, interval, **options)
+        return subscribe(hook, kind, ids, interval, **{"account": service.settings, **options})
 
     return join
 
@@ -90,7 +93,7 @@ def test_what_is_due_is_polled_together_and_only_that(service: PolledService) ->
                 await asyncio.sleep(4.5)
 
     play(story())
-    assert service.polls[-4:] == [(10, ["new", "old"]), (11, ["new"]), (12, ["new", "old"]), (13, ["new"])]
+    assert service.polls[-3:] == [(10, ["new", "old"]), (11, ["new"]), (12, ["new", "old"])]
 
 
 def test_the_shorter_of_two_intervals_counts(service: PolledService) -> None:
@@ -616,3 +619,138 @@ def test_a_job_that_is_left_during_its_poll_is_ignored(service: PolledService) -
             assert not updates.poller._log._failing
 
     play(story())
+
+
+def short_jobs(service: PolledService) -> Any:
+    kind = service.kind()
+    kind.has_batches, kind.first_poll_seconds, kind.min_interval = True, 0.25, JOBS.min_interval
+    return kind
+
+
+def test_a_short_job_is_found_soon_also_the_first_one(service: PolledService) -> None:
+    service.job("a", **{"s0.2": COMPLETED})
+
+    async def story() -> float:
+        async with subscribe(service.hook(), short_jobs(service), ["a"], 30.0) as updates:
+            await updates.get()
+            return seconds()
+
+    assert play(story()) < 0.5
+
+
+def test_a_job_that_usually_takes_long_is_polled_less(service: PolledService) -> None:
+    async def story() -> list[int]:
+        found = []
+        service.job("other")
+        async with subscribe(service.hook(), short_jobs(service), ["other"], 30.0) as updates:
+            for number in range(8):
+                begin = seconds()
+                service.scripts[str(number)] = {0.0: RUNNING, begin + 3.0: COMPLETED}
+                updates.add([str(number)])
+                await updates.get()
+                found.append(sum(str(number) in ids for _, ids in service.polls))
+        return found
+
+    polls = play(story())
+    assert polls[0] > 3
+    assert polls[-1] <= 2  # when it is done, and at most once before
+
+
+def test_results_from_before_a_refresh_teach_nothing(service: PolledService) -> None:
+    for name in "abc":
+        service.job(name, COMPLETED)
+
+    async def story() -> float:
+        async with subscribe(
+            service.hook(), short_jobs(service), list("abc"), 30.0, lambda *_: False
+        ) as updates:
+            await asyncio.sleep(30)
+            return updates.poller._usual_time.first_poll
+
+    assert play(story()) == 0.25
+
+
+def test_pollers_begin_at_random_times(service: PolledService, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the phase of all tests
+    monkeypatch.setattr(random, "uniform", lambda low, high: low + 0.4)
+    service.job("a")
+
+    async def story() -> None:
+        async with subscribed(service, "a", interval=30.0):
+            await asyncio.sleep(3)
+
+    play(story())
+    assert service.poll_times == [0.4, 1.4, 2.4]
+
+
+def test_polls_of_many_assessments_are_spread_over_the_poll_interval(
+    service: PolledService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of them is a request of its own, so no two need the same time."""
+    phases = iter([0.0, *(number / 100 for number in range(1000))])
+    monkeypatch.setattr(poller_module, "_random_phase", lambda: next(phases))
+    names = [service.job(f"a{number}") for number in range(1000)]
+    kind = service.kind()
+    monkeypatch.setattr(kind, "min_interval", ASSESSMENTS.min_interval, raising=False)
+
+    async def story() -> None:
+        async with subscribe(service.hook(), kind, names, 5.0):
+            await asyncio.sleep(5.005)
+
+    play(story())
+    assert {len(ids) for _, ids in service.polls} == {2}  # of 1,000 in 5 s, two every 0.01 s
+
+
+def test_a_connection_that_was_edited_has_a_poller_of_its_own(service: PolledService) -> None:
+    """One task waits at the first service; the next one has submitted to the second."""
+    service.job("a", s20=COMPLETED)
+    service.job("b", s10=COMPLETED)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as first:
+            await asyncio.sleep(5)
+            service.settings = "second"
+            async with join("b") as second:
+                assert (await second.get())[0] == "b"
+            async with join("b", account="first") as third:
+                assert third.poller is first.poller
+            assert (await first.get())[0] == "a"
+
+    play(story())
+    assert [client.settings for client in service.clients] == ["first", "second"]
+
+
+def test_nothing_is_added_to_a_poller_whose_connection_leads_elsewhere_now(
+    service: PolledService,
+) -> None:
+    service.job("a", REFUSED, s20=COMPLETED)
+    service.job("b", COMPLETED)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a", account="first") as first:
+            await asyncio.sleep(1.5)
+            service.settings = "second"
+            await asyncio.sleep(5)
+            service.settings = "first"  # edited back
+            async with join("b", account="first") as second:
+                assert second.poller is not first.poller
+                await second.get()
+
+    play(story())
+    assert [client.settings for client in service.clients][:3] == ["first", "second", "first"]
+
+
+def test_a_failing_job_is_polled_apart_from_others(service: PolledService) -> None:
+    service.job("a", AWAY, s30=COMPLETED)
+    service.job("b")
+
+    async def story() -> None:
+        async with subscribed(service, "a", "b", interval=1.0) as updates:
+            await updates.get()
+
+    play(story())
+    first, *later = (ids for _, ids in service.polls)
+    assert first == ["a", "b"]
+    assert ["a", "b"] not in later

@@ -11,6 +11,7 @@ from airflow_provider.waiting import rules
 from airflow_provider.waiting.rules import (
     PollState,
     RefreshCheck,
+    UsualTime,
     accept_any,
     accept_final,
     is_new_result,
@@ -281,3 +282,32 @@ def test_a_forgotten_refresh_is_not_waited_for() -> None:
     check.forget("unknown")
     assert not check.has_unconfirmed
     assert check.accepts("a", OLD, 0.0) is True
+
+
+def test_new_jobs_are_polled_first_after_the_usual_time_of_those_that_have_ended() -> None:
+    usual = UsualTime(0.25)
+    assert usual.first_poll == 0.25
+    usual.on_ended(3.0)
+    assert usual.first_poll == 3.0
+    usual.on_ended(7.0)
+    assert usual.first_poll == 3.5  # one job changes little
+    for _ in range(100):
+        usual.on_ended(60.0)
+    assert usual.first_poll == rules.MAX_FIRST_POLL_SECONDS
+    for _ in range(100):
+        usual.on_ended(0.0)
+    assert usual.first_poll == rules.MIN_POLL_SECONDS
+
+
+@pytest.mark.parametrize(
+    ("initial", "age", "first_poll"), [(0.25, 0.5, 0.25), (0.25, 0.6, 0.0), (0.0, 9.0, 0.0)]
+)
+def test_a_job_that_is_still_running_says_that_jobs_are_not_short(
+    initial: float, age: float, first_poll: float
+) -> None:
+    usual = UsualTime(initial)
+    usual.on_running(age)
+    assert usual.first_poll == first_poll
+    usual.on_ended(2.0)
+    usual.on_running(age)
+    assert usual.first_poll == 2.0
