@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +10,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, pipeline
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import documents, sources
+from airflow_provider.ingest import documents
 from airflow_provider.ingest.documents import Document, IngestSteps
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
@@ -92,17 +91,6 @@ def test_a_refusal_of_all_submits_from_the_first_on_ends_the_task(
     assert run_ingest(corpus.sources) == (15, 0, 0)
 
 
-def test_a_refusal_of_all_submits_after_some_worked_ends_the_attempt_with_retries(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rules, "REFUSAL_SECONDS", 0.3)
-    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 300.0)
-    service.fail("submit_*", status=404, times=None, skip=1)
-    with pytest.raises(exc.ComplianceNotFoundError) as error:
-        run_ingest(corpus.sources, max_failed=15, concurrency=4)
-    assert not isinstance(error.value, AirflowFailException)
-
-
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_the_verdict_of_the_service_on_one_document_is_final_at_once(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, status: int
@@ -162,36 +150,6 @@ def test_an_unexpected_error_about_a_job_is_a_row(
     service.configure(jobs="seconds:0.2")
     monkeypatch.setattr(pipeline.Pipeline, "_on_record", odd)
     assert run_ingest(corpus.sources[:5], max_failed=1) == (4, 1, 0)
-
-
-def test_sources_that_can_t_be_read_are_rows(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = sources.SourceFile.open
-
-    class Bad:
-        def __init__(self, file: Any) -> None:
-            self.file = file
-
-        def read(self, size: int = -1) -> bytes:
-            raise OSError(5, "Input/output error")
-
-        def __getattr__(self, name: str) -> Any:
-            return getattr(self.file, name)
-
-    def opened(self: Any, mode: str) -> Any:
-        return Bad(real(self, mode)) if str(self) == corpus.sources[0] else real(self, mode)
-
-    monkeypatch.setattr(sources.SourceFile, "open", opened)
-    bad = [corpus.sources[0], "ftp://example.com/a.pdf", "htps://typo", "s3:///a.pdf"]
-    task = ingest([*bad, *corpus.sources[1:6]], outcome, max_failed=4)
-    assert counts(attempts.run(task)) == (5, 4, 0)
-    assert all(outcome.rows[source]["error"] for source in bad)
-    assert Path(outcome.rows[corpus.sources[1]]["path"]).is_file()
 
 
 def test_a_document_whose_job_is_gone_before_its_text_was_fetched_is_submitted_again_by_a_retry(

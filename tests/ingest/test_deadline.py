@@ -94,29 +94,6 @@ def test_jobs_are_polled_once_more_when_the_deadline_passes(
 
 
 @pytest.mark.usefixtures("_never_polled")
-def test_a_job_that_completes_before_it_would_be_canceled_is_kept_and_fetched(
-    service: Emulator,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    clock: Clock,
-    appended: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    service.configure(jobs="manual")
-    poll_now = Subscription.poll_now
-
-    async def then_one_completes(self: Any, ids: Any) -> Any:
-        found = await poll_now(self, ids)
-        service.finish_jobs(under_way(service)[0])
-        return found
-
-    monkeypatch.setattr(Subscription, "poll_now", then_one_completes)
-    clock.is_over = lambda: len(appended) == 3
-    assert run_ingest(corpus.sources[:3], max_failed=3) == (1, 2, 0)
-    assert [job["status"] for job in service.jobs()] == ["COMPLETED"]
-
-
-@pytest.mark.usefixtures("_never_polled")
 def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
     service: Emulator,
     attempts: Attempts,
@@ -147,14 +124,6 @@ def test_a_document_that_was_never_taken_has_the_last_error_in_its_row(
     clock.is_over = lambda: service.count("submit_file") >= 2
     with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*500"):
         run_ingest(corpus.sources[:1])
-
-
-def test_a_deadline_in_the_past_submits_nothing(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    with pytest.raises(exc.ComplianceIngestError, match="Not finished in time: it was not submitted yet"):
-        run_ingest(corpus.sources[:3], timeout=0)
-    assert service.jobs() == []
 
 
 def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(

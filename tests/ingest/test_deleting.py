@@ -114,15 +114,6 @@ def test_a_document_that_failed_keeps_its_job(service: Emulator, tmp_path: Path,
     assert [each["name"] for each in service.jobs()] == [Path(sources[0]).name]
 
 
-def test_jobs_of_good_documents_are_deleted_even_if_the_task_fails_for_the_others(
-    service: Emulator, tmp_path: Path, sources: list[str]
-) -> None:
-    service.fail_jobs("Damaged.", match=Path(sources[0]).name, times=None)
-    with pytest.raises(exc.ComplianceIngestError):
-        night_attempts(1).run(ingest(tmp_path, sources))
-    assert len(service.jobs()) == 1
-
-
 def test_a_job_of_equal_documents_is_deleted_only_when_all_have_their_text(
     service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,23 +314,6 @@ def test_an_attempt_that_has_lost_its_lease_deletes_nothing(
     assert (len(service.jobs()), service.count("cancel")) == (4, 0)
 
 
-def test_a_lease_that_is_lost_meanwhile_stops_the_rest(
-    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.checkpoint.OWNER_CHECK_SECONDS", 0.0)
-    cancel = AsyncComplianceClient.cancel
-
-    async def cancel_and_lose(self: Any, uuid: str) -> None:
-        await cancel(self, uuid)
-        (lease,) = (tmp_path / "out").rglob("lease.json")
-        lease.write_text(json.dumps({"token": "another", "try_number": 2, "at": "now"}))
-
-    monkeypatch.setattr(AsyncComplianceClient, "cancel", cancel_and_lose)
-    night_attempts(1).run(ingest(tmp_path, sources, concurrency=1))
-    assert len(service.jobs()) == 3
-    assert len(pending(tmp_path)) == 4  # of the attempt that has taken over
-
-
 def test_a_crash_while_deleting_leaves_the_rest_to_the_next_night(
     service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -426,16 +400,6 @@ def test_a_store_that_cannot_remember_is_a_warning(
     assert warnings(caplog) == ["Could not delete jobs at the service: No permission."]
 
 
-def test_a_throttled_delete_is_repeated(
-    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The client waits for as long as `Retry-After` says, as its own tests show."""
-    service.fail("cancel", status=429, retry_after=0.1, times=1)
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
-    assert night_attempts(1).run(ingest(tmp_path, sources))["deleted"] == 4
-    assert service.count("cancel", 429) == 1
-
-
 def attempts_of_shard(night: int, index: int) -> Attempts:
     return night_attempts(night, map_index=index)
 
@@ -465,15 +429,3 @@ def test_an_older_night_that_is_run_later_leaves_the_jobs_of_newer_ones_alone(
     attempts = night_attempts(3)
     assert attempts.run(ingest(tmp_path, sources, 3))["deleted"] == 4  # a clear of the same run tries, too
     assert pending(tmp_path) == []
-
-
-def test_a_text_that_is_lost_before_its_delete_is_tried_again_keeps_its_job(
-    service: Emulator, tmp_path: Path, sources: list[str]
-) -> None:
-    service.fail("cancel", status=500, times=None)
-    night_attempts(1).run(ingest(tmp_path, sources[:1]))
-    for text in tmp_path.glob("out/**/*.txt"):
-        text.unlink()
-    service.clear_faults()
-    assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 0
-    assert len(service.jobs()) == 1

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
-from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
+from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
 from tests.support.attempts import Attempts
-from tests.support.clock import Clock
 from tests.support.forking import Child, may_fork
 from tests.support.in_flight import JobsInFlight
 from tests.support.signals import signalled_when, until
@@ -52,30 +49,6 @@ def test_the_service_never_has_more_jobs_than_allowed(
     assert outcome.texts == {source: corpus.texts[source] for source in sources}
 
 
-def test_failed_jobs_that_are_processed_again_count(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, set_limit: SetLimit
-) -> None:
-    service.configure(jobs="manual")
-    for sample in corpus.samples[:3]:
-        service.fail_jobs(match=sample.path.name)
-    jobs = set_limit(2)
-    with signalled_when(lambda: jobs.peak >= 2, lambda: service.configure(jobs="instant")):
-        assert run_ingest(corpus.sources[:6]) == (6, 0, 0)
-    assert service.count("refresh") == 3
-    assert jobs.peak == 2
-
-
-def test_a_deferrable_task_stays_in_the_worker_until_all_is_submitted(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, set_limit: SetLimit
-) -> None:
-    service.configure(jobs="seconds:0.8")
-    jobs = set_limit(2)
-    result = attempts.run(ingest(corpus.sources[:6], outcome, deferrable=True))
-    assert counts(result) == (6, 0, 0)
-    assert jobs.peak == 2
-    assert len(attempts.deferrals) <= 2  # for the last two jobs
-
-
 @may_fork
 def test_after_a_kill_the_jobs_from_before_count(
     service: Emulator, corpus: Corpus, outcome: Outcome, run_ingest: RunIngest, set_limit: SetLimit
@@ -102,22 +75,3 @@ def in_journal(outcome: Outcome) -> int:
     """Return how many jobs the journal knows."""
     segments = outcome.destination.glob("_work/ingest/**/journal-*.jsonl")
     return sum(segment.read_text().count('"uuid"') for segment in segments)
-
-
-def test_documents_that_were_not_submitted_in_time_name_the_limit(
-    service: Emulator,
-    corpus: Corpus,
-    outcome: Outcome,
-    run_ingest: RunIngest,
-    set_limit: SetLimit,
-    clock: Clock,
-    appended: list[dict[str, Any]],
-) -> None:
-    service.configure(jobs="manual")
-    clock.is_over = lambda: len(appended) == 2  # as many as may be submitted
-    set_limit(2)
-    with pytest.raises(exc.ComplianceIngestError):
-        run_ingest(corpus.sources[:3])
-    errors = [row["error"] for row in outcome.rows.values()]
-    assert sum("max_in_flight of the connection is 2" in each for each in errors) == 1
-    assert service.count("cancel") == 2

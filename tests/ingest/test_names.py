@@ -250,12 +250,6 @@ def test_a_source_that_can_t_be_read_is_a_row_after_some_patience(
     assert "Input/output error" in outcome.rows[bad]["error"]
 
 
-@pytest.mark.parametrize("destination", ["", "  ", "   /", " / /", "s3:// /x"])
-def test_a_blank_destination_is_refused(attempts: Attempts, outcome: Outcome, destination: str) -> None:
-    with pytest.raises(AirflowFailException, match=r"not a valid location|Missing destination"):
-        attempts.run(ingest("/in/a.pdf", outcome, destination=destination))
-
-
 def test_a_destination_that_no_xcom_could_name_is_refused(attempts: Attempts, outcome: Outcome) -> None:
     with pytest.raises(AirflowFailException, match=r"'/out/M\\xe4rz/' is not valid UTF-8"):
         attempts.run(ingest("/in/a.pdf", outcome, destination="/out/M\udce4rz/"))
@@ -287,15 +281,6 @@ def test_each_task_instance_has_a_folder_of_its_own(one: dict[str, Any], other: 
     assert folders[0].casefold() != folders[1].casefold()
     assert folders[0] == task_folder(TaskInstance(**one, try_number=2))
     assert all(folder.count("/") == 3 for folder in folders)
-
-
-def test_two_runs_with_similar_ids_do_not_mix(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    for run_id in ("load:2026-01", "load_2026-01"):
-        attempts.identity = {"run_id": run_id}
-        attempts.run(ingest(corpus.sources[:2], outcome))
-    assert service.count("submit_file") == 4
 
 
 def test_link_to_a_report_quotes_the_name_of_the_run(monkeypatch: pytest.MonkeyPatch) -> None:

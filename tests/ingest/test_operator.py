@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
-import threading
 import time
 from datetime import timedelta
 from pathlib import Path
@@ -15,20 +14,16 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import backoff, checkpoint
+from airflow_provider.bulk import checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
-from airflow_provider.ingest.documents import Document
 from airflow_provider.storage import atomic
-from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
-from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, fire, heard, until
 from tests.support.clock import Clock
 from tests.support.jobs import completed, running
-from tests.support.night_attempts import night_attempts
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
@@ -174,34 +169,11 @@ def test_wrong_parameters_are_refused_when_the_dag_is_read(outcome: Outcome, wro
         ingest([], outcome, **wrong)
 
 
-def test_durations_are_seconds_or_timedeltas(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    task = ingest(
-        corpus.sources[:2],
-        outcome,
-        timeout=timedelta(minutes=1),
-        poll_interval=timedelta(seconds=0.1),
-        max_age=timedelta(days=1),
-    )
-    assert (task.timeout, task.poll_interval, task.max_age) == (60.0, 0.1, 86400.0)
-    assert counts(attempts.run(task)) == (2, 0, 0)
-
-
 def test_nothing_to_ingest_is_said(
     service: Emulator, attempts: Attempts, outcome: Outcome, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert counts(attempts.run(heard(ingest([], outcome)))) == (0, 0, 0)
     assert "nothing to ingest" in caplog.text
-
-
-def test_a_failed_job_is_refreshed_as_often_as_asked(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    service.fail_jobs("Out of memory.", times=3)
-    result = attempts.run(ingest(corpus.sources[:1], outcome, retry_failed=3))
-    assert counts(result) == (1, 0, 0)
-    assert outcome.rows[corpus.sources[0]]["attempts"] == 4
 
 
 def test_a_retry_does_only_what_is_missing(
@@ -237,23 +209,6 @@ def test_what_is_not_finished_in_time_has_failed_and_is_canceled(
     assert len(attempts.deferrals) == deferrable
     assert service.count("cancel", 204) + service.count("cancel", 200) == 3
     assert {row["status"] for row in outcome.rows.values()} == {"FAILED"}
-
-
-def test_shards_and_runs_never_mix(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    for map_index, source in enumerate(corpus.sources[:2]):
-        task = ingest([source], outcome)
-        context: Any = {"ti": _instance(attempts, map_index)}
-        assert counts(task.execute(context)) == (1, 0, 0)
-    manifests = sorted(outcome.destination.glob("_ingest/d/r/*/manifest.jsonl"))
-    assert [path.parent.name.rpartition("-")[0] for path in manifests] == ["t-0", "t-1"]
-    assert [len(path.read_text().splitlines()) for path in manifests] == [1, 1]
-
-
-def _instance(attempts: Attempts, map_index: int) -> Any:
-    attempts.ti.map_index = map_index
-    return attempts.ti
 
 
 def test_a_task_that_is_killed_before_its_work_starts_submits_nothing(
@@ -313,90 +268,6 @@ def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
     service.fail("submit_url", status=500, times=None)
     result = attempts.run(ingest(corpus.sources, outcome, max_failed=5, concurrency=8))
     assert counts(result) == (10, 5, 0)
-
-
-@pytest.fixture
-def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backoff, "OUTAGE_RETRY_SECONDS", 60.0)
-
-
-@pytest.mark.usefixtures("_patient")
-def test_an_outage_that_a_few_documents_meet_again_and_again_fails_none_of_them(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    """However few they are, and however lenient the task is."""
-    service.fail("submit_*", status=500, times=4)
-    service.fail("get_content", status=503, times=4)
-    result = attempts.run(ingest(corpus.sources[:2], outcome, max_failed=2, concurrency=16))
-    assert counts(result) == (2, 0, 0)
-
-
-@pytest.mark.usefixtures("_patient")
-def test_what_was_under_way_before_an_outage_does_not_show_that_others_get_on(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    file, page = corpus.sources[0], corpus.sources[-1]
-    service.fail("submit_file", stall=0.15, times=1)
-    service.fail("submit_url", status=500, times=6)
-    assert run_ingest([file, page], max_failed=1) == (2, 0, 0)
-
-
-@pytest.mark.usefixtures("_patient")
-def test_documents_that_are_skipped_do_not_show_that_others_get_on(
-    service: Emulator, corpus: Corpus, tmp_path: Path
-) -> None:
-    first, second = Outcome(tmp_path / "texts/dt=1"), Outcome(tmp_path / "texts/dt=2")
-    *earlier, new = corpus.sources[:10]
-    night_attempts(1).run(ingest(earlier, first, skip_unchanged=True))
-    service.fail("submit_*", status=500, times=6)
-    task = ingest([new, *earlier], second, skip_unchanged=True, concurrency=1, max_failed=1)
-    assert counts(night_attempts(2).run(task)) == (1, 0, 9)
-
-
-def test_a_document_that_rests_after_a_fault_is_not_forgotten_when_the_task_defers(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(backoff, "FIRST_DELAY_SECONDS", 2.0)
-    monkeypatch.setattr(backoff, "MAX_DELAY_SECONDS", 2.0)
-    service.configure(jobs="manual")
-    service.fail("submit_*", status=500, times=1)
-    known: list[int] = []
-
-    def finish(_: int) -> None:
-        known.append(len(service.jobs()))
-        service.finish_jobs()
-
-    attempts.while_deferred = finish
-    result = attempts.run(ingest(corpus.sources[:2], outcome, deferrable=True, max_failed=2))
-    assert counts(result) == (2, 0, 0)
-    assert known == [2]
-
-
-def test_jobs_that_are_lost_while_the_task_is_deferred_are_submitted_again(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A job is believed to be lost only after a while, longer than a task lingers before it defers."""
-    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 1.5)
-    service.configure(jobs="manual")
-
-    def lose(number: int) -> None:
-        assert number < 5, "the task goes back to its trigger again and again"
-        for job in service.jobs():
-            service.remove_job(job["uuid"])
-        service.configure(jobs="instant")
-
-    attempts.while_deferred = lose
-    result = attempts.run(ingest(corpus.sources[:3], outcome, deferrable=True, poll_interval=0.2))
-    assert counts(result) == (3, 0, 0)
-    assert len(attempts.deferrals) == 1
 
 
 def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_continues(
@@ -545,12 +416,6 @@ def test_progress_is_said(
     assert lines()[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
 
 
-def test_a_mapped_task_is_called_by_its_sources(outcome: Outcome) -> None:
-    assert ingest(["a.pdf", "b.pdf"], outcome).title == "a.pdf and 1 more"
-    assert ingest("s3://bucket/in/", outcome).title == "s3://bucket/in/"
-    assert ingest([], outcome).title == "nothing"
-
-
 def test_no_more_submits_are_made_than_may_be_lost(
     service: Emulator,
     corpus: Corpus,
@@ -577,39 +442,6 @@ def test_no_more_submits_are_made_than_may_be_lost(
     with pytest.raises(exc.ComplianceIngestError):
         run_ingest(corpus.sources, concurrency=4)
     assert max(unwritten) == 4
-
-
-def test_what_was_submitted_before_a_kill_is_in_the_journal_however_slow_the_store_is(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    appended: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def slow(location: Any, data: bytes) -> None:
-        await asyncio.sleep(3)
-        await atomic.put(location, data)
-
-    monkeypatch.setattr(checkpoint, "put", slow)
-    service.configure(jobs="manual")
-    task = ingest(corpus.sources, outcome, cancel_on_kill=False)
-    with (
-        signalled_when(lambda: len(appended) == 15, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    folder = Location(f"{outcome.destination}/{task_folder(attempts.ti, INGEST_WORK)}")
-    found = checkpoint.Checkpoint(folder, folder, MANIFEST).read(Document)
-    assert {document.job_id for document in found.values()} == {job["uuid"] for job in service.jobs()}
-
-
-def test_faults_here_and_there_do_not_add_up(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    for number in range(6):
-        service.fail("submit_*", status=500, skip=1 + 2 * number)
-    assert run_ingest(corpus.sources, concurrency=1) == (15, 0, 0)
 
 
 def test_a_text_that_can_t_be_written_ends_the_task_before_all_others_meet_the_same(
@@ -664,24 +496,4 @@ def test_a_trigger_that_can_learn_nothing_any_more_fails_the_task(
     event = {"status": "error", "message": "The login was refused.", "transient": transient}
     with pytest.raises(exc.ComplianceError, match="The login was refused") as error:
         ingest([], outcome).execute_complete(context, event)
-    assert isinstance(error.value, AirflowFailException) is is_final
-
-
-def test_equal_documents_may_share_a_job(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    uuid = service.add_job(text="the same", status="RUNNING")
-    service.fail("submit_file", status=202, body={"uuid": uuid, "status": "RUNNING"}, times=None)
-    threading.Timer(0.5, service.set_job, (uuid,), {"status": "COMPLETED"}).start()
-    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
-    assert set(outcome.texts.values()) == {"the same"}
-
-
-@pytest.mark.parametrize(("max_failed", "is_final"), [(0, True), (1, False)])
-def test_a_retry_is_made_only_if_it_can_help(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, max_failed: int, is_final: bool
-) -> None:
-    service.fail_jobs("Out of memory.", match=corpus.samples[0].path.name, times=None)
-    with pytest.raises(exc.ComplianceIngestError, match="2 of 4") as error:
-        run_ingest([*corpus.sources[:3], "/missing.pdf"], max_failed=max_failed)
     assert isinstance(error.value, AirflowFailException) is is_final

@@ -105,14 +105,6 @@ def test_a_source_that_can_t_be_looked_at_is_done_again(
     assert documents == [Document(corpus.sources[0], attempts=2)]
 
 
-def test_rows_of_older_versions_are_kept_as_they_are(tmp_path: Path) -> None:
-    (tmp_path / "t.txt").write_text("abc")
-    row = {"source": "a.pdf", "uuid": "u", "status": COMPLETED, "path": str(tmp_path / "t.txt"), "bytes": 3}
-    documents = [Document.from_record(row)]
-    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
-    assert documents == [Document.from_record(row)]
-
-
 def test_only_documents_that_are_not_listed_as_they_should_be_are_checked_one_by_one(
     tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
