@@ -70,6 +70,8 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
     given = {"text": path.read_text(), "repr": repr(RESULTS), "file": str(path), "uri": f"file://{path}"}[how]
     hitl.run(Made(results=given), {1: ("MISSING", "Agreed.")})
     assert len(sent(service)) == 1
+    assert hitl.form is not None
+    assert hitl.form["subject"] == f"Review of results{'.json' if how in ('file', 'uri') else ''}"
 
 
 @pytest.mark.parametrize(
