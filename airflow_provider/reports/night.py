@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote
 
 from airflow_provider.reports.outcomes import OutcomeStats, limit_source, summarize
-from airflow_provider.reports.page import documents, format_night, plural, render, worst
+from airflow_provider.reports.page import format_night, plural, render, worst
 from airflow_provider.reports.trend import TrendPoint, plot_trend
 from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.text import sanitize
@@ -129,9 +129,9 @@ class NightReport:
         states += self.verdicts.states()
         sentences += self.verdicts.sentences(is_compared=self._is_compared)
         if self.documents.total:
-            tone, status, _ = summarize(self.documents)
+            tone, status, sentence = summarize(self.documents)
             states.append((tone, status))
-            sentences.append(self._document_sentence())
+            sentences.append(sentence)
         if self.documents.repeated.given_up:
             states.append(("warn", f"{self.documents.repeated.given_up:,} given up"))
         tone, status = worst(states)
@@ -139,19 +139,6 @@ class NightReport:
             status = "Complete"
         headline = " ".join(sentences) or "There was nothing to do in this night."
         return tone, status, _COUNT.sub("\u00a0", headline)
-
-    def _document_sentence(self) -> str:
-        stats = self.documents
-        total, failed, unchanged = stats.total, stats.without_text, stats.outcomes["skipped"]
-        if unchanged == total:
-            return f"All {documents(total)} are unchanged." if total > 1 else "The document is unchanged."
-        if not failed and not unchanged:
-            return summarize(stats)[2]
-        new = total - failed - unchanged
-        parts = [f"{new:,} new or changed"] if new else []
-        parts += [f"{unchanged:,} unchanged"] if unchanged else []
-        counted = f"{failed:,} of {documents(total)} failed" if failed else documents(total)
-        return f"{counted}: {', '.join(parts)}." if parts else f"{counted}."
 
     def _files(self) -> dict[str, tuple[int, list[tuple[str, str]]]]:
         """Return how many files there are of each kind, and the first with links."""

@@ -6,7 +6,7 @@ import heapq
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider.reports.charts import StackedBar
@@ -40,13 +40,19 @@ def limit_source(source: object, limit: int = MAX_SOURCE_LENGTH) -> str:
 
 @dataclass(frozen=True)
 class ListedDocument:
-    """A document to list."""
+    """A document to list.
+
+    :param nights: in a row in which it has failed, tonight too
+    :param since: the first of them
+    """
 
     source: str
     uuid: str
     status: str
     reason: str
     attempts: str
+    nights: int
+    since: str
 
     @classmethod
     def from_row(cls, row: Row) -> ListedDocument:
@@ -58,7 +64,14 @@ class ListedDocument:
             sanitize(row.get("status"), 40) or "(no status)",
             sanitize(row.get("error"), 300),
             "" if attempts is None else f"{attempts:.0f}",
+            int(read_number(row.get("failed_nights")) or 0),
+            sanitize(row.get("failed_since"), 30)[:10],
         )
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was not sent tonight, because it has failed in too many nights."""
+        return self.reason.startswith(GIVEN_UP)
 
 
 @dataclass
@@ -85,45 +98,26 @@ class Reasons:
         ]
 
 
-@dataclass(frozen=True)
-class RepeatedFailure:
-    """A document that has failed several nights in a row, tonight too."""
-
-    source: str
-    reason: str
-    nights: int
-    since: str
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether it was not sent tonight."""
-        return self.reason.startswith(GIVEN_UP)
-
-
 @dataclass
 class RepeatedFailures:
     """Documents that have failed several nights in a row: how many, and those with the most nights."""
 
     total: int = 0
     given_up: int = 0
-    _kept: list[RepeatedFailure] = field(default_factory=list)
+    _kept: list[ListedDocument] = field(default_factory=list)
 
-    def add(self, document: ListedDocument, row: Row) -> None:
-        """Count a failure, by the columns that ingestion has for it."""
-        nights = read_number(row.get("failed_nights")) or 0
-        if nights < REPEATED_NIGHTS:
+    def add(self, document: ListedDocument) -> None:
+        """Count a failure, unless it is the first one."""
+        if document.nights < REPEATED_NIGHTS:
             return
-        since = sanitize(row.get("failed_since"), 30)[:10]
-        source = limit_source(document.source, 300)
-        failure = RepeatedFailure(source, document.reason or NO_REASON, int(nights), since)
         self.total += 1
-        self.given_up += failure.is_given_up
-        self._kept.append(failure)
+        self.given_up += document.is_given_up
+        self._kept.append(replace(document, source=limit_source(document.source, 300)))
         if len(self._kept) >= 2 * MAX_REPEATED:
             self._kept = self.longest
 
     @property
-    def longest(self) -> list[RepeatedFailure]:
+    def longest(self) -> list[ListedDocument]:
         """Those with the most nights first."""
         return heapq.nsmallest(MAX_REPEATED, self._kept, key=lambda each: (-each.nights, each.source))
 
@@ -167,7 +161,7 @@ class OutcomeStats:
         if outcome not in ("completed", "skipped"):
             document = ListedDocument.from_row(row)
             self._add_failure(document, outcome)
-            self.repeated.add(document, row)
+            self.repeated.add(document)
 
     def _add_details(self, row: Row, outcome: str) -> None:
         """Count what else a report shows."""

@@ -8,6 +8,7 @@ import inspect
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -119,34 +120,29 @@ def _remote_blocks(location: Location) -> Iterator[bytes]:
             yield data
 
 
-def hash_object(location: Location, write: Callable[[bytes], object] = len) -> Hashed:
+def hash_object(location: Location, copy: Path | None = None) -> Hashed:
     """Return the SHA-256 of an object.
 
-    :param write: gets each block
+    :param copy: a local file to write, so that what is hashed is what is read later
     """
     digest, size = hashlib.sha256(), 0
-    for data in read_blocks(location):
-        digest.update(data)
-        size += len(data)
-        write(data)
+    with copy.open("wb") if copy else nullcontext() as file:
+        for data in read_blocks(location):
+            digest.update(data)
+            size += len(data)
+            if file:
+                file.write(data)
     return Hashed(digest.hexdigest(), size)
 
 
 def read_small(location: Location, limit: int) -> bytes:
     """Read an object into memory, up to a limit."""
-    parts, size = [], 0
+    found = bytearray()
     for data in read_blocks(location):
-        parts.append(data)
-        size += len(data)
-        if size > limit:
+        found += data
+        if len(found) > limit:
             raise ProblemError(ProblemKind.INVALID, f"{location} is larger than {limit:,} bytes")
-    return b"".join(parts)
-
-
-def copy_object(location: Location, target: Path) -> Hashed:
-    """Copy an object to a local file, so that what is hashed is what is read later."""
-    with target.open("wb") as file:
-        return hash_object(location, file.write)
+    return bytes(found)
 
 
 def retry_outages(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -33,7 +33,6 @@ from airflow_provider.verification.objects import (
     Problem,
     ProblemError,
     ProblemKind,
-    copy_object,
     describe_change,
     hash_object,
     retry_outages,
@@ -330,7 +329,7 @@ class _RecordVerification:
 def _fetch_manifest(manifest: tuple[Reference, str, Path]) -> tuple[Hashed | Problem, str, Path]:
     reference, kind, copy = manifest
     try:
-        found = retry_outages(copy_object, reference.location, copy)
+        found = retry_outages(hash_object, reference.location, copy)
     except ProblemError as error:
         return error.problem, kind, copy
     if found.sha256 != reference.sha256:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.evidence import chain as chains
-from airflow_provider.evidence import closing, snapshots
+from airflow_provider.evidence import snapshots
 from airflow_provider.evidence.chain import Chain
 from airflow_provider.storage import atomic
 from airflow_provider.storage.locations import Location
@@ -101,49 +101,6 @@ def test_a_kill_at_any_step_is_completed_by_the_next_attempt(nights: Nights) -> 
         copies = [path.read_bytes() for path in evidence.glob("night*.json")]
         assert Path(head.uri.removeprefix("file://")).read_bytes() in copies
         assert not list(Path(nights.base.removeprefix("file://")).rglob("*.part"))
-
-
-@pytest.mark.parametrize("create", ["before", "after"])
-def test_a_kill_around_each_object_is_completed_by_the_next_attempt(
-    nights: Nights, create: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without doing the whole again until it was killed: each kill meets a night of its own."""
-    original = atomic.create_once
-    for step in range(1, 20):
-        base = f"{nights.base}{step}/"
-        own = Nights(base, nights.folder)
-        outputs = {"ingested": nights.ingested("1", a="FAILED", b="COMPLETED")}
-
-        def attempt() -> None:
-            calls = 0
-            lock = threading.Lock()
-
-            def create_once(location: Location, content: Any) -> bool:
-                nonlocal calls
-                with lock:
-                    calls += 1
-                    number = calls
-                if number == step and create == "before":  # noqa: B023 - run now
-                    os._exit(KILLED)
-                created = original(location, content)
-                if number == step:  # noqa: B023 - run now
-                    os._exit(KILLED)
-                return created
-
-            for module in (chains, closing, snapshots):
-                monkeypatch.setattr(module, "create_once", create_once)
-            own.close(1, **outputs)  # noqa: B023 - run now
-
-        process = in_process(attempt)
-        process.join()
-        own.close(1, **outputs, identity={"try_number": 2})
-        (entry,) = own.entries
-        assert entry.record["totals"]["documents"] == 2
-        if process.exitcode == COMPLETED:
-            break
-        assert process.exitcode == KILLED
-    # A manifest, the report, the record, its copy.
-    assert step == 5
 
 
 def test_processes_that_close_at_once_make_one_chain(nights: Nights) -> None:

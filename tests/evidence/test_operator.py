@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, Asset
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException, Asset
 
 from airflow_provider import compat
 from airflow_provider.operators import night as module
+from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import REPORT_URL
+from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
 from tests.evidence.nights import Nights, NightTask, context_of
 from tests.support.attempts import TaskInstance
@@ -109,6 +112,22 @@ def test_airflow_2_has_the_states_in_the_dag_run() -> None:
     ]
     context = {"ti": TaskInstance(), "dag_run": SimpleNamespace(get_task_instances=lambda: found)}
     assert compat.task_states(context, {"a"}) == {("a", 0): "failed", ("a", 1): "None"}
+
+
+def test_tasks_whose_outputs_are_given_have_to_leave_a_manifest() -> None:
+    """One that was marked as a success by hand may have left none."""
+    with DAG("d", schedule=None, start_date=datetime(2026, 1, 1, tzinfo=UTC)):
+        ingest = ComplianceIngestOperator.partial(task_id="ingest", destination="s3://b/x/").expand(
+            sources=["a", "b"]
+        )
+        assess = ComplianceAssessOperator(task_id="assess", documents=ingest.output, destination="s3://b/x/")
+        one = ComplianceCloseNightOperator(
+            task_id="one", ingested=ingest.output, assessed=assess.output, destination="s3://b/x/"
+        )
+        other = ComplianceCloseNightOperator(task_id="other", ingested=ingest.output, destination="s3://b/x/")
+        assess >> other
+    assert one._night_tasks() == ({"ingest", "assess"}, {"ingest", "assess"})
+    assert other._night_tasks() == ({"ingest", "assess"}, {"ingest"})
 
 
 # -- lineage

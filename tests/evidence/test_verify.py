@@ -104,18 +104,6 @@ def test_every_object_that_is_damaged_is_found_and_named(
         assert re.search("(?m)^1 problem: 1 (changed|missing)$", output)
 
 
-def test_every_byte_of_a_record_counts(root: Path, verify: Verify) -> None:
-    path = record(root, 3)
-    data = path.read_bytes()
-    for place in range(0, len(data), 97):
-        changed = bytearray(data)
-        changed[place] ^= 1
-        path.write_bytes(changed)
-        code, output = verify("--threads", 1)
-        assert code == 1, place
-        assert statuses(output)[2] == "CHANGED", place
-
-
 def test_every_text_that_is_gone_is_counted_but_not_shown(tmp_path: Path, verify: Verify) -> None:
     writer = NightWriter(Location(f"file://{tmp_path}/many"), documents=200)
     writer.night(1)
@@ -272,18 +260,6 @@ def test_what_was_skipped_is_verified_with_the_night_that_wrote_it(tmp_path: Pat
         assert "results/1.json" in output
 
 
-def test_a_skipped_text_of_a_night_that_was_never_closed_is_verified(tmp_path: Path, verify: Verify) -> None:
-    root = tmp_path / "open"
-    writer = NightWriter(Location(f"file://{root}"))
-    earlier = writer.ingest(1)
-    writer.close(2, [("ingest", writer.ingest(2, skipped=earlier[:1]))])
-    assert verify(uri=root)[0] == 0
-    flip(root / "dt=2026-01-01/document-0.txt")
-    code, output = verify(uri=root)
-    assert code == 1
-    assert "dt=2026-01-01/document-0.txt has changed" in output
-
-
 def test_texts_that_a_clear_has_replaced_are_not_ok_but_no_problem(tmp_path: Path, verify: Verify) -> None:
     root = tmp_path / "revised"
     writer = NightWriter(Location(f"file://{root}"))
@@ -414,34 +390,3 @@ def test_a_place_without_nights_ends_with_2(root: Path, verify: Verify, uri: str
     assert code == 2
     assert output.startswith("error: ")
     assert "Traceback" not in output
-
-
-def test_a_month_of_nights_is_verified_and_every_change_is_named(tmp_path: Path, verify: Verify) -> None:
-    root = tmp_path / "month"
-    writer = NightWriter(Location(f"file://{root}"), documents=100)
-    for day in range(1, 31):
-        # Most documents are unchanged; each night refers to all of them.
-        skipped = writer.texts[-1][:90] if day > 1 else []
-        writer.close(day, [("ingest", writer.ingest(day, skipped=skipped)), ("assess", writer.assess(day))])
-    kept = sha256(record(root, 30).read_bytes())
-    code, output = verify("--head", kept, uri=root)
-    assert (code, statuses(output)) == (0, ["OK"] * 30)
-    objects = 100 + 29 * 10 + 30 * 4
-    assert re.search(rf"^30 nights, {objects:,} objects, .* \([\d,]+ objects/s, ", output, re.M)
-
-    flip(root / "dt=2026-01-03/document-95.txt")
-    flip(root / "dt=2026-01-05/_assess/results/1.json")
-    flip(only(root, "dt=2026-01-07/_evidence/manifests/*.jsonl"))
-    flip(only(root, "dt=2026-01-09/_evidence/report-*.html"))
-    (root / "dt=2026-01-11/document-99.txt").unlink()
-    flip(record(root, 13))
-    fifteen, sixteen = record(root, 15).read_bytes(), record(root, 16).read_bytes()
-    record(root, 15).write_bytes(sixteen)
-    record(root, 16).write_bytes(fifteen)
-    record(root, 20).unlink()
-    code, output = verify("--head", kept, uri=root)
-    assert code == 1
-    shown = [line.split()[1] for line in output.splitlines() if line.startswith("CHANGED")]
-    assert shown == ["3", "5", "7", "9", "11", "13", "15", "16", "21"]
-    assert "First: record 3: " in output
-    assert "dt=2026-01-03/document-95.txt has changed" in output

@@ -386,10 +386,10 @@ def test_a_full_disk_of_ours_is_no_change(
 ) -> None:
     writer.night(1)
 
-    def copy(*_: object) -> Any:
+    def refuse(*_: object) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("airflow_provider.verification.verify.copy_object", copy)
+    monkeypatch.setattr("airflow_provider.verification.verify.hash_object", refuse)
     code, output = verify()
     assert code == 2
     assert "TMPDIR" in output

@@ -87,7 +87,7 @@ class Page:
         (report([document()]), "The only document completed.", "All completed", "good"),
         (
             report([document(), document(1, "FAILED"), document(2)]),
-            "1 of 3 documents failed: 2 new or changed.",
+            "2 of 3 documents completed; 1 failed (33.3 %).",
             "Some failed",
             "warn",
         ),
