@@ -32,6 +32,22 @@ TARGETS = {
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
     "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
+    "frameworks/catalog": "tests/frameworks/test_catalog.py",
+    "ingest/earlier": "tests/ingest/test_earlier_nights.py",
+    "ingest/sources": "tests/ingest/test_sources.py",
+    "assess/cells": "tests/assess/test_cells.py",
+    "assess/payloads": "tests/assess/test_payloads.py",
+    "assess/tables": "tests/assess/test_tables.py",
+    "assess/verdicts": "tests/assess/test_verdicts.py tests/assess/test_histories.py",
+    "review/form": "tests/review/test_form.py",
+    "review/grouping": "tests/review/test_grouping.py",
+    "review/selection": "tests/review/test_selection.py",
+    "evidence/chain": "tests/evidence/test_chain.py tests/evidence/test_closing.py",
+    "evidence/closing": "tests/evidence/test_closing.py",
+    "verification/verify": "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py",
+    "verification/references": "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py",
+    "reports/charts": "tests/reports/test_charts.py tests/reports/test_trend.py",
+    "reports/verdicts": "tests/reports/test_assess.py tests/reports/test_night.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""
 
