@@ -35,6 +35,7 @@ from airflow_provider.review.selection import (
     Selection,
     Verdict,
     add_context,
+    check_only,
     select,
     verdict_of,
 )
@@ -358,29 +359,29 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
         :param shown: the verdicts on the form of an earlier attempt
         """
-        threshold, given = optional(self.threshold), optional(self.document) or optional(self.source_uri)
+        threshold, most, only = optional(self.threshold), self.max_findings, "all"
         if threshold is not None and (threshold := parse_number(threshold)) is None:
             raise ComplianceInputError(f"threshold must be a number, not {self.threshold!r}.")
         if self.findings is None:
-            findings = [
-                replace(
-                    finding,
-                    document=self._reviewed if given else finding.document or self._reviewed,
-                    framework=optional(self.framework) or finding.framework,
-                )
-                for finding in self.findings_of(self._load_results())
-            ]
-            return select(findings, self.max_findings, threshold=threshold, shown=shown)
-        from airflow_provider.review.grouping import select_findings
+            return select(self._load_findings(), most, threshold=threshold, shown=shown)
+        from airflow_provider.review.grouping import load_findings, parse_limit
 
-        return select_findings(
-            self.findings,
-            only=self.only,
-            limit=self.limit,
-            threshold=threshold,
-            max_findings=self.max_findings,
-            shown=shown,
-        )
+        findings, is_form = load_findings(self.findings)
+        if not is_form:
+            most, only = min(most, parse_limit(self.limit) or most), check_only(self.only)
+        return select(findings, most, threshold=threshold, only=only, shown=shown)
+
+    def _load_findings(self) -> list[Finding]:
+        """Return the findings of an assessment, with the document and the framework of the parameters."""
+        given, framework = optional(self.document) or optional(self.source_uri), optional(self.framework)
+        return [
+            replace(
+                finding,
+                document=self._reviewed if given else finding.document or self._reviewed,
+                framework=framework or finding.framework,
+            )
+            for finding in self.findings_of(self._load_results())
+        ]
 
     def _load_results(self) -> Any:
         if self.results is not None:

@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, Literal
 
 from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.params import as_json, optional, required
-from airflow_provider.reports.page import split_source
-from airflow_provider.review.selection import NightFinding, Selection, Verdict, check_only, select, verdict_of
+from airflow_provider.review.selection import NightFinding, Verdict, check_only, select, verdict_of
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
 from airflow_provider.storage.locations import Location
@@ -57,7 +56,7 @@ def group_findings(
     if max_findings < 1:
         raise ComplianceInputError("max_findings must be at least 1.")
     check_only(only)
-    at_most, most = _as_limit(limit), conf.getint("core", "max_map_length")
+    at_most, most = parse_limit(limit), conf.getint("core", "max_map_length")
     tables, grouped = _parse(findings)
     if grouped:
         raise ComplianceInputError("These findings are grouped already: give those of the assess task.")
@@ -97,33 +96,17 @@ def group_findings(
     return forms
 
 
-def select_findings(
-    findings: Any,
-    *,
-    only: str,
-    limit: Any,
-    threshold: float | None,
-    max_findings: int,
-    shown: Collection[Verdict],
-) -> Selection:
-    """Select the findings of one form.
+def load_findings(value: Any) -> tuple[Iterator[NightFinding], bool]:
+    """Return the findings that a parameter names, and whether they are on a form, so selected already.
 
-    :param findings: as for `group_findings`, or one of the forms that it returned, which is asked as it is
-    :param shown: the verdicts on the form that Airflow shows already
+    Findings on a form whose verdict has changed since are left out.
     """
-    check_only(only)
-    most = min(max_findings, _as_limit(limit) or max_findings)
-    tables, forms = _parse(findings)
+    tables, forms = _parse(value)
     if not forms:
-        selection = select(_read_tables(tables), most, threshold=threshold, only=only, shown=shown)
-    else:
-        outdated = {number for form in forms for number in form.get("outdated") or ()}
-        locations = [Location(form["form"]) for form in forms]
-        found = [finding for location in locations for finding in _parse_form(location, location.read())]
-        asked = (finding for finding in found if finding.id not in outdated)
-        selection = select(asked, max_findings, threshold=threshold, shown=shown)
-    selection.asked = _tell_apart(selection.asked)
-    return selection
+        return _read_tables(tables), False
+    outdated = {number for form in forms for number in form.get("outdated") or ()}
+    found = (finding for form in forms for finding in _read_form(Location(form["form"])))
+    return (finding for finding in found if finding.id not in outdated), True
 
 
 def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
@@ -152,24 +135,12 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     return tables, forms
 
 
-def _tell_apart(findings: Sequence[Any]) -> tuple[Any, ...]:
-    """Name documents by their whole source where two have the same file name."""
-    sources: dict[str, set[str]] = {}
-    for each in findings:
-        sources.setdefault(each.document, set()).add(each.source)
-    return tuple(
-        replace(each, document="".join(split_source(each.source)[:2]))  # without a login
-        if len(sources[each.document]) > 1
-        else each
-        for each in findings
-    )
-
-
 def _group_of(finding: Any, by: str) -> tuple[str, ...]:
     return (finding.source,) if by == "document" else (finding.framework, finding.code or finding.title)
 
 
-def _as_limit(given: Any) -> int | None:
+def parse_limit(given: Any) -> int | None:
+    """Return how many findings to ask about at most; None without a limit."""
     if (value := optional(given)) is None:
         return None
     number = parse_id(value)
@@ -184,8 +155,8 @@ def _read_tables(uris: Iterable[str]) -> Iterator[NightFinding]:
             yield NightFinding.from_row(row, uri)
 
 
-def _parse_form(location: Location, content: bytes | None) -> list[NightFinding]:
-    if content is None:
+def _read_form(location: Location, content: bytes | None = None) -> list[NightFinding]:
+    if content is None and (content := location.read()) is None:
         raise _missing(location)
     try:
         return [NightFinding(**json.loads(line)) for line in content.splitlines()]
@@ -215,6 +186,6 @@ def _read_earlier(folder: Location) -> dict[str, set[Verdict]]:
     forms = [folder / name for name in folder.list_names() if name.endswith(".jsonl")]
     contents = read_objects(folder, [form.path for form in forms])
     return {
-        form.uri: {verdict_of(finding) for finding in _parse_form(form, content)}
+        form.uri: {verdict_of(finding) for finding in _read_form(form, content)}
         for form, (_, content) in zip(forms, contents, strict=True)
     }

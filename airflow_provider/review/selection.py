@@ -5,12 +5,13 @@ from __future__ import annotations
 import heapq
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.reports.page import split_source
 from airflow_provider.severity import SUFFICIENT, is_worse, normalize_category, severity_of
 from airflow_provider.storage.names import name_in
 
@@ -147,9 +148,21 @@ def select(
                 continue
             selection.left_out[reason] += 1
 
-    selection.asked = tuple(heapq.nsmallest(limit, choose(), key=lambda each: getattr(each, "priority", ())))
+    first = heapq.nsmallest(limit, choose(), key=lambda finding: getattr(finding, "priority", ()))
+    selection.asked = tuple(_tell_apart(first))
     selection.left_out[BEYOND_LIMIT] += len(chosen) - len(selection.asked)
     return selection
+
+
+def _tell_apart(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """Name documents by their whole source where two have the same file name."""
+    sources: dict[str, set[str]] = {}
+    for finding in findings:
+        sources.setdefault(finding.document, set()).add(getattr(finding, "source", ""))
+    for finding in findings:
+        if len(sources[finding.document]) > 1 and isinstance(finding, NightFinding):
+            finding = replace(finding, document="".join(split_source(finding.source)[:2]))  # without a login
+        yield finding
 
 
 def add_context(finding: Finding, text: str) -> Finding:

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.review.grouping import group_findings, select_findings
-from airflow_provider.review.selection import Selection
+from airflow_provider.review.grouping import group_findings, load_findings
+from airflow_provider.review.selection import Selection, select
 from tests.support.effort import growth
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
@@ -37,11 +37,9 @@ def table(path: Path, rows: Iterable[Any], name: str = "findings.jsonl") -> str:
     return f"file://{path}/{name}"
 
 
-def selected(findings: Any, **changes: Any) -> Selection:
-    options: dict[str, Any] = {
-        "only": "all", "limit": None, "threshold": None, "max_findings": 50, "shown": ()
-    }  # fmt: skip
-    return select_findings(findings, **options | changes)
+def selected(given: Any, limit: int = 50, threshold: float | None = None) -> Selection:
+    findings, _ = load_findings(given)
+    return select(findings, limit, threshold=threshold)
 
 
 def asked(selection: Selection) -> list[int | None]:
@@ -75,7 +73,7 @@ def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
     with caplog.at_level(logging.INFO):
         assert ids(group_findings(uri, only="all", limit=3)) == [[4, 3], [5]]
     assert "Findings to review (all): 3. Left out: 2 beyond the limit." in caplog.text
-    assert asked(selected(uri, limit="2")) == [4, 3]
+    assert asked(selected(uri, limit=2)) == [4, 3]
 
 
 def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
@@ -85,7 +83,8 @@ def test_a_form_is_asked_as_it_was_grouped(tmp_path: Path) -> None:
     forms = group_findings(assessed, only="all", by="criterion")
     assert ids(forms) == [[1, 5], [2], [3], [4]]
     for form, expected in zip(forms, ids(forms), strict=True):
-        assert asked(selected(json.loads(json.dumps(form)), only="changed", limit=1)) == expected
+        assert load_findings(json.loads(json.dumps(form)))[1]
+        assert asked(selected(form)) == expected
     assert [getattr(each, "findings", "") for each in selected(forms[0]).asked] == [first, second]
     assert "why" not in json.dumps(forms)
     table(tmp_path, [], "one.jsonl")
