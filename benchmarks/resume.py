@@ -48,7 +48,7 @@ FIRST_SUBMIT_SECONDS = 15.0
 GROWTH_MIB = 250.0
 BUCKET, FOLDER = "texts", "nights/dt=2026-01-01/"
 DESTINATION = f"s3://slow@{BUCKET}/{FOLDER}"
-KINDS = ("ingest", "assess")
+TASK_KINDS = ("ingest", "assess")
 METHODS = (b"GET ", b"PUT ", b"HEAD ", b"POST ", b"DELETE ")
 TRIED = "BENCHMARK_FIRST_SUBMIT"  # file that says after how many seconds the first submit came
 
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] = ()) -> int:
     parser.add_argument("--items", type=int, default=ITEMS)
     parser.add_argument("--latency", type=float, default=LATENCY)
     parser.add_argument("--concurrency", type=int, default=CONCURRENCY)
-    parser.add_argument("--of", nargs="+", choices=KINDS, default=KINDS)
+    parser.add_argument("--of", nargs="+", choices=TASK_KINDS, default=TASK_KINDS)
     parser.add_argument("--rounds", type=int, default=1)
     options = parser.parse_args(arguments)
     met = True

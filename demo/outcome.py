@@ -12,7 +12,7 @@ from typing import Any
 
 from demo.stage import Expected
 
-KINDS = {"pdf": "PDF", "docx": "DOCX", "page": "web pages", "broken": "broken on purpose"}
+SAMPLE_KINDS = {"pdf": "PDF", "docx": "DOCX", "page": "web pages", "broken": "broken on purpose"}
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Outcome:
         """Count the documents of each kind."""
         lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'unchanged':>11}{'failed':>8}{'text':>11}"]
         every = list(wanted)
-        for kind, name in (*KINDS.items(), ("", "all")):
+        for kind, name in (*SAMPLE_KINDS.items(), ("", "all")):
             rows = [self.rows.get(each.source, {}) for each in every if kind in ("", each.kind)]
             states = [row.get("status") for row in rows]
             size = sum(row.get("bytes") or 0 for row in rows)

@@ -114,7 +114,7 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
         print_error("Interrupted.")
         return INTERRUPTED
     except BrokenPipeError:
-        # Nobody reads on, such as `head`; else Python would complain when it flushes the output.
+        # The reader closed the pipe (`head`): avoid a traceback on flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
     except Exception as error:

@@ -58,7 +58,7 @@ def _read(name: str) -> dict[str, tuple[str, ...]]:
 
 
 CLAUSES = _read("sample_clauses.txt")  # sentences by topic
-KINDS = _read("sample_kinds.txt")  # the opening sentence of each kind of document
+OPENINGS = _read("sample_kinds.txt")  # the opening sentence of each kind of document
 
 
 @dataclass(frozen=True)
@@ -78,9 +78,9 @@ def make_text(random: Random, clauses: int) -> SampleText:
         "customer": random.choice(CUSTOMERS),
         "service": random.choice(SERVICES),
     }
-    kind = random.choice(list(KINDS))
+    kind = random.choice(list(OPENINGS))
     title = f"{kind}: {names['provider']} for {names['customer']}"
-    paragraphs, headings = [title, KINDS[kind][0].format(**names)], [title]
+    paragraphs, headings = [title, OPENINGS[kind][0].format(**names)], [title]
     topics: list[str] = []
     while len(topics) < clauses:
         topics += random.sample(list(CLAUSES), len(CLAUSES))

@@ -7,7 +7,7 @@ from typing import Any
 from aiohttp import web
 
 from airflow_provider.emulator.service.catalog import (
-    CATEGORIES,
+    RESULT_CATEGORIES,
     Assessment,
     assess,
     parse_contents,
@@ -110,8 +110,8 @@ def _check_feedback(body: dict[str, Any]) -> list[str]:
     if number is not None and (type(number) is not int or not -(2**63) <= number < 2**63):
         problems.append("assessmentResponseId: an int64 number is expected")
     category = body.get("categoryFeedback")
-    if category is not None and category not in CATEGORIES:
-        problems.append(f"categoryFeedback: must be one of {', '.join(CATEGORIES)}")
+    if category is not None and category not in RESULT_CATEGORIES:
+        problems.append(f"categoryFeedback: must be one of {', '.join(RESULT_CATEGORIES)}")
     return problems
 
 
@@ -145,7 +145,7 @@ async def get_assessment_results(request: web.Request) -> web.Response:
     status = await _wait_for_status(request, assessment)
     if status != "COMPLETED":
         raise RequestError(409, f"Assessment {assessment.uuid} has no results: it is {status}")
-    summary = {each: sum(one["category"] == each for one in assessment.results) for each in CATEGORIES}
+    summary = {each: sum(one["category"] == each for one in assessment.results) for each in RESULT_CATEGORIES}
     body = {
         **assessment_record(state, assessment, status),
         "summary": summary,

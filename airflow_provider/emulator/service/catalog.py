@@ -17,7 +17,7 @@ from airflow_provider.emulator.settings import CompletionRule
 FRAMEWORK_FIELDS = ("id", "name", "codeName", "description")
 CRITERION_FIELDS = ("name", "codeName", "description")
 SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
-CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
+RESULT_CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
 MAX_EXCERPT_CHARS = 400
 
 # Above 2**53, to catch clients that turn int64 numbers into floats.

@@ -70,22 +70,6 @@ def test_a_manual_job_waits_for_the_test(raw: Raw, service: Emulator) -> None:
     assert raw.status(bad).json()["status"] == "FAILED"
 
 
-@pytest.mark.compliance_service(jobs="manual")
-def test_one_job_can_be_finished_alone(raw: Raw, service: Emulator) -> None:
-    first, second = raw.submit(), raw.submit()
-    service.finish_jobs(first)
-
-    assert [raw.status(first).status_code, raw.status(second).status_code] == [303, 200]
-
-
-def test_a_completed_job_stays_completed(raw: Raw, service: Emulator) -> None:
-    uuid = raw.submit()
-    raw.status(uuid)
-    service.configure(jobs="polls:9")
-
-    assert raw.status(uuid).status_code == 303
-
-
 @pytest.mark.parametrize("status", ["PENDING", "RUNNING", "FAILED", "CANCELLED", "ARCHIVED_BY_LAW"])
 def test_a_status_can_be_forced_even_one_that_no_document_mentions(
     raw: Raw, service: Emulator, status: str
@@ -105,14 +89,6 @@ def test_a_job_can_be_changed_while_it_waits(raw: Raw, service: Emulator) -> Non
     response = raw.content(uuid)
 
     assert response.content.decode("utf-16") == "late but there"
-
-
-def test_a_failed_job_says_why_and_has_no_completed_at(raw: Raw) -> None:
-    record = raw.status(raw.submit(b"%PDF-1.4 broken")).json()
-
-    assert record["status"] == "FAILED"
-    assert "damaged" in record["error"]
-    assert record.get("completedAt") is None
 
 
 def test_a_job_that_the_service_has_lost_is_unknown(raw: Raw, service: Emulator) -> None:

@@ -34,18 +34,6 @@ def test_a_token_is_signed_with_a_key_of_the_jwks_endpoint(raw: Raw, service: Em
     assert keys["keys"][0].keys() == {"kty", "key_ops", "n", "e", "kid", "alg", "use"}
 
 
-def test_the_password_grant_gives_access_and_refresh_tokens_with_their_lifetimes(raw: Raw) -> None:
-    answer = raw.log_in()
-
-    assert answer["expires_in"] == 300
-    assert answer["refresh_expires_in"] == 1800
-    assert answer["token_type"] == "Bearer"
-    assert claims_of(answer["refresh_token"])["exp"] - claims_of(answer["refresh_token"])["iat"] in (
-        1800,
-        1801,
-    )
-
-
 @pytest.mark.parametrize("missing", ["username", "password", "client_id", "client_secret", "grant_type"])
 def test_each_parameter_of_the_password_grant_is_required(raw: Raw, missing: str) -> None:
     response = raw.post_token(**{missing: None})
@@ -93,26 +81,6 @@ def test_wrong_credentials_get_the_oauth_error(
     assert response.json()["error_description"]
 
 
-def test_only_form_encoding_is_accepted(raw: Raw, service: Emulator) -> None:
-    body = {**raw.credentials, "grant_type": "password"}
-
-    as_json = requests.post(service.token_url, json=body, timeout=30)
-    as_multipart = requests.post(
-        service.token_url, files={name: (None, value) for name, value in body.items()}, timeout=30
-    )
-
-    assert [as_json.status_code, as_multipart.status_code] == [415, 415]
-    assert as_json.json()["error"] == "invalid_request"
-
-
-def test_a_parameter_given_twice_is_refused(raw: Raw, service: Emulator) -> None:
-    pairs = [*raw.credentials.items(), ("grant_type", "password"), ("username", "somebody")]
-
-    response = requests.post(service.token_url, data=pairs, timeout=30)
-
-    assert (response.status_code, response.json()["error"]) == (400, "invalid_request")
-
-
 def test_a_refresh_gives_new_tokens_of_the_same_session(raw: Raw) -> None:
     first = raw.log_in()
 
@@ -148,18 +116,6 @@ def test_an_access_token_cannot_be_used_to_refresh(raw: Raw) -> None:
 
     assert response.status_code == 400
     assert response.json() == {"error": "invalid_grant", "error_description": "Invalid token"}
-
-
-@pytest.mark.compliance_service(access_lifetime=600, refresh_lifetime=1200)
-def test_the_lifetimes_can_be_set(raw: Raw, service: Emulator) -> None:
-    answer = raw.log_in()
-    service.advance(300)
-    before = raw.get(FRAMEWORKS, token=answer["access_token"]).status_code
-    service.advance(300)
-    after = raw.get(FRAMEWORKS, token=answer["access_token"]).status_code
-
-    assert (answer["expires_in"], answer["refresh_expires_in"]) == (600, 1200)
-    assert (before, after) == (200, 401)
 
 
 def test_the_signature_of_a_token_is_checked_once(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
