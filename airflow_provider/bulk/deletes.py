@@ -55,7 +55,7 @@ class FinishedJob:
 
     def find_missing(self) -> StoredObject | None:
         """Return what is not stored as recorded; something has to be."""
-        return next((each for each in self.stored or (StoredObject(""),) if not each.is_stored()), None)
+        return next((stored for stored in self.stored or (StoredObject(""),) if not stored.is_stored()), None)
 
 
 class PendingDeletes:
@@ -85,7 +85,7 @@ class PendingDeletes:
 
     async def write(self, jobs: Iterable[FinishedJob]) -> None:
         """Remember these jobs, and no others."""
-        records = {job.uuid: [astuple(each) for each in job.stored] for job in jobs}
+        records = {job.uuid: [astuple(stored) for stored in job.stored] for job in jobs}
         if records:
             await put(self._folder / self._own, json.dumps(records).encode())
         for name in self._taken:
@@ -143,7 +143,7 @@ class JobDeleter:
         :param seconds: how long this may take
         """
         left = await in_thread(self._pending.read)
-        self._jobs = {each.uuid: each for each in (*left, *jobs) if each.uuid not in needed}
+        self._jobs = {job.uuid: job for job in (*left, *jobs) if job.uuid not in needed}
         if not self._jobs:
             await self._pending.write(())
             return 0

@@ -75,7 +75,7 @@ class EarlierDocuments:
         for source, document in skipped.items():
             documents[pending[source]] = document
         # After a clear and a deferral, its own manifest may have said so already.
-        self.given_up |= {each.source for each in documents if each.error.startswith(GIVEN_UP)}
+        self.given_up |= {document.source for document in documents if document.error.startswith(GIVEN_UP)}
         if self.give_up_after:
             candidates = [
                 number
@@ -147,7 +147,11 @@ class EarlierDocuments:
 
     async def count_failures(self, documents: Sequence[Document]) -> None:
         """Set in how many nights in a row each failed document has failed."""
-        failed = [each for each in documents if each.state is FAILED and each.source not in self.given_up]
+        failed = [
+            document
+            for document in documents
+            if document.state is FAILED and document.source not in self.given_up
+        ]
         counted = {document.source for document in failed if _is_to_blame(document)}
         others = len(documents) - len(self.given_up)
         if len(counted) >= MIN_MANY_FAILURES and 2 * len(counted) > others:
@@ -172,7 +176,9 @@ class EarlierDocuments:
 
     def log_given_up(self, documents: Iterable[Document], shown: int) -> None:
         """Name the first documents that were given up."""
-        given_up = sorted((each.label, each.error) for each in documents if each.source in self.given_up)
+        given_up = sorted(
+            (document.label, document.error) for document in documents if document.source in self.given_up
+        )
         if given_up:
             self.log.warning("%s documents were not sent, because they fail every night:", len(given_up))
         for label, error in given_up[:shown]:
@@ -224,14 +230,17 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str]) -
     while left:
         found: dict[str, rules.PollResult] = {}
         await JOBS.poll(client, left, found.__setitem__)
-        errors = {uuid: each for uuid, each in found.items() if isinstance(each, ComplianceError)}
-        if len(errors) == len(left):
-            if not statuses:
-                raise next(iter(errors.values()))
-            break
-        statuses |= {uuid: each["status"] for uuid, each in found.items() if not isinstance(each, Exception)}
+        errors = {uuid: result for uuid, result in found.items() if isinstance(result, ComplianceError)}
+        statuses |= {
+            uuid: result["status"]
+            for uuid, result in found.items()
+            if not isinstance(result, ComplianceError)
+        }
+        if errors and not statuses:
+            raise next(iter(errors.values()))
         # One poll asks for few of those alone that are not found together.
-        left = [uuid for uuid, each in errors.items() if isinstance(each, ComplianceNotFoundError)]
+        not_found = [uuid for uuid in errors if isinstance(errors[uuid], ComplianceNotFoundError)]
+        left = not_found if len(errors) < len(left) else []
     return {uuid for uuid, status in statuses.items() if status == UNKNOWN}
 
 

@@ -23,7 +23,7 @@ PATTERN = frozenset("*?[")
 
 
 def exists(location: Location) -> bool:
-    """Tell whether there is something of that very name."""
+    """Return whether there is something of exactly that name."""
     try:
         location.fs.info(location.path)
     except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -105,13 +105,13 @@ def _select(
 
 
 def _is_output(path: str) -> bool:
-    """Tell whether a task has written a file; it writes no documents, so one in such a folder is a user's."""
+    """Return whether a task has written a file; documents in such a folder are a user's."""
     *folders, _ = path.split("/")
     return not OWN_FOLDERS.isdisjoint(folders) and not path.lower().endswith(DOCUMENTS)
 
 
 def _files(source: Location, root: str, depth: int | None) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Iterate over all files below a folder, so many levels deep; a folder that can't be listed is an error.
+    """Iterate over all files below a folder, to a depth; a folder that can't be listed is an error.
 
     fsspec's own `glob` and `walk` take such a folder for empty, and so lose documents silently.
     """

@@ -46,19 +46,19 @@ async def publish(
         destination=destination,
         manifest=checkpoint.manifest.uri,
     )
-    rows = [each.row(checkpoint.provenance) for each in documents]
+    rows = [document.row(checkpoint.provenance) for document in documents]
     page = render_report(rows, run)
     await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
     sha256 = await checkpoint.publish(rows)
-    table = Table.of(checkpoint.manifest, sha256, keys=[each.source for each in documents])
+    table = Table.of(checkpoint.manifest, sha256, keys=[document.source for document in documents])
     await in_thread(earlier.nights.publish, {MANIFEST_TABLE: table}, checkpoint.account)
     return report
 
 
 def build_result(documents: Sequence[Document], manifest: Location) -> dict[str, Any]:
     """Return what the task returns."""
-    counts = Counter(each.state for each in documents)
+    counts = Counter(document.state for document in documents)
     numbers = {state.lower(): counts[state] for state in (COMPLETED, FAILED, SKIPPED)}
     return {"manifest": manifest.uri, **numbers}
 
@@ -66,18 +66,18 @@ def build_result(documents: Sequence[Document], manifest: Location) -> dict[str,
 def group_documents(documents: Iterable[Document], given_up: Collection[str]) -> dict[str, list[str]]:
     """Return the labels of documents by what would become of them if they were processed now."""
     groups: dict[str, list[str]] = {name: [] for name in (*PLANNED.values(), "fetched", "given_up")}
-    for each in documents:
-        name = "given_up" if each.source in given_up else PLANNED.get(each.state, "fetched")
-        groups[name].append(each.label)
+    for document in documents:
+        name = "given_up" if document.source in given_up else PLANNED.get(document.state, "fetched")
+        groups[name].append(document.label)
     return groups
 
 
 def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Checkpoint) -> None:
     """Send metrics of the documents, except for those that an earlier attempt has counted."""
-    new = [each for each in documents if not checkpoint.is_published(each)]
-    for state, number in Counter(each.state for each in new).items():
+    new = [document for document in documents if not checkpoint.is_published(document)]
+    for state, number in Counter(document.state for document in new).items():
         metrics.count(metrics.DOCUMENTS, conn_id, number, outcome=state.lower())
-    size = sum(each.bytes or 0 for each in new if each.state is COMPLETED)
+    size = sum(document.bytes or 0 for document in new if document.state is COMPLETED)
     metrics.count(metrics.BYTES, conn_id, size)
 
 
@@ -88,12 +88,12 @@ def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set
     """
     stored: dict[str, list[StoredObject]] = {}
     needed: set[str] = set()
-    for each in documents:
-        if each.state is COMPLETED:
-            text = StoredObject(each.path, each.sha256, each.bytes)
-            stored.setdefault(each.job_id, []).append(text)
-        elif each.state is FAILED and each.job_id:
-            needed.add(each.job_id)
+    for document in documents:
+        if document.state is COMPLETED:
+            text = StoredObject(document.path, document.sha256, document.bytes)
+            stored.setdefault(document.job_id, []).append(text)
+        elif document.state is FAILED and document.job_id:
+            needed.add(document.job_id)
     finished = [FinishedJob(uuid, tuple(texts)) for uuid, texts in stored.items() if uuid not in needed]
     return finished, needed
 
@@ -102,9 +102,9 @@ def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
     """Raise if each document does not have one row, in a final state, and each text one document."""
     problems = find_problems(documents, sources)
     jobs: dict[str, set[str]] = {}
-    for each in documents:
-        if each.state is COMPLETED:
-            jobs.setdefault(each.path, set()).add(each.job_id)
+    for document in documents:
+        if document.state is COMPLETED:
+            jobs.setdefault(document.path, set()).add(document.job_id)
     # A service may give one job to equal documents, which then have one text.
     if shared := [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]:
         problems.append(

@@ -53,7 +53,7 @@ def find_removed(known: Mapping[str, Document], listed: Collection[str], log: An
     """Return the jobs in flight of documents that are no longer listed, to be cancelled."""
     kept = {document.job_id for source, document in known.items() if source in listed}
     removed = [document for source, document in known.items() if source not in listed]
-    jobs = {each.job_id for each in removed if each.job_id and not each.state.is_final} - kept
+    jobs = {document.job_id for document in removed if document.job_id and not document.state.is_final} - kept
     if jobs:
         log.warning("%s documents with jobs in flight are no longer listed: %s", len(jobs), sorted(jobs))
     return sorted(jobs)
@@ -75,7 +75,7 @@ def _source_error(source: str, stores: Stores) -> Exception | None:
         try:
             _ = location.fs
             stores[store] = None
-        except Exception as error:  # whatever it is: other sources may be fine
+        except Exception as error:  # of any kind: other sources may be fine
             stores[store] = error
     return stores[store]
 
@@ -141,7 +141,7 @@ async def reset_outdated(documents: list[Document], concurrency: int, log: Any) 
     of them are an outage of their store. A source that is gone has not changed.
     """
     jobs: list[str] = []
-    started = [each for each in documents if each.state is not FAILED and each.job_id]
+    started = [document for document in documents if document.state is not FAILED and document.job_id]
     outdated = await find_outdated(started, concurrency, MAX_UNKNOWN)
     for number, document in enumerate(documents):
         reason = outdated.get(document.key, Outdated.GONE)
@@ -152,27 +152,29 @@ async def reset_outdated(documents: list[Document], concurrency: int, log: Any) 
         if reason is Outdated.SOURCE:
             log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
             jobs += [] if document.state.is_final else [document.job_id]
-    kept = {each.job_id for each in documents}
+    kept = {document.job_id for document in documents}
     return [job_id for job_id in jobs if job_id not in kept]
 
 
 async def _find_valid(documents: Sequence[Document]) -> set[str]:
     """Return the sources that have not changed, and whose texts are there, as far as listings tell."""
-    texts = [each for each in documents if each.state in (COMPLETED, SKIPPED)]
-    files = [each for each in documents if each.source_version]
+    texts = [document for document in documents if document.state in (COMPLETED, SKIPPED)]
+    files = [document for document in documents if document.source_version]
     found = await find_infos(
-        [*(each.path for each in texts), *(each.address for each in files)], SOURCE_SECONDS
+        [*(document.path for document in texts), *(document.address for document in files)], SOURCE_SECONDS
     )
     nothing: Mapping[str, Any] = {}
     outdated = {
-        each.key
-        for each in texts
-        if (info := found.get(each.path, nothing)).get("type") != "file" or info["size"] != each.bytes
+        document.key
+        for document in texts
+        if (info := found.get(document.path, nothing)).get("type") != "file" or info["size"] != document.bytes
     }
     outdated |= {
-        each.key for each in files if version_in(found.get(each.address, nothing)) != each.source_version
+        document.key
+        for document in files
+        if version_in(found.get(document.address, nothing)) != document.source_version
     }
-    return {each.key for each in documents} - outdated
+    return {document.key for document in documents} - outdated
 
 
 async def _has_text(document: Document) -> bool:

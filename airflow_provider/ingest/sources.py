@@ -51,7 +51,7 @@ def resolve(given: Any) -> list[str]:
     """Return all sources, in order and de-duplicated.
 
     A source of one document is returned as it is: whether it can be read shows when it is submitted. A source
-    of many is an error if it can't be listed: nobody would know how many documents are missing.
+    of many is an error if it can't be listed: the number of missing documents would be unknown.
 
     :param given: one or many of: a URL, a path or URI, a pattern, a folder (ends with `/`), a file with a
         list of these (`.jsonl`, `.ndjson`, `.txt`, `.lst`)
@@ -71,7 +71,7 @@ def _items(given: Any) -> Iterator[str]:
 
 
 def is_page(source: str) -> bool:
-    """Tell whether it is a web page, not a file."""
+    """Return whether it is a web page, not a file."""
     return source.lower().startswith(("http://", "https://"))
 
 
@@ -195,7 +195,7 @@ class SourceFile:
 
 
 def _refuse_pipes(path: str) -> None:
-    """Refuse what is neither a file nor a folder: opening a pipe would block until somebody writes to it."""
+    """Refuse what is neither a file nor a folder: opening a pipe would block until it is written to."""
     mode = os.stat(path).st_mode  # noqa: PTH116 - works for paths that are not UTF-8
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise ComplianceInputError(f"'{printable(path)}' is a pipe, a socket or a device, not a file.")

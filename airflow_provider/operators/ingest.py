@@ -265,16 +265,18 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             result["deleted"] = delete_jobs()
         self._push_report_link(context, report)
         transfers = (
-            lineage.Transfer(lineage.uri_origin(each.source), Location(each.path), each.bytes or 0)
-            for each in documents
-            if each.state is COMPLETED
+            lineage.Transfer(
+                lineage.uri_origin(document.source), Location(document.path), document.bytes or 0
+            )
+            for document in documents
+            if document.state is COMPLETED
         )
         tables = {manifest: len(documents)}
         self._report_written(context, self.hook, transfers, {**result, "destination": destination}, tables)
         self.log.info("Wrote manifest %s and report %s.", manifest, report)
         self._push_result(context, result)
         earlier.log_given_up(documents, MAX_FAILURES_SHOWN)
-        sent = [each for each in documents if each.source not in earlier.given_up]
+        sent = [document for document in documents if document.source not in earlier.given_up]
         check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)
         return result
 

@@ -59,7 +59,7 @@ def test_equal_names_are_two_texts_each_as_its_row_says(
     assert len(outcome.text_files) == 2
 
 
-def test_a_text_is_called_the_same_whatever_else_is_in_the_task(
+def test_the_name_of_a_text_does_not_depend_on_other_documents(
     service: Emulator, attempts: Attempts, twins: list[str], outcome: Outcome
 ) -> None:
     for sources in (twins[:1], twins, twins[1:]):  # as a retry with another list, and another shard
@@ -91,7 +91,7 @@ def test_names_differ_on_stores_that_know_neither_case_nor_normal_forms(first: s
         assert max(len(name.encode()) for name in (one, other)) <= 255
 
 
-def test_ids_that_are_no_uuids_are_kept_apart() -> None:
+def test_ids_that_are_not_uuids_are_kept_apart() -> None:
     found = {text_name(Document("x", uuid), "{uuid}") for uuid in ("a/b", "a_b", "a:b", "a?b")}
     assert len(found) == 4
     assert "a_b" in found

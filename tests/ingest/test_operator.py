@@ -138,7 +138,7 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
         ("20%", True),
     ],
 )
-def test_so_many_or_such_a_share_may_fail(
+def test_a_number_or_a_share_of_documents_may_fail(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: Any, passes: bool
 ) -> None:
     task = ingest([*corpus.sources[:8], "/nope/1.pdf", "/nope/2.pdf"], outcome, max_failed=max_failed)

@@ -288,7 +288,7 @@ def test_a_deferred_task_whose_scratch_is_deleted_submits_again_and_is_right(
     assert outcome.texts == {source: corpus.texts[source] for source in corpus.sources[:3]}
 
 
-def test_scratch_that_is_deleted_while_a_task_runs_is_no_error(
+def test_scratch_may_be_deleted_while_a_task_runs(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     service.configure(jobs="manual")

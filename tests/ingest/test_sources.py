@@ -69,7 +69,7 @@ def test_what_word_and_macos_keep_for_themselves_is_left_out_and_counted(
 
 
 @pytest.mark.parametrize("search", ["", "**", "**/*", "dt=*/**/*", "dt=[0-9]/"])
-def test_what_tasks_have_written_is_no_source_but_documents_of_others_are(
+def test_output_of_tasks_is_not_a_source_but_documents_of_others_are(
     tmp_path: Path, search: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -92,7 +92,7 @@ def test_what_tasks_have_written_is_no_source_but_documents_of_others_are(
     ) in (caplog.text)
 
 
-def test_a_folder_below_one_of_our_own_is_searched_if_somebody_names_it(tmp_path: Path) -> None:
+def test_a_folder_below_one_of_our_own_is_searched_if_it_is_named(tmp_path: Path) -> None:
     (tmp_path / "_evidence/in").mkdir(parents=True)
     (tmp_path / "_evidence/in/contract").touch()
     assert resolve(f"{tmp_path}/_evidence/in/*") == [f"{tmp_path}/_evidence/in/contract"]
@@ -146,7 +146,7 @@ ODD = ("Offer [v2].pdf", "what?.pdf", "all*.pdf", "[draft].pdf", "a[", "x [1]?.d
 
 @pytest.mark.parametrize("start", ["", "file://"])
 @pytest.mark.parametrize("name", ODD)
-def test_what_exists_by_that_very_name_is_no_pattern(tmp_path: Path, start: str, name: str) -> None:
+def test_a_file_of_exactly_that_name_is_not_a_pattern(tmp_path: Path, start: str, name: str) -> None:
     for each in (name, "v", "whatx.pdf", "allx.pdf", "d.pdf"):
         (tmp_path / each).touch()
     source = f"{start}{tmp_path}/{name}"
@@ -170,7 +170,7 @@ def test_folders_with_odd_names_are_folders_also_before_a_pattern(tmp_path: Path
     assert resolve(f"{tmp_path}/in*/") == [f"{tmp_path}/in 2/c.pdf", *both]
 
 
-def test_an_ordinary_source_costs_no_look_at_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ordinary_source_costs_no_request_to_its_store(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Location, "fs", property(lambda _: pytest.fail("The store was asked.")))
     assert resolve(["/in/a.pdf", "s3://c@b/k.docx", "https://example.com/?a[]=*"]) == [
         "/in/a.pdf",
@@ -199,7 +199,7 @@ def test_one_bad_source_stays_as_it_is_and_the_others_are_found(folder: Path, so
     assert resolve([source, f"{folder}/a*.pdf"]) == [source, f"{folder}/a.pdf"]
 
 
-def test_blank_entries_are_told_from_no_sources_at_all(folder: Path) -> None:
+def test_blank_entries_differ_from_a_blank_list(folder: Path) -> None:
     assert resolve([None, f"{folder}/a.pdf", "  ", ""]) == ["", f"{folder}/a.pdf"]
     (folder / "list.jsonl").write_text('""\n{"source": null}\n"/x.pdf"\n')
     assert resolve(f"{folder}/list.jsonl") == ["", "/x.pdf"]
@@ -267,7 +267,7 @@ def test_a_list_in_a_list_is_refused(folder: Path) -> None:
         resolve(f"{folder}/list.txt")
 
 
-def test_a_list_that_is_missing_or_no_text_says_so(folder: Path) -> None:
+def test_a_list_that_is_missing_or_binary_says_so(folder: Path) -> None:
     with pytest.raises(ComplianceStorageError, match="can't be read"):
         resolve(f"{folder}/nope.txt")
     for name, content in (("list.txt", "a\nb".encode("utf-16")), ("list.jsonl", b'"M\xe4rz.pdf"')):
@@ -277,7 +277,7 @@ def test_a_list_that_is_missing_or_no_text_says_so(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("given", [None, "", "  ", "[x"])
-def test_what_is_no_source_is_refused(given: Any) -> None:
+def test_an_invalid_source_is_refused(given: Any) -> None:
     with pytest.raises(ComplianceInputError):
         resolve(given)
 
@@ -304,7 +304,7 @@ def test_a_list_is_split_for_mapping() -> None:
 
 
 @pytest.mark.parametrize("kind", ["pipe", "socket", "device", "link to a pipe"])
-def test_what_is_no_file_is_refused_without_waiting_for_it(tmp_path: Path, kind: str) -> None:
+def test_a_special_file_is_refused_without_waiting_for_it(tmp_path: Path, kind: str) -> None:
     path = tmp_path / "a.pdf"
     if kind == "device":
         path.symlink_to("/dev/zero")
@@ -337,7 +337,7 @@ class ForeignError(Exception):
 
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), ForeignError("HTTP 500, sig=s3cret")])
 @pytest.mark.parametrize("fails", ["open", "info", "tell", "seek", "read"])
-def test_whatever_a_source_raises_is_an_error_of_that_document(
+def test_any_error_of_a_source_is_an_error_of_that_document(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: str, error: Exception
 ) -> None:
     path = tmp_path / "a.pdf"
