@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from typing import Any, Literal
 
 from airflow_provider.client.findings import Finding, parse_id
@@ -87,7 +86,7 @@ def group_findings(
     ]
     for number, group in enumerate(added, len(forms)):
         location = folder / f"{number:06}.jsonl"
-        put_sync(location, to_lines(map(asdict, group)))
+        put_sync(location, to_lines(map(vars, group)))
         forms.append({"form": location.uri, "outdated": []})
     log.info(
         "Findings to review (%s): %d. Left out: %s.", only, len(selection.asked), selection.omitted or "none"
@@ -167,10 +166,11 @@ def _read_form(location: Location, content: bytes | None = None) -> list[NightFi
 
 
 def _read_rows(location: Location) -> Iterator[dict[str, Any]]:
+    table = str(location)
     try:
         for number, line in enumerate(read_lines(location), 1):
             if line.strip():
-                yield parse_line(line, f"The findings are damaged: line {number} of '{location}'")
+                yield parse_line(line, f"The findings are damaged: line {number} of '{table}'")
     except FileNotFoundError:
         raise _missing(location) from None
 
