@@ -306,7 +306,8 @@ def _prepare_assess(items: int, concurrency: int, folder: Path, job: str) -> Non
         cell.state, cell.completed_at = COMPLETED, "2026-01-01T00:00:02"
         cell.results_path, cell.results_sha256 = f"{DESTINATION}results/{name}", digest
 
-    cells = make_cells(documents[:-1], frameworks, PayloadTemplate(DEFAULT_PAYLOAD))
+    account = ComplianceHook().account_digest
+    cells = make_cells(documents[:-1], frameworks, PayloadTemplate(DEFAULT_PAYLOAD), account)
     _write_journal(folder, task_folder(TaskInstance(), ASSESS_WORK), map(submit, enumerate(cells)), finish)
 
 

@@ -86,10 +86,8 @@ class Outcome:
         """Write tables and report, then the rows, and last the entry; return the result and the report."""
         self._check_rows()
         await self.checkpoint.check_owner()
-        for cell in self.cells:
-            self._compare(cell)
-        rows = [each.row(self.checkpoint.provenance) for each in self.cells]
         result, findings = await in_thread(self._write, started_at)
+        rows = [each.row(self.checkpoint.provenance) for each in self.cells]
         await self.checkpoint.publish(rows)
         await in_thread(self._publish_entry, to_lines(rows), findings, started_at)
         return result, self.checkpoint.output_folder / REPORT
@@ -153,6 +151,8 @@ class Outcome:
     def _write(self, started_at: str) -> tuple[dict[str, Any], str]:
         """Write tables and report; return the result, and the SHA-256 of the findings."""
         folder, ended = self.checkpoint.output_folder, datetime.now(UTC)
+        for cell in self.cells:
+            self._compare(cell)
         findings_sha256 = write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()

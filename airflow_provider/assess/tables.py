@@ -8,6 +8,7 @@ import io
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from itertools import islice
 from typing import Any
 
@@ -34,11 +35,7 @@ Write = Callable[[bytes], Any]
 
 def has_pyarrow() -> bool:
     """Return whether the `parquet` extra is installed."""
-    try:
-        import pyarrow.parquet  # noqa: F401 - only whether it can be imported
-    except ImportError:
-        return False
-    return True
+    return find_spec("pyarrow") is not None
 
 
 def write_jsonl(location: Location, rows: Iterable[Row]) -> str:
