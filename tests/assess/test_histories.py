@@ -24,8 +24,11 @@ from tests.support.attempts import Attempts
 from tests.support.jobs import completed
 
 CATEGORIES = {"A": SUFFICIENT, "B": INSUFFICIENT, "C": MISSING}
-FRAMEWORK = {"id": 1, "codeName": "DORA", "name": "DORA", "criteria": [{"codeName": "D-1", "name": "Exit"}]}
+CRITERIA = [{"codeName": "D-0", "name": "Exit"}, {"codeName": "D-1", "name": "Audit"}]
+FRAMEWORK = {"id": 1, "codeName": "DORA", "name": "DORA", "criteria": CRITERIA}
 Run = tuple[int, str, int]  # day, task, map index
+Said = dict[tuple[str, str], tuple[str | None, int, bool]]
+"""By document and criterion: `changed_from`, the day of `first_seen`, `carried`."""
 
 
 @dataclass
@@ -69,17 +72,33 @@ class History:
         return self.run((day, task, -1), {"in/a": text})
 
 
+def assess_by_letter(text: str, criterion: dict[str, Any]) -> tuple[str, str]:
+    """Return the verdict on a criterion: each has its letter in the text, or all have the same."""
+    return CATEGORIES[(text * 2)[int(criterion["codeName"][-1])]], "because"
+
+
 @pytest.fixture
 def history(service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> History:
-    monkeypatch.setattr(emulated, "assess", lambda text, criterion: (CATEGORIES[text[0]], "because"))
+    monkeypatch.setattr(emulated, "assess", assess_by_letter)
     service.set_frameworks([FRAMEWORK])
     return History(service, tmp_path)
 
 
+def said_by(findings: list[dict[str, Any]]) -> Said:
+    return {
+        (row["source"], row["criterion"]): (
+            row["changed_from"],
+            int(row["first_seen"][8:10]),
+            row["carried"],
+        )
+        for row in findings
+    }
+
+
 def verdict(night: NightOutcome) -> tuple[str | None, int, bool]:
-    """Return what the one finding of a night says of earlier nights."""
-    (finding,) = night.findings
-    return finding["changed_from"], int(finding["first_seen"][8:10]), finding["carried"]
+    """Return what the findings of a night say of earlier nights, which is the same for all criteria."""
+    (said,) = set(said_by(night.findings).values())
+    return said
 
 
 @pytest.mark.parametrize(
@@ -200,12 +219,12 @@ def test_a_tree_that_was_moved_is_carried_from_its_new_place(history: History) -
 
 # -- a simple model of what each run must say
 
-DOCUMENTS = ("in/a", "in/b")
+DOCUMENTS, TEXTS = ("in/a", "in/b"), ("AA", "AB", "CB", "CC")
 RUNS = st.lists(
     st.tuples(
         st.integers(1, 4),  # day
         st.sampled_from(["t", "u"]),  # task, each with a payload of its own
-        st.tuples(*[st.tuples(st.sampled_from("ABC"), st.integers(0, 2)) for _ in DOCUMENTS]),  # text, shard
+        st.tuples(*[st.tuples(st.sampled_from(TEXTS), st.integers(0, 1)) for _ in DOCUMENTS]),  # text, shard
     ),
     min_size=2,
     max_size=6,
@@ -214,33 +233,25 @@ RUNS = st.lists(
 
 @dataclass
 class Model:
-    """The verdicts of each day and task, by document: category, and the day since when."""
+    """The verdicts of each day and task, by document and criterion: category, and the day since when."""
 
-    said: dict[tuple[int, str], dict[str, tuple[str, int]]] = field(default_factory=dict)
+    said: dict[tuple[int, str], dict[tuple[str, str], tuple[str, int]]] = field(default_factory=dict)
     texts: dict[tuple[int, str], dict[str, str]] = field(default_factory=dict)
 
-    def expect(self, day: int, task: str, texts: dict[str, str]) -> dict[str, tuple[str | None, int, bool]]:
-        """Return what a run must say about each document: `changed_from`, `first_seen`, `carried`."""
+    def expect(self, day: int, task: str, texts: dict[str, str]) -> Said:
+        """Return what a run must say."""
         earlier = sorted((key for key in self.said if key[0] < day and key[1] == task), reverse=True)
-        expected: dict[str, tuple[str | None, int, bool]] = {}
-        said: dict[str, tuple[str, int]] = {}
+        expected: Said = {}
+        said: dict[tuple[str, str], tuple[str, int]] = {}
         for source, text in texts.items():
-            category = CATEGORIES[text]
-            before, since = next(
-                (self.said[key][source] for key in earlier if source in self.said[key]), (None, day)
-            )
-            is_same = before == category
-            said[source] = category, since if is_same else day
             is_carried = any(text in self.texts[key].values() for key in earlier)
-            expected[source] = None if is_same else before, said[source][1], is_carried
+            for number, criterion in enumerate(("D-0", "D-1")):
+                verdict, category = (source, criterion), CATEGORIES[text[number]]
+                before, since = self.said[earlier[0]][verdict] if earlier else (None, day)
+                said[verdict] = category, since if before == category else day
+                expected[verdict] = None if before == category else before, said[verdict][1], is_carried
         self.said[day, task], self.texts[day, task] = said, texts
         return expected
-
-
-def said_by(findings: list[dict[str, Any]]) -> dict[str, tuple[str | None, int, bool]]:
-    return {
-        row["source"]: (row["changed_from"], int(row["first_seen"][8:10]), row["carried"]) for row in findings
-    }
 
 
 @settings(
@@ -260,7 +271,7 @@ def test_any_history_says_what_a_simple_model_says(history: History, runs: list[
             shards = {source: shard for source, (_, shard) in zip(DOCUMENTS, placed, strict=True)}
             is_cleared = (day, task) in model.said
             expected = {} if is_cleared else model.expect(day, task, texts)
-            found: dict[str, Any] = {}
+            found: Said = {}
             submitted = own.service.count("submit_assessment")
             mine = [run for run in written if run[:2] == (day, task)]
             for run in mine if is_cleared else [(day, task, shard) for shard in sorted(set(shards.values()))]:
