@@ -5,6 +5,7 @@ from __future__ import annotations
 import json as json_module
 import re
 from collections.abc import Callable, Generator, Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
@@ -32,7 +33,6 @@ from airflow_provider.client.responses import (
     read_nothing,
     read_object,
 )
-from airflow_provider.client.settings import Endpoints
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -85,14 +85,7 @@ def get_status(uuid: str) -> Call[ContentJob]:
         record = read_job(response, uuid, strict=not is_completed)
         return record.model_copy(update={"status": JobStatus.COMPLETED}) if is_completed else record
 
-    return Call(
-        "GET",
-        f"{CONTENT}/{_segment(uuid)}/status",
-        parse=job,
-        ok_statuses=SEE_OTHER,
-        idempotent=True,
-        operation="get_status",
-    )
+    return _read("get_status", f"{CONTENT}/{_segment(uuid)}/status", job, ok_statuses=SEE_OTHER)
 
 
 def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
@@ -123,14 +116,7 @@ def get_content(uuid: str) -> Call[str]:
         stream = TextStream.from_response(response)
         return (stream.feed(response.body) + stream.finish()).decode()
 
-    return Call(
-        "GET",
-        f"{CONTENT}/{_segment(uuid)}/content",
-        parse=text,
-        idempotent=True,
-        limit=TEXT_BYTES,
-        operation="get_content",
-    )
+    return _read("get_content", f"{CONTENT}/{_segment(uuid)}/content", text, limit=TEXT_BYTES)
 
 
 def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
@@ -140,8 +126,7 @@ def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
         check_text(response)
         return TextStream.from_response(response), response.stream
 
-    path = f"{CONTENT}/{_segment(uuid)}/content"
-    return Call("GET", path, parse=text, idempotent=True, stream=True, limit=None, operation="get_content")
+    return _read("get_content", f"{CONTENT}/{_segment(uuid)}/content", text, stream=True, limit=None)
 
 
 def cancel(uuid: str) -> Call[None]:
@@ -163,27 +148,13 @@ def refresh(uuid: str) -> Call[ContentJob]:
 
 def list_frameworks() -> Call[list[Framework]]:
     """List all frameworks with their criteria."""
-    return Call(
-        "GET",
-        FRAMEWORKS,
-        parse=partial(read_models, model=Framework),
-        idempotent=True,
-        limit=LIST_BYTES,
-        operation="list_frameworks",
-    )
+    return _read("list_frameworks", FRAMEWORKS, partial(read_models, model=Framework), limit=LIST_BYTES)
 
 
 def list_criteria(framework_id: str | int) -> Call[list[Criterion]]:
     """List the criteria of one framework."""
     path = f"{FRAMEWORKS}/{_segment(framework_id, 'framework id')}/criteria"
-    return Call(
-        "GET",
-        path,
-        parse=partial(read_models, model=Criterion),
-        idempotent=True,
-        limit=LIST_BYTES,
-        operation="list_criteria",
-    )
+    return _read("list_criteria", path, partial(read_models, model=Criterion), limit=LIST_BYTES)
 
 
 def submit_feedback(
@@ -216,31 +187,24 @@ def submit_feedback(
     return Call("POST", FEEDBACK, json=payload, parse=read_nothing, operation="submit_feedback")
 
 
-def get_application_info(paths: Endpoints) -> Call[dict[str, Any]]:
+def get_application_info() -> Call[dict[str, Any]]:
     """Get the service's application info."""
-    return _configured(
-        "GET", paths, "application_info", read_object, idempotent=True, operation="get_application_info"
-    )
+    return _configured("application_info", _read("get_application_info", "", read_object))
 
 
-def submit_assessment(paths: Endpoints, payload: Any, translate: Translate = dict) -> Call[Assessment]:
+def submit_assessment(payload: Any, translate: Translate = dict) -> Call[Assessment]:
     """Submit an assessment; the payload is sent unchanged."""
     try:
         json_module.dumps(payload, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise ComplianceInputError(f"The payload of the assessment is not JSON: {error}.") from None
-
-    def assessment(response: HttpResponse) -> Assessment:
-        return read_accepted_assessment(response, translate)
-
+    parse = partial(read_accepted_assessment, translate=translate)
     return _configured(
-        "POST", paths, "assessment_submit", assessment, json=payload, operation="submit_assessment"
+        "assessment_submit", Call("POST", "", parse, json=payload, operation="submit_assessment")
     )
 
 
-def get_assessment(
-    paths: Endpoints, assessment_id: str | int, translate: Translate = dict
-) -> Call[Assessment]:
+def get_assessment(assessment_id: str | int, translate: Translate = dict) -> Call[Assessment]:
     """Get the status of an assessment; 303 means completed, as for content."""
 
     def assessment(response: HttpResponse) -> Assessment:
@@ -251,56 +215,37 @@ def get_assessment(
             return Assessment(id=str(assessment_id), status=JobStatus.COMPLETED, raw=raw)
         return as_assessment(read_object(response), str(assessment_id), translate)
 
+    path = _segment(assessment_id, "assessment id")
     return _configured(
-        "GET",
-        paths,
-        "assessment_status",
-        assessment,
-        assessment_id,
-        ok_statuses=SEE_OTHER,
-        idempotent=True,
-        operation="get_assessment",
+        "assessment_status", _read("get_assessment", path, assessment, ok_statuses=SEE_OTHER), assessment_id
     )
 
 
-def get_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[Any]:
+def get_assessment_results(assessment_id: str | int) -> Call[Any]:
     """Get the results of an assessment, as JSON."""
-    return _results(paths, assessment_id, HttpResponse.json)
+    return _results(assessment_id, HttpResponse.json)
 
 
-def get_raw_assessment_results(paths: Endpoints, assessment_id: str | int) -> Call[tuple[bytes, Any]]:
+def get_raw_assessment_results(assessment_id: str | int) -> Call[tuple[bytes, Any]]:
     """Get the results of an assessment: the bytes that the service sent, and their JSON."""
-    return _results(paths, assessment_id, lambda response: (response.body, response.json()))
+    return _results(assessment_id, lambda response: (response.body, response.json()))
 
 
-def _results(paths: Endpoints, assessment_id: str | int, read: Callable[[HttpResponse], T]) -> Call[T]:
+def _results(assessment_id: str | int, read: Callable[[HttpResponse], T]) -> Call[T]:
     def results(response: HttpResponse) -> T:
         check_complete(response)
         return read(response)
 
-    return _configured(
-        "GET",
-        paths,
-        "assessment_results",
-        results,
-        assessment_id,
-        idempotent=True,
-        limit=LIST_BYTES,
-        operation="get_assessment_results",
-    )
+    path = _segment(assessment_id, "assessment id")
+    call = _read("get_assessment_results", path, results, limit=LIST_BYTES)
+    return _configured("assessment_results", call, assessment_id)
 
 
-def cancel_assessment(paths: Endpoints, assessment_id: str | int) -> Call[None]:
+def cancel_assessment(assessment_id: str | int) -> Call[None]:
     """Cancel an assessment."""
-    return _configured(
-        "DELETE",
-        paths,
-        "assessment_cancel",
-        read_nothing,
-        assessment_id,
-        idempotent=True,
-        operation="cancel_assessment",
-    )
+    path = _segment(assessment_id, "assessment id")
+    call = Call("DELETE", path, read_nothing, idempotent=True, operation="cancel_assessment")
+    return _configured("assessment_cancel", call, assessment_id)
 
 
 def request(
@@ -364,19 +309,14 @@ def _segment(value: str | int, what: str = "uuid") -> str:
         raise ComplianceInputError(f"{value!r} is not a valid {what}.") from None
 
 
-def _configured(
-    method: str,
-    paths: Endpoints,
-    entry: str,
-    parse: Callable[[HttpResponse], T],
-    assessment_id: str | int | None = None,
-    **options: Any,
-) -> Call[T]:
-    """Make a call whose path is a setting; a 404 or 405 says where to set it."""
-    path: str = getattr(paths, entry)
+def _read(operation: str, path: str, parse: Callable[[HttpResponse], T], **options: Any) -> Call[T]:
+    return Call("GET", path, parse, idempotent=True, operation=operation, **options)
+
+
+def _configured(endpoint: str, call: Call[T], assessment_id: str | int | None = None) -> Call[T]:
+    """Send a call to a path that is a setting; a 404 or 405 says where to set it."""
     reason = "The path is probably wrong"
     if assessment_id is not None:
-        path = path.replace("{assessment_id}", _segment(assessment_id, "assessment id"))
         reason = f"Either the service does not know assessment '{assessment_id}', or the path is wrong"
 
     def map_error(response: HttpResponse) -> ComplianceError | None:
@@ -385,8 +325,8 @@ def _configured(
         kind = ComplianceNotFoundError if response.status == 404 else ComplianceRefusedError
         return kind(
             f"{response.url} returned {response.status}. {reason}: the contract does not define it. "
-            f"Set '{entry}' in the connection's extra 'endpoints'.",
+            f"Set '{endpoint}' in the connection's extra 'endpoints'.",
             status=response.status,
         )
 
-    return Call(method, path, parse, map_error=map_error, **options)
+    return replace(call, endpoint=endpoint, map_error=map_error)

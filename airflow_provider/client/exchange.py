@@ -166,7 +166,11 @@ class Exchange(Generic[T]):
     @property
     def url(self) -> str:
         """The full URL of the call."""
-        return self.settings.base_url + self.call.path if self.call.authorized else self.call.path
+        path = self.call.path
+        if self.call.endpoint:
+            template: str = getattr(self.settings.endpoints, self.call.endpoint)
+            path = template.replace("{assessment_id}", path)
+        return self.settings.base_url + path if self.call.authorized else path
 
     def evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
         """Turn the outcome of the last request into its result, a retry, or an error."""

@@ -32,7 +32,6 @@ from airflow_provider.client.http.uploads import (
 )
 from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import (
     LOCAL_IO_SECONDS,
     AccessToken,
@@ -66,18 +65,6 @@ def _operation(endpoint: Callable[P, Call[T]]) -> Callable[Concatenate[Complianc
     return method
 
 
-def _configured(
-    endpoint: Callable[Concatenate[Endpoints, P], Call[T]],
-) -> Callable[Concatenate[ComplianceClient, P], T]:
-    """Turn an endpoint whose path is a setting into a method."""
-
-    @wraps(endpoint)
-    def method(self: ComplianceClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self.run(endpoint(self.settings.endpoints, *args, **kwargs))
-
-    return method
-
-
 class ComplianceClient(BaseClient):
     """Client of the service on requests; thread-safe, and a context manager.
 
@@ -103,20 +90,18 @@ class ComplianceClient(BaseClient):
     list_frameworks = _operation(endpoints.list_frameworks)
     list_criteria = _operation(endpoints.list_criteria)
     submit_feedback = _operation(endpoints.submit_feedback)
-    get_application_info = _configured(endpoints.get_application_info)
-    get_assessment_results = _configured(endpoints.get_assessment_results)
-    cancel_assessment = _configured(endpoints.cancel_assessment)
+    get_application_info = _operation(endpoints.get_application_info)
+    get_assessment_results = _operation(endpoints.get_assessment_results)
+    cancel_assessment = _operation(endpoints.cancel_assessment)
     request = _operation(endpoints.request)
 
     def submit_assessment(self, payload: Any) -> Assessment:
         """Submit an assessment; the payload is sent unchanged."""
-        paths = self.settings.endpoints
-        return self.run(endpoints.submit_assessment(paths, payload, self._translate))
+        return self.run(endpoints.submit_assessment(payload, self._translate))
 
     def get_assessment(self, assessment_id: str | int) -> Assessment:
         """Get the status of an assessment."""
-        paths = self.settings.endpoints
-        return self.run(endpoints.get_assessment(paths, assessment_id, self._translate))
+        return self.run(endpoints.get_assessment(assessment_id, self._translate))
 
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document; it is streamed."""

@@ -14,7 +14,6 @@ from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import ContentJob
-from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import TokenCache
 from airflow_provider.exceptions import ComplianceError
 from tests.support.values import UUID, settings_for
@@ -31,11 +30,11 @@ CALLS = [
     endpoints.list_frameworks(),
     endpoints.list_criteria("7"),
     endpoints.submit_feedback("e", "r"),
-    endpoints.get_application_info(Endpoints()),
-    endpoints.submit_assessment(Endpoints(), {}),
-    endpoints.get_assessment(Endpoints(), "7"),
-    endpoints.get_assessment_results(Endpoints(), "7"),
-    endpoints.cancel_assessment(Endpoints(), "7"),
+    endpoints.get_application_info(),
+    endpoints.submit_assessment({}),
+    endpoints.get_assessment("7"),
+    endpoints.get_assessment_results("7"),
+    endpoints.cancel_assessment("7"),
     endpoints.request("GET", "/x"),
     next(TokenCache(SETTINGS).renew()),
 ]

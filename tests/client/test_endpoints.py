@@ -10,11 +10,11 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import Call, HttpResponse
 from airflow_provider.client.models import FeedbackCategory
-from airflow_provider.client.settings import Endpoints
+from tests.support.values import settings_for
 
-PATHS = Endpoints()
 MB = 1024 * 1024
 CONTENT = "/api/v1/content-processing"
 FILE: Any = b"a form"
@@ -73,23 +73,23 @@ CALLS: dict[str, tuple[Callable[[], Call[Any]], tuple[Any, ...]]] = {
         ),
     ),
     "get_application_info": (
-        lambda: endpoints.get_application_info(PATHS),
+        lambda: endpoints.get_application_info(),
         ("GET", "/api/v1/info", None, True, False, 8),
     ),
     "submit_assessment": (
-        lambda: endpoints.submit_assessment(PATHS, {"a": 1}),
+        lambda: endpoints.submit_assessment({"a": 1}),
         ("POST", "/api/v1/assessments", {"a": 1}, False, False, 8),
     ),
     "get_assessment": (
-        lambda: endpoints.get_assessment(PATHS, "a b"),
+        lambda: endpoints.get_assessment("a b"),
         ("GET", "/api/v1/assessments/a%20b/status", None, True, False, 8),
     ),
     "get_assessment_results": (
-        lambda: endpoints.get_assessment_results(PATHS, 7),
+        lambda: endpoints.get_assessment_results(7),
         ("GET", "/api/v1/assessments/7/results", None, True, False, 64),
     ),
     "cancel_assessment": (
-        lambda: endpoints.cancel_assessment(PATHS, "a"),
+        lambda: endpoints.cancel_assessment("a"),
         ("DELETE", "/api/v1/assessments/a", None, True, False, 8),
     ),
 }
@@ -100,7 +100,8 @@ def test_a_call_is_as_the_contract_says(name: str) -> None:
     make, expected = CALLS[name]
     call = make()
     limit = call.limit if call.limit is None else call.limit / MB
-    assert (call.method, call.path, call.json, call.idempotent, call.stream, limit) == expected
+    path = Exchange(call, settings_for("https://h"), ThrottlePause()).url.removeprefix("https://h")
+    assert (call.method, path, call.json, call.idempotent, call.stream, limit) == expected
     assert call.authorized
     assert not call.allow_html
     assert call.operation == {"get_batch": "get_statuses", "stream_content": "get_content"}.get(name, name)
@@ -115,7 +116,7 @@ def test_an_id_that_would_change_the_path_is_refused(uuid: Any) -> None:
     with pytest.raises(exc.ComplianceInputError, match=r"is not a valid framework id\.$"):
         endpoints.list_criteria(uuid)
     with pytest.raises(exc.ComplianceInputError, match=r"is not a valid assessment id\.$"):
-        endpoints.cancel_assessment(PATHS, "" if uuid is None else uuid)
+        endpoints.cancel_assessment("" if uuid is None else uuid)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_a_text_is_read_in_the_charset_of_the_response() -> None:
 @pytest.mark.parametrize("payload", [{"a": float("nan")}, {"a": {1}}])
 def test_a_payload_that_is_not_json_is_not_sent(payload: Any) -> None:
     with pytest.raises(exc.ComplianceInputError, match="is not JSON"):
-        endpoints.submit_assessment(PATHS, payload)
+        endpoints.submit_assessment(payload)
 
 
 @pytest.mark.parametrize(
@@ -202,15 +203,15 @@ def test_feedback_takes_any_64_bit_number_and_each_category(number: int) -> None
 
 
 def test_an_assessment_is_completed_by_a_redirect() -> None:
-    call = endpoints.get_assessment(PATHS, 7)
+    call = endpoints.get_assessment(7)
     found = call.parse(response(303, {"x": 1}))
     assert (found.id, found.status, found.raw) == ("7", "COMPLETED", {"x": 1})
     assert call.parse(response(303)).raw == {}
     found = call.parse(response(200, {"id": "other", "status": "FAILED"}))
     assert (found.id, found.status) == ("7", "FAILED")
-    translated = endpoints.get_assessment(PATHS, 7, lambda record: {"status": record["state"]})
+    translated = endpoints.get_assessment(7, lambda record: {"status": record["state"]})
     assert translated.parse(response(200, {"state": "COMPLETED"})).status == "COMPLETED"
-    submitted = endpoints.submit_assessment(PATHS, {}, lambda record: {"id": record["key"]})
+    submitted = endpoints.submit_assessment({}, lambda record: {"id": record["key"]})
     assert submitted.parse(response(202, {"key": "k"})).id == "k"
 
 
@@ -218,14 +219,14 @@ def test_an_assessment_is_completed_by_a_redirect() -> None:
     ("status", "kind"), [(404, exc.ComplianceNotFoundError), (405, exc.ComplianceRefusedError)]
 )
 def test_a_path_that_may_be_wrong_is_named(status: int, kind: Any) -> None:
-    error: Any = endpoints.cancel_assessment(PATHS, "a1").map_error(response(status))
+    error: Any = endpoints.cancel_assessment("a1").map_error(response(status))
     assert type(error) is kind
     assert error.status == status
     assert "know assessment 'a1', or the path is wrong" in str(error)
     assert "Set 'assessment_cancel' in" in str(error)
-    error = endpoints.get_application_info(PATHS).map_error(response(status))
+    error = endpoints.get_application_info().map_error(response(status))
     assert "The path is probably wrong: the contract" in str(error)
-    assert endpoints.get_application_info(PATHS).map_error(response(400)) is None
+    assert endpoints.get_application_info().map_error(response(400)) is None
 
 
 def test_any_other_call_is_sent_as_it_is() -> None:

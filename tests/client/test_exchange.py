@@ -18,7 +18,6 @@ from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
 from airflow_provider.client.responses import retry_after
-from airflow_provider.client.settings import Endpoints
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
 
@@ -302,7 +301,7 @@ def test_a_broken_body_is_a_transient_error() -> None:
 @pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": float("nan")}, {("a",): 1}])
 def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
     with pytest.raises(exc.ComplianceInputError, match="not JSON"):
-        endpoints.submit_assessment(Endpoints(), payload)
+        endpoints.submit_assessment(payload)
 
 
 @pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "javascript:alert(1)", None, 5])

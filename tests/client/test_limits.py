@@ -12,11 +12,9 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import endpoints
 from airflow_provider.client.http.uploads import CHUNK_BYTES
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Call
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES
 from airflow_provider.client.models import ContentJob
-from airflow_provider.client.settings import Endpoints
 from tests.support.server_time import ServerTime
 from tests.support.service import Drip, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
@@ -115,23 +113,6 @@ def test_a_text_that_is_streamed_has_no_limit(run: Any, service: Service) -> Non
 
     target = Counter()
     assert run("download_content", UUID, target) == target.count == size
-
-
-def test_each_call_has_its_limit() -> None:
-    paths = Endpoints()
-    limits: list[tuple[Call[Any], int | None]] = [
-        (endpoints.get_status(UUID), 8 * MB),
-        (endpoints.submit_url("https://example.com"), 8 * MB),
-        (endpoints.get_batch([UUID]), MB),
-        (endpoints.get_batch(map(str, range(1000))), 4096 * 1000),
-        (endpoints.get_content(UUID), 256 * MB),
-        (endpoints.stream_content(UUID), None),
-        (endpoints.list_frameworks(), 64 * MB),
-        (endpoints.list_criteria(1), 64 * MB),
-        (endpoints.get_assessment_results(paths, 1), 64 * MB),
-        (endpoints.request("GET", "/x"), 64 * MB),
-    ]
-    assert [call.limit for call, _ in limits] == [limit for _, limit in limits]
 
 
 # Time: a client gives three timeouts to a response, or to each piece of a stream

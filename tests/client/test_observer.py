@@ -12,7 +12,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse, Observation
-from airflow_provider.client.settings import Endpoints, Settings
+from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.emulator.settings import OPERATIONS
 from tests.support.service import Raw, Reply, Service
@@ -103,11 +103,15 @@ def test_a_status_is_one_of_few_labels(outcome: HttpResponse | Failure, label: s
 
 def test_every_endpoint_has_the_name_of_its_operation() -> None:
     values: dict[str, Any] = {
-        "paths": Endpoints(), "url": "https://example.com", "uuids": [UUID], "framework_id": 1,
+        "url": "https://example.com", "uuids": [UUID], "framework_id": 1,
         "expert_id": "e", "rational_feedback": "r", "payload": {}, "assessment_id": 1, "uuid": UUID,
         "file": None,
     }  # fmt: skip
-    named = {"get_batch": "get_statuses", "stream_content": "get_content"}
+    named = {
+        "get_batch": "get_statuses",
+        "stream_content": "get_content",
+        "get_raw_assessment_results": "get_assessment_results",
+    }
     names = set()
     for name, endpoint in inspect.getmembers(endpoints, inspect.isfunction):
         returned = str(inspect.signature(endpoint).return_annotation)

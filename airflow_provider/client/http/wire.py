@@ -172,6 +172,7 @@ class Call(Generic[T]):
 
     :param method: HTTP method
     :param path: path below the base URL, quoted; or the whole URL of a call that is not authorized
+    :param endpoint: the entry of `Endpoints` that is its path; `path` is then the id in it
     :param parse: turns a successful response into the result
     :param json: JSON body
     :param form: form fields, sent URL-encoded
@@ -203,6 +204,7 @@ class Call(Generic[T]):
     ok_statuses: frozenset[int] = frozenset()
     allow_html: bool = False
     map_error: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)
+    endpoint: str = ""
     operation: str = "request"
 
 
