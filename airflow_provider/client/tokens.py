@@ -223,21 +223,25 @@ class TokenCache:
 
     def log_in(self) -> Generator[Any, Any, AccessToken]:
         """Log in; after a refusal without an OAuth error once more, because a gateway may have sent it."""
-        for is_last in (False, True):
-            requested_at = self._clock()
-            try:
-                return self._store((yield self._log_in()), requested_at)
-            except ComplianceAuthError as error:
-                self._refusal = (copy.copy(error), self._clock() + REFUSAL_CACHE_SECONDS)
-                if error.is_confirmed:
-                    self.version = uuid.uuid4().hex
-                if error.is_confirmed or is_last:
-                    raise
-            except ComplianceConfigError as error:
-                self._refusal = (copy.copy(error), self._clock() + CROWD_SECONDS)
+        try:
+            return (yield from self._try_login())
+        except ComplianceAuthError as error:
+            if error.is_confirmed:
                 raise
-            yield Pause(CONFIRM_SECONDS)
-        raise AssertionError  # the second refusal was raised
+        yield Pause(CONFIRM_SECONDS)
+        return (yield from self._try_login())
+
+    def _try_login(self) -> Generator[Any, Any, AccessToken]:
+        requested_at = self._clock()
+        try:
+            return self._store((yield self._log_in()), requested_at)
+        except (ComplianceAuthError, ComplianceConfigError) as error:
+            seconds = CROWD_SECONDS
+            if isinstance(error, ComplianceAuthError):
+                seconds = REFUSAL_CACHE_SECONDS
+                self.version = uuid.uuid4().hex if error.is_confirmed else self.version
+            self._refusal = (copy.copy(error), self._clock() + seconds)
+            raise
 
     def snapshot(self) -> SecretStr:
         """Return as JSON what other processes with the same credentials may know.

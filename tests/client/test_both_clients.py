@@ -58,16 +58,6 @@ def test_submit_url_sends_json_and_returns_the_job(run: Any, service: Service) -
     assert request.json == {"url": "https://example.com/privacy-policy"}
 
 
-@pytest.mark.parametrize("location", [f"{CONTENT}/{UUID}/status", f"status/../{UUID}", "absolute"])
-def test_a_submit_without_a_body_is_followed_by_its_location(
-    run: Any, service: Service, location: str
-) -> None:
-    if location == "absolute":
-        location = f"{service.url}{CONTENT}/{UUID}/status"
-    service.on(f"POST {CONTENT}/url", Reply(202, headers={"Location": location}))
-    assert run("submit_url", "https://example.com").uuid == UUID
-
-
 @pytest.mark.parametrize("origin", ["https://evil.example", "//evil.example", "http://[::1"])
 def test_a_location_on_another_origin_is_not_used(run: Any, service: Service, origin: str) -> None:
     elsewhere = f"{origin}{CONTENT}/{UUID}/status"
@@ -116,27 +106,6 @@ def test_a_docx_is_told_by_its_bytes_and_can_be_renamed(run: Any, service: Servi
     (request,) = service.requests_to(f"POST {CONTENT}/file")
     assert b'filename="contract.docx"' in request.body
     assert b"wordprocessingml.document" in request.body
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "is empty"),
-        (b"plain text", "neither PDF nor DOCX"),
-        (b"\xef\xbb\xbf\n<!DOCTYPE html><title>A page</title>", "is a web page: submit its URL"),
-        (b"<HTML lang='en'>", "is a web page: submit its URL"),
-        (docx("xl/workbook.xml"), "neither PDF nor DOCX"),
-        (docx()[:-30], "corrupt or truncated"),
-    ],
-)
-def test_what_is_no_document_is_refused_before_anything_is_sent(
-    run: Any, service: Service, tmp_path: Path, content: bytes, message: str
-) -> None:
-    path = tmp_path / "x.pdf"
-    path.write_bytes(content)
-    with pytest.raises(exc.ComplianceInputError, match=message):
-        run("submit_file", path)
-    assert not service.received
 
 
 @pytest.mark.parametrize("map_error", [Reply(401), Reply(429, headers={"Retry-After": "0"})])
@@ -203,15 +172,6 @@ def test_a_read_survives_passing_faults(run: Any, service: Service, fault: Any) 
     assert run("get_status", UUID).status == "RUNNING"
 
 
-def test_a_read_gives_up_after_the_last_retry(connect: Any, service: Service) -> None:
-    service.on(STATUS, Reply(502, json={"message": "no upstream"}))
-    run = connect(settings_for(service.url, max_retries=3))
-    with pytest.raises(exc.ComplianceServerError, match=r"502 Bad Gateway, 'no upstream'") as caught:
-        run("get_status", UUID)
-    assert len(service.requests_to(STATUS)) == 4
-    assert (caught.value.status, caught.value.body) == (502, '{"message": "no upstream"}')
-
-
 def test_nobody_listening_is_a_transient_error_that_names_the_address(connect: Any, service: Service) -> None:
     run = connect(settings_for("http://127.0.0.1:9", token_url=f"{service.url}/token", max_retries=1))
     with pytest.raises(
@@ -227,40 +187,6 @@ def test_an_unknown_host_is_a_transient_error(connect: Any, service: Service) ->
     )
     with pytest.raises(exc.ComplianceConnectionError, match="could not connect"):
         run("list_frameworks")
-
-
-def test_a_cancel_that_broke_and_then_finds_no_job_is_done(run: Any, service: Service) -> None:
-    service.on(f"DELETE {CONTENT}/{UUID}", Raw(reset=True), Reply(404))
-    run("cancel", UUID)
-    assert len(service.requests_to(f"DELETE {CONTENT}/{UUID}")) == 2
-
-
-def test_cancelling_an_unknown_job_is_an_error(run: Any, service: Service) -> None:
-    with pytest.raises(exc.ComplianceNotFoundError):
-        run("cancel", UUID)
-
-
-@pytest.mark.parametrize(
-    ("status", "error"),
-    [
-        (400, exc.ComplianceRefusedError),
-        (403, exc.ComplianceRefusedError),
-        (404, exc.ComplianceNotFoundError),
-        (409, exc.ComplianceRefusedError),
-        (410, exc.ComplianceNotFoundError),
-        (413, exc.ComplianceRefusedError),
-        (422, exc.ComplianceRefusedError),
-    ],
-)
-def test_a_refusal_is_final_and_shows_the_service_s_words(
-    run: Any, service: Service, status: int, error: type[exc.ComplianceHttpError]
-) -> None:
-    service.on(f"POST {CONTENT}/url", Reply(status, json={"title": "t", "message": "not this one"}))
-    with pytest.raises(error, match="not this one") as caught:
-        run("submit_url", "https://example.com")
-    assert caught.value.status == status
-    assert not caught.value.transient
-    assert len(service.requests_to(f"POST {CONTENT}/url")) == 1
 
 
 @pytest.mark.parametrize(
@@ -322,15 +248,6 @@ def test_retry_after_pauses_everybody(connect: Any, service: Service) -> None:
     assert len(service.requests_to(STATUS)) == 1
 
 
-@pytest.mark.parametrize("body", [b"<html>Sign in</html>", b"", b"\xff\xfe", b"[]", b'"x"', b"[" * 100_000])
-def test_an_answer_that_is_not_the_contract_s_is_a_protocol_error(
-    run: Any, service: Service, body: bytes
-) -> None:
-    service.on(STATUS, Reply(body=body, headers={"Content-Type": "text/html"}))
-    with pytest.raises(exc.ComplianceProtocolError):
-        run("get_status", UUID)
-
-
 def test_a_redirect_is_an_error_and_the_token_goes_nowhere_else(run: Any, service: Service) -> None:
     with Service().running() as other:
         other.on("GET /api/v1/frameworks", Reply(json=[]))
@@ -342,27 +259,6 @@ def test_a_redirect_is_an_error_and_the_token_goes_nowhere_else(run: Any, servic
         assert not other.received
 
 
-@pytest.mark.parametrize("uuid", ["../x", "..%2f..%2fadmin", "a/b?c#d", "ä ö", "{uuid}", "x\r\nEvil: 1"])
-def test_an_id_can_not_leave_its_place(run: Any, service: Service, uuid: str) -> None:
-    with pytest.raises(exc.ComplianceNotFoundError):
-        run("get_status", uuid)
-    path = service.received[-1].path
-    assert path.startswith(f"{CONTENT}/")
-    assert path.endswith("/status")
-    assert path.count("/") == 5
-    assert "evil" not in service.received[-1].headers
-
-
-@pytest.mark.parametrize("uuid", ["", " ", ".", "..", None, "\ud800"])
-@pytest.mark.parametrize("method", ["get_status", "get_content", "cancel", "refresh", "list_criteria"])
-def test_what_is_no_id_is_refused_before_anything_is_sent(
-    run: Any, service: Service, method: str, uuid: Any
-) -> None:
-    with pytest.raises(exc.ComplianceInputError):
-        run(method, uuid)
-    assert not service.received
-
-
 def test_the_base_url_may_have_a_prefix(connect: Any, service: Service) -> None:
     service.on(
         "GET /partners/x/api/v1/frameworks", Reply(json=[{"id": 7, "criteria": [{"codeName": "A"}, 3]}])
@@ -370,43 +266,6 @@ def test_the_base_url_may_have_a_prefix(connect: Any, service: Service) -> None:
     run = connect(settings_for(f"{service.url}/partners/x/", token_url=f"{service.url}/token"))
     (framework,) = run("list_frameworks")
     assert (framework.id, framework.criteria[0].code_name, len(framework.criteria)) == ("7", "A", 1)
-
-
-def test_criteria_of_a_framework(run: Any, service: Service) -> None:
-    service.on(
-        "GET /api/v1/frameworks/7/criteria", Reply(json=[{"name": "N", "codeName": "C", "description": "D"}])
-    )
-    (criterion,) = run("list_criteria", 7)
-    assert (criterion.name, criterion.code_name, criterion.description) == ("N", "C", "D")
-
-
-def test_feedback_goes_out_under_the_contract_s_names(run: Any, service: Service) -> None:
-    service.on("POST /api/v1/assessmentFeedback", Reply(200))
-    assert run("submit_feedback", "e1", "because", 2**62, "MISSING") is None
-    assert service.received[-1].json == {
-        "expertId": "e1",
-        "rationalFeedback": "because",
-        "assessmentResponseId": 2**62,
-        "categoryFeedback": "MISSING",
-    }
-
-
-@pytest.mark.parametrize(
-    "args",
-    [
-        ("", "r"),
-        ("e", "  "),
-        (None, "r"),
-        ("e", "r", 2**63),
-        ("e", "r", True),
-        ("e", "r", "1"),
-        ("e", "r", 1, "X"),
-    ],
-)
-def test_wrong_feedback_is_refused_before_anything_is_sent(run: Any, service: Service, args: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError):
-        run("submit_feedback", *args)
-    assert not service.received
 
 
 def test_assessments_on_the_default_paths(run: Any, service: Service) -> None:
@@ -424,32 +283,6 @@ def test_assessments_on_the_default_paths(run: Any, service: Service) -> None:
     assert run("get_application_info") == {"version": "1"}
 
 
-@pytest.mark.parametrize("status", [404, 405])
-@pytest.mark.parametrize(
-    ("method", "args", "entry"),
-    [
-        ("get_application_info", (), "application_info"),
-        ("submit_assessment", ({},), "assessment_submit"),
-        ("get_assessment", ("1",), "assessment_status"),
-        ("get_assessment_results", ("1",), "assessment_results"),
-        ("cancel_assessment", ("1",), "assessment_cancel"),
-    ],
-)
-def test_a_wrong_guess_of_a_path_names_the_extra_to_set(
-    run: Any, service: Service, method: str, args: Any, entry: str, status: int
-) -> None:
-    path = {
-        "application_info": "/info",
-        "assessment_submit": "/assessments",
-        "assessment_cancel": "/assessments/1",
-    }
-    verb = {"submit_assessment": "POST", "cancel_assessment": "DELETE"}.get(method, "GET")
-    default = f"/assessments/1/{entry.removeprefix('assessment_')}"
-    service.on(f"{verb} /api/v1{path.get(entry, default)}", Reply(status))
-    with pytest.raises(exc.ComplianceHttpError, match=f"Set '{entry}' in the connection's extra 'endpoints'"):
-        run(method, *args)
-
-
 def test_any_other_call_is_authenticated(run: Any, service: Service) -> None:
     service.on("PUT /api/v2/thing", Reply(307, body=b"there", headers={"X-A": "b"}))
     answer = run("request", "put", "/api/v2/thing", params={"q": "a b"}, data=b"raw", headers={"X-Mine": "1"})
@@ -457,24 +290,6 @@ def test_any_other_call_is_authenticated(run: Any, service: Service) -> None:
     request = service.received[-1]
     assert (request.path, request.body, request.token) == ("/api/v2/thing?q=a+b", b"raw", "access-1")
     assert request.headers["x-mine"] == "1"
-
-
-@pytest.mark.parametrize(
-    ("path", "headers"),
-    [
-        ("//evil.example/x", {}),
-        ("https://evil.example/x", {}),
-        ("@evil.example/x", {}),
-        ("/x", {"authorization": "Basic x"}),
-        ("/x", {"X-A": "a\r\nB: c"}),
-    ],
-)
-def test_any_other_call_stays_at_the_service(
-    run: Any, service: Service, path: str, headers: dict[str, str]
-) -> None:
-    with pytest.raises(exc.ComplianceInputError):
-        run("request", "GET", path, headers=headers)
-    assert not service.received
 
 
 def test_idp_subject_is_sent_only_where_it_is_set(connect: Any, service: Service) -> None:
@@ -512,33 +327,6 @@ def test_the_environment_s_proxy_is_used(
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     assert run("get_status", UUID).error == "by proxy"
     assert service.received[-1].headers["host"] == "service.example"
-
-
-def test_a_malformed_location_of_a_completed_job_harms_nobody(run: Any, service: Service) -> None:
-    service.on(STATUS, Reply(303, headers={"Location": "http://[::1"}))
-    assert run("get_status", UUID).status == "COMPLETED"
-
-
-@pytest.mark.parametrize("spelling", [UUID.upper(), UUID.replace("-", ""), f"{{{UUID}}}"])
-def test_a_uuid_in_another_spelling_is_the_same_job(run: Any, service: Service, spelling: str) -> None:
-    service.on(STATUS, Reply(json={"uuid": spelling, "status": "RUNNING"}))
-    assert run("get_status", UUID).uuid == UUID
-
-
-def test_the_record_of_another_job_is_refused(run: Any, service: Service) -> None:
-    service.on(STATUS, Reply(json={"uuid": "of-somebody-else", "status": "COMPLETED"}))
-    with pytest.raises(exc.ComplianceProtocolError, match="about another job, 'of-somebody-else'") as caught:
-        run("get_status", UUID)
-    assert caught.value.transient
-
-
-@pytest.mark.parametrize(
-    "url", ["https://", "http:///path", "https://exa\nmple.com/", "https://?q", "ftp://e.com"]
-)
-def test_what_is_not_a_url_is_refused_before_anything_is_sent(run: Any, service: Service, url: str) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
-        run("submit_url", url)
-    assert not service.received
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.http.bodies import BodyDecoder, BodyError
-from airflow_provider.client.http.wire import FailureKind
 from tests.support.service import Raw, Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 
@@ -81,29 +79,6 @@ def test_a_text_that_can_not_be_unpacked_whole_is_an_error_that_may_pass(
         assert caught.value.transient
 
 
-def test_a_packed_text_of_no_bytes_at_all_is_cut_off(connect: Any, service: Service) -> None:
-    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n"
-    service.on(TEXT, Raw(head + b"\r\n0\r\n\r\n"))
-    run = connect(settings_for(service.url, max_retries=1))
-    for method, args in (("get_content", (UUID,)), ("download_content", (UUID, io.BytesIO()))):
-        with pytest.raises(exc.ComplianceProtocolError, match="truncated"):
-            run(method, *args)
-    service.on(TEXT, reply("gzip", gzip.compress(b"")))
-    assert run("get_content", UUID) == ""
-    assert run("download_content", UUID, io.BytesIO()) == 0
-
-
-def test_what_is_cut_off_once_is_asked_for_again(run: Any, service: Service) -> None:
-    service.on(TEXT, reply(*BAD["half"]), reply(*BAD["unknown"]), reply(*GOOD["gzip"]))
-    assert run("get_content", UUID) == WORDS
-
-
-def test_a_submit_whose_answer_can_not_be_unpacked_is_uncertain(run: Any, service: Service) -> None:
-    service.on(SUBMIT, reply(*BAD["half"]))
-    with pytest.raises(exc.ComplianceUncertainError, match="can't be decoded"):
-        run("submit_url", "https://example.com")
-
-
 @pytest.mark.parametrize("case", ["half", "unknown"])
 def test_an_error_answer_counts_by_its_status_whatever_its_body(
     run: Any, service: Service, case: str
@@ -141,32 +116,3 @@ def test_an_interim_answer_alone_is_uncertain(run: Any, service: Service) -> Non
 def test_long_headers_are_fine(run: Any, service: Service, size: int) -> None:
     service.on(STATUS, Reply(json={"status": "FAILED"}, headers={"X-Policy": "x" * size}))
     assert run("get_status", UUID).status == "FAILED"
-
-
-@pytest.mark.parametrize("size", [1, 7, 10**9])
-@pytest.mark.parametrize("case", GOOD)
-def test_it_does_not_matter_how_the_bytes_are_cut(case: str, size: int) -> None:
-    encoding, body = GOOD[case]
-    size = max(size, len(body) // 10_000)
-    decoder = BodyDecoder({"content-encoding": encoding}, limit=None)
-    pieces = [piece for at in range(0, len(body), size) for piece in decoder.feed(body[at : at + size])]
-    decoder.finish()
-    assert b"".join(pieces).decode() == WORDS
-
-
-@pytest.mark.parametrize("limit", [0, 1, 299_999, 300_000, 300_001])
-@pytest.mark.parametrize("encoding", ["", "gzip"])
-def test_the_limit_counts_what_comes_out(encoding: str, limit: int) -> None:
-    content = b"x" * 300_000
-    decoder = BodyDecoder({"content-encoding": encoding}, limit)
-    kept = bytearray()
-    try:
-        for piece in decoder.feed(gzip.compress(content) if encoding else content):
-            kept += piece
-        decoder.finish()
-    except BodyError as error:
-        assert error.failure.kind is FailureKind.TOO_LARGE
-        assert len(kept) == limit < 300_000
-    else:
-        assert kept == content
-        assert limit >= 300_000

@@ -6,8 +6,6 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -17,7 +15,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
-from airflow_provider.client.responses import retry_after
 from airflow_provider.client.tokens import AccessToken, TokenCache
 from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
 
@@ -164,34 +161,6 @@ def test_repeats_end_with_the_time() -> None:
         one.evaluate(Failure(FailureKind.BROKEN))
 
 
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("7", 7),
-        (" 0 ", 0),
-        ("1.5", 1.5),
-        ("-5", 0),
-        ("", None),
-        ("soon", None),
-        ("inf", None),
-        ("nan", None),
-        ("Fri, 31 Dec 1999 23:59:59 GMT", 0),
-        ("Fri, 31 Dec 99999 23:59:59 GMT", None),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date(value: str, seconds: float | None) -> None:
-    assert retry_after(response(429, retry_after=value)) == seconds
-
-
-@pytest.mark.parametrize("usegmt", [True, False])
-def test_retry_after_as_a_date_counts_from_now(usegmt: bool) -> None:
-    moment = datetime.now(UTC) + timedelta(hours=1)
-    text = format_datetime(moment, usegmt=True) if usegmt else format_datetime(moment.replace(tzinfo=None))
-    seconds = retry_after(response(429, retry_after=text))
-    assert seconds is not None
-    assert 3500 < seconds <= 3600
-
-
 def test_a_pause_is_shared_by_all_and_spread() -> None:
     clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause), exchange(SUBMIT, clock, pause)
@@ -235,12 +204,6 @@ def test_an_error_shows_the_usual_fields(body: bytes, shown: str) -> None:
     with pytest.raises(exc.ComplianceRefusedError, match=shown) as caught:
         exchange(READ).evaluate(response(418, body))
     assert caught.value.body == body.decode(errors="replace")
-
-
-def test_an_error_keeps_500_characters() -> None:
-    with pytest.raises(exc.ComplianceRefusedError) as caught:
-        exchange(READ).evaluate(response(400, "ä".encode() * 5000))
-    assert caught.value.body == "ä" * 499 + "…"
 
 
 def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
@@ -298,25 +261,6 @@ def test_a_broken_body_is_a_transient_error() -> None:
     assert "Connection reset by peer" in str(error)
 
 
-@pytest.mark.parametrize("payload", [{"a": {1, 2}}, {"a": float("nan")}, {("a",): 1}])
-def test_a_payload_that_is_not_json_is_refused(payload: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="not JSON"):
-        endpoints.submit_assessment(payload)
-
-
-@pytest.mark.parametrize("url", ["", "example.com", "ftp://x", "javascript:alert(1)", None, 5])
-def test_what_is_no_web_address_is_refused(url: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
-        endpoints.submit_url(url)
-
-
-def test_repeatable_is_what_http_says_unless_told() -> None:
-    assert endpoints.request("get", "/x").idempotent
-    assert not endpoints.request("POST", "/x").idempotent
-    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}, idempotent=True).idempotent
-    assert endpoints.request("POST", "/x?a=b", params={"c": "d"}).path == "/x?a=b&c=d"
-
-
 FORGED = "bad\r\n[2026] INFO - all is well \x1b[2K \u202e."
 
 
@@ -369,41 +313,6 @@ def test_a_cancel_that_arrived_though_the_service_failed_is_done() -> None:
 def test_a_location_is_used_only_on_the_same_scheme_host_and_port(location: str, path: str | None) -> None:
     answer = HttpResponse(202, {"location": location}, b"", "https://api.example.com/x")
     assert answer.location == path
-
-
-@pytest.mark.parametrize(
-    "name", ["Host", "host", "HOST", "Authorization", "Content-Length", "Transfer-Encoding"]
-)
-def test_any_other_call_can_not_set_what_the_client_sets(name: str) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="set by the client"):
-        endpoints.request("GET", "/x", headers={name: "x"})
-
-
-@pytest.mark.parametrize(
-    "method", ["", "GET /x HTTP/1.1", "GET\r\nHost: evil", "GÉT", "G T", None, 5, "CONNECT"]
-)
-def test_any_other_call_needs_a_method(method: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="method"):
-        endpoints.request(method, "/x")
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"path": None},
-        {"path": "/\ud800"},
-        {"path": "/x", "headers": {"X A": "b"}},
-        {"path": "/x", "headers": {"X:A": "b"}},
-        {"path": "/x", "headers": {"": "b"}},
-        {"path": "/x", "json": {"a": {1, 2}}},
-        {"path": "/x", "json": {"a": float("nan")}},
-        {"path": "/x", "data": "text"},
-        {"path": "/x", "params": {"a": "\ud800"}},
-    ],
-)
-def test_what_can_not_be_sent_is_an_error_of_the_input(arguments: dict[str, Any]) -> None:
-    with pytest.raises(exc.ComplianceInputError):
-        endpoints.request("POST", **arguments)
 
 
 def test_the_first_request_is_sent_at_once_whatever_the_clock_says() -> None:

@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.client import models
 from airflow_provider.client.http.wire import HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob, Framework, JobStatus
-from airflow_provider.client.responses import as_assessment, read_accepted_job
+from airflow_provider.client.responses import read_accepted_job
 from airflow_provider.exceptions import ComplianceProtocolError
 
 
@@ -78,14 +78,6 @@ def test_a_record_can_not_be_changed() -> None:
     job = ContentJob(uuid="u")
     with pytest.raises(ValueError, match="frozen"):
         job.uuid = "v"  # type: ignore[misc] # that is the point
-
-
-def test_an_assessment_may_be_translated_and_a_translation_that_fails_says_so() -> None:
-    record = {"ticket": 7, "state": "ok"}
-    told = as_assessment(record, "", lambda each: {"id": each["ticket"], "status": "COMPLETED"})
-    assert (told.id, told.status, told.raw) == ("7", "COMPLETED", record)
-    with pytest.raises(ComplianceProtocolError, match=r"KeyError\('number'\).*translate_assessment"):
-        as_assessment(record, "", lambda each: {"id": each["number"]})
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from airflow_provider.text import (
     redact,
     redact_all,
     redact_text,
+    sanitize,
 )
 from tests.support.effort import ends
 
@@ -56,6 +57,7 @@ SECRETS = [
     "https://example.com/a?key=SECRET",
     "https://example.com/a?%74oken=SECRET",
     "https://example.com/a?%2574oken=SECRET",
+    "https://example.com/a?next=%2525252Fb%25253Ftoken%25253DSECRET",
     "https://example.com/a?client_secret=SECRET",
     "https://example.com/a?password=SECRET",
     "https://example.com/a?sig=SECRET",
@@ -203,6 +205,30 @@ def test_an_address_in_a_text_is_redacted(text: str, ampersand: str) -> None:
 def test_a_part_of_an_address_in_a_text_about_it_is_masked(text: str) -> None:
     assert "SECRET" not in mask_address(text, S3.format(night="1"))
     assert mask_address("Timed out after 3600 s.", S3.format(night="1")) == "Timed out after 3600 s."
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (None, ""),
+        (5, "5"),
+        ("a\n b\t c", "a b c"),
+        ("M\udce4rz\x00 \U0001f468\u200d\U0001f469", r"M\xe4rz\x00 " + "\U0001f468\u200d\U0001f469"),
+        ("x" * 30, "x" * 19 + "\u2026"),
+        ("y" * 25 + " https://user:SECRET@example.com", "y" * 19 + "\u2026"),
+    ],
+)
+def test_any_value_becomes_a_short_line(value: object, shown: str) -> None:
+    assert sanitize(value, 20) == shown
+
+
+def test_a_number_that_is_too_long_to_print_is_not_printed() -> None:
+    assert sanitize(10**5000) == "(too long)"
+
+
+def test_a_word_that_is_cut_is_left_out() -> None:
+    text = "password=" + "p" * 900 + " and https://user:SECRET@example.com/" + "x" * 90
+    assert sanitize(text) == "password=*** and\u2026"
 
 
 HOSTILE = {

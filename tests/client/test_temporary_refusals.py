@@ -61,25 +61,6 @@ def test_a_page_in_place_of_the_token_endpoint_is_asked_for_once_by_a_crowd(
     assert len(service.grants()) == 1
 
 
-@pytest.mark.parametrize("status", [403, 404, 422])
-def test_an_error_code_of_oauth_is_a_verdict_with_any_status(run: Any, service: Service, status: int) -> None:
-    service.on("POST /token", Reply(status, json={"error": "invalid_grant"}))
-    for _ in range(2):
-        with pytest.raises(exc.ComplianceAuthError) as caught:
-            run("list_frameworks")
-        assert not caught.value.transient
-    assert len(service.grants()) == 1
-
-
-def test_a_refresh_that_meets_a_blip_keeps_the_session(run: Any, service: Service) -> None:
-    service.token_life = 0
-    service.on(FRAMEWORKS, Reply(json=[]))
-    run("list_frameworks")
-    service.on("POST /token", Reply(404), service._issue_token)
-    run("list_frameworks")
-    assert service.grants() == ["password", "refresh_token", "refresh_token"]
-
-
 def proxied(service: Service, **changes: Any) -> Any:
     return settings_for(
         "http://service.example", token_url="http://id.example/token", allow_http=True, **changes
@@ -102,17 +83,6 @@ def test_a_proxy_that_wants_a_login_is_named_and_no_password_is_blamed(
         )
     assert "password" not in str(caught.value)
     assert "h1dden" not in str(caught.value)
-
-
-def test_a_proxy_before_the_service_is_named_too(
-    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    where = service.url.removeprefix("http://")
-    monkeypatch.setenv("http_proxy", f"http://{where}")
-    service.on(FRAMEWORKS, Reply(407))
-    run = connect(proxied(service))
-    with pytest.raises(exc.ComplianceRefusedError, match=f"proxy {where} .*407"):
-        run("list_frameworks")
 
 
 def refuse_tokens(*numbers: int) -> Any:

@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client import endpoints
 from airflow_provider.client.base import get_shared_state
-from airflow_provider.client.exchange import MAX_PAUSE_SECONDS, Exchange, Retry, ThrottlePause
+from airflow_provider.client.exchange import Exchange, ThrottlePause
 from airflow_provider.client.http.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
@@ -72,29 +71,3 @@ def exchange(
 
 def throttled(seconds: str) -> HttpResponse:
     return HttpResponse(429, {"retry-after": seconds}, b"", "https://api.example.com")
-
-
-def test_nobody_pauses_for_ever_because_of_one_odd_header() -> None:
-    clock, pause = Clock(), ThrottlePause()
-    with pytest.raises(exc.ComplianceThrottledError) as caught:
-        exchange(endpoints.list_frameworks(), clock, pause).evaluate(throttled("31536000"))
-    assert caught.value.retry_after == 31536000
-    assert pause.until == clock.now + MAX_PAUSE_SECONDS
-
-
-def test_a_crowd_comes_back_spread_over_a_second() -> None:
-    clock, pause = Clock(), ThrottlePause()
-    first = exchange(endpoints.list_frameworks(), clock, pause, jitter=0.25)
-    assert isinstance(first.evaluate(throttled("20")), Retry)
-    delays = [exchange(endpoints.list_frameworks(), clock, pause, jitter / 4).delay() for jitter in range(4)]
-    assert delays == [20, 20.25, 20.5, 20.75]
-
-
-@pytest.mark.parametrize(("jitter", "delays"), [(0.0, [0.5, 1, 2]), (0.5, [0.75, 1.5, 3]), (1.0, [1, 2, 4])])
-def test_back_off_is_random_between_half_and_the_whole(jitter: float, delays: list[float]) -> None:
-    one = exchange(endpoints.list_frameworks(), Clock(), ThrottlePause(), jitter, backoff=1.0)
-    seen = []
-    for _ in range(3):
-        one.evaluate(HttpResponse(500))
-        seen.append(one.delay())
-    assert seen == delays
