@@ -9,8 +9,8 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.params import as_json, optional
 from airflow_provider.storage.jsonl import find_tables
-from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import task_path
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
 # Keys in the results of tasks, and the kind of manifest that they name.
@@ -170,10 +170,12 @@ def find_unsuccessful(
         if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
             continue
         instance = TaskInstanceKey(ti.dag_id, ti.run_id, task_id, map_index)
-        folder = task_folder(instance, "").rpartition("/")[2]
+        folders = [f"/{task_path(instance)}/"]
+        if is_success:  # of a task in a loop, whose iterations have a folder each
+            folders.append(f"{folders[0].rpartition('-')[0]}{'-' if map_index < 0 else '.'}loop")
         name = f"{task_id}[{map_index}] " if map_index >= 0 else f"{task_id} "
         shown = f"{name}({'not run' if state == 'None' else state})"
-        if not any(f"/{folder}/" in manifest.uri for manifest in outputs.manifests):
+        if not any(folder in manifest.uri for manifest in outputs.manifests for folder in folders):
             missing.append(f"{shown}, without a manifest" if is_success else shown)
         elif not is_success:
             failed.append(shown)

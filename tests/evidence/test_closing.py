@@ -407,6 +407,13 @@ def test_what_is_missing_and_what_has_failed(
     assert find_unsuccessful(ti, outputs, states, {"ingest"}) == (missing, failed)
 
 
+def test_a_task_in_a_loop_has_left_the_manifests_of_its_iterations() -> None:
+    path = task_folder(TaskInstanceKey("d", "r", "ingest", -1), "_ingest").rpartition("-")[0]
+    outputs = Outputs.parse(ingested=f"file:///x/{path}-loop2-abc/manifest.jsonl")
+    ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
+    assert find_unsuccessful(ti, outputs, {("ingest", -1): "success"}, {"ingest"}) == ([], [])
+
+
 def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     dry = {"dry_run": True, "new": 3, "requests": 9}
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
