@@ -103,13 +103,13 @@ def report(hook: ComplianceHook, transfers: Iterable[Transfer], tables: Iterable
     :param tables: what was written besides the texts, such as a manifest
     """
     transfers = list(transfers)
-    texts = ((uri_origin(each.target.address), each.bytes) for each in transfers)
-    _collect(hook, ((each.origin, 0) for each in transfers), texts, tables)
+    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
+    _collect(hook, ((transfer.origin, 0) for transfer in transfers), texts, tables)
 
 
 def report_assessment(hook: ComplianceHook, texts: Iterable[Location], tables: Iterable[Location]) -> None:
     """Report to Airflow's hook lineage collector which texts were assessed, and the tables with verdicts."""
-    _collect(hook, ((uri_origin(each.address), 0) for each in texts), (), tables)
+    _collect(hook, ((uri_origin(text.address), 0) for text in texts), (), tables)
 
 
 def _collect(
@@ -124,15 +124,15 @@ def _collect(
 
     collector = get_hook_lineage_collector()
     limit = min(MAX_DATASETS, conf.getint("lineage", "max_assets_per_collector", fallback=100) - 1)
-    written = [Dataset(uri_origin(each.address)) for each in tables]
+    written = [Dataset(uri_origin(table.address)) for table in tables]
     written += to_datasets(outputs, limit - len(written))
     for add, datasets in (
         (collector.add_input_asset, to_datasets(inputs, limit)),
         (collector.add_output_asset, written),
     ):
-        for each in datasets:
-            uri = "".join(each.origin)
-            extra = {} if each.files is None else {"asset_extra": {"files": each.files}}
+        for dataset in datasets:
+            uri = "".join(dataset.origin)
+            extra = {} if dataset.files is None else {"asset_extra": {"files": dataset.files}}
             try:
                 add(context=hook, uri=uri, **extra)
             except Exception as error:  # a URI that Airflow refuses must not fail the task
@@ -147,11 +147,11 @@ def openlineage(transfers: Iterable[Transfer], tables: Mapping[Location, int] | 
     from airflow.providers.openlineage.extractors import OperatorLineage
 
     transfers, written = list(transfers), _table_datasets(tables or {})
-    inputs = to_datasets(((each.origin, 0) for each in transfers), MAX_DATASETS)
-    texts = ((uri_origin(each.target.address), each.bytes) for each in transfers)
+    inputs = to_datasets(((transfer.origin, 0) for transfer in transfers), MAX_DATASETS)
+    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
     outputs = [
-        _output(each.origin, size=each.bytes, fileCount=1 if each.files is None else each.files)
-        for each in to_datasets(texts, MAX_DATASETS - len(written))
+        _output(dataset.origin, size=dataset.bytes, fileCount=1 if dataset.files is None else dataset.files)
+        for dataset in to_datasets(texts, MAX_DATASETS - len(written))
     ]
     return OperatorLineage(inputs=list(map(_input, inputs)), outputs=[*written, *outputs])
 
@@ -169,8 +169,8 @@ def openlineage_assessment(
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.generated import data_quality_assertions_dataset as quality
 
-    inputs = to_datasets(((uri_origin(each.address), 0) for each in texts), MAX_DATASETS)
-    folders = {each.origin[0]: each.origin for each in inputs if each.files is not None}
+    inputs = to_datasets(((uri_origin(text.address), 0) for text in texts), MAX_DATASETS)
+    folders = {dataset.origin[0]: dataset.origin for dataset in inputs if dataset.files is not None}
     holds: dict[tuple[Origin, str], bool] = {}
     for verdict in verdicts:
         text = shorten_origin(uri_origin(verdict.text.address))
@@ -185,7 +185,8 @@ def openlineage_assessment(
         for origin, some in assertions.items()
     }
     return OperatorLineage(
-        inputs=[_input(each, facets.get(each.origin)) for each in inputs], outputs=_table_datasets(tables)
+        inputs=[_input(dataset, facets.get(dataset.origin)) for dataset in inputs],
+        outputs=_table_datasets(tables),
     )
 
 

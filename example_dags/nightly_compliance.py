@@ -95,7 +95,7 @@ def compliance_nightly_compliance() -> None:
         ComplianceCloseNightOperator(task_id="close", outlets=[NIGHTS], **night),
     ]
     if HAS_FORMS:
-        # A form for each document with a changed verdict; on a quiet night nobody is asked.
+        # A form for each document with a changed verdict; on a quiet night there is none.
         forms: Any = task(group_findings)(assess.output, only="changed", limit=200)
         review = ComplianceReviewAssessmentOperator.partial(
             task_id="review",

@@ -149,8 +149,8 @@ class _Output:
             return
         print_line(f"{check.status:<10} {check.number:>5}  {check.night[:19]:<19}  {_summary(check)}")
         shown = check.problems[: MAX_SHOWN - self._shown]
-        for each in shown:
-            print_line(f"    {each.kind}: {each.text}")
+        for problem in shown:
+            print_line(f"    {problem.kind}: {problem.text}")
         self._shown += len(shown)
 
     def finish(self, head: str) -> None:
@@ -231,6 +231,6 @@ def _as_json(check: RecordCheck) -> dict[str, Any]:
         "rewritten": check.rewritten,
         "record_only": check.is_chain_only,
         "counts": dict(check.counts),
-        "problems": [{"kind": each.kind, "text": each.text} for each in check.problems],
+        "problems": [{"kind": problem.kind, "text": problem.text} for problem in check.problems],
         "stopped": check.stopped or None,
     }

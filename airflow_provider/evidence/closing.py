@@ -229,7 +229,7 @@ class Closing:
             record.get("run") == self._key.run  # another run for the same date is another attempt at it
             and record.get("missing") == self._missing
             and record.get("failed_tasks") == self._failed
-            and [(each.get("kind"), each.get("sha256")) for each in record["manifests"]]
+            and [(manifest.get("kind"), manifest.get("sha256")) for manifest in record["manifests"]]
             == [(snapshot.kind, snapshot.sha256) for snapshot in self._snapshots]
         )
 

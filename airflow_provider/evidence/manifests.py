@@ -128,10 +128,12 @@ class Outputs:
 
     def _group_findings(self) -> None:
         """Let findings that are given by their URI belong to the assessments beside them."""
-        folders = {_folder(each.uri): each.group for each in self.manifests if each.kind == ASSESS}
+        folders = {_folder(table.uri): table.group for table in self.manifests if table.kind == ASSESS}
         self.manifests = [
-            replace(each, group=folders.get(_folder(each.uri), each.group)) if each.kind == FINDINGS else each
-            for each in self.manifests
+            replace(table, group=folders.get(_folder(table.uri), table.group))
+            if table.kind == FINDINGS
+            else table
+            for table in self.manifests
         ]
 
     def _next_group(self) -> int:

@@ -152,8 +152,10 @@ class ComplianceCloseNightOperator(BaseOperator):
             return None
         from airflow_provider.evidence.snapshots import FROM_XCOM
 
-        origins = [str(each["origin"]) for each in self._closed.record["manifests"]]
-        return lineage.openlineage_night([each for each in origins if each != FROM_XCOM], self._closed.uri)
+        origins = [str(manifest["origin"]) for manifest in self._closed.record["manifests"]]
+        return lineage.openlineage_night(
+            [origin for origin in origins if origin != FROM_XCOM], self._closed.uri
+        )
 
     def _partition_key(self) -> str:
         key = str(optional(self.partition_key) or "")

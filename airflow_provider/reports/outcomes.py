@@ -193,7 +193,7 @@ def generalize(reason: str) -> str:
 def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
     """Return the tone, the status and the headline of a report."""
     total, missing = stats.total, stats.without_text
-    completed, failed, cancelled, skipped, other = (stats.outcomes[each] for each in OUTCOMES)
+    completed, failed, cancelled, skipped, other = (stats.outcomes[outcome] for outcome in OUTCOMES)
     if not total:
         return "idle", "Nothing to do", "The run had no documents."
     everything = "The only document" if total == 1 else f"All {documents(total)}"

@@ -163,7 +163,7 @@ def _environment() -> Environment:
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
     shown = (documents, duration, moment, percent, plural, rate, sanitize, size, split_source)
-    environment.filters.update({each.__name__: each for each in shown}, count="{:,}".format)
+    environment.filters.update({function.__name__: function for function in shown}, count="{:,}".format)
     return environment
 
 

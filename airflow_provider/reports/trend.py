@@ -107,15 +107,15 @@ def plot_trend(nights: Sequence[TrendPoint]) -> Trend | None:
 def _place(nights: Sequence[str]) -> tuple[Sequence[int], list[str]]:
     """Return the slot of each night, and the label of each slot: by date unless most slots would be empty."""
     try:
-        days = [date.fromisoformat(each) for each in nights]
+        days = [date.fromisoformat(night) for night in nights]
     except ValueError:
         return range(len(nights)), list(nights)
     gaps = [(right - left).days for left, right in pairwise(days)]
     step = math.gcd(*gaps)
     span = (days[-1] - days[0]).days // step + 1 if min(gaps) > 0 else math.inf
     if span > MAX_SLOTS:
-        return range(len(nights)), [_format_day(each) for each in days]
-    places = [(each - days[0]).days // step for each in days]
+        return range(len(nights)), [_format_day(day) for day in days]
+    places = [(day - days[0]).days // step for day in days]
     return places, [_format_day(days[0] + timedelta(step * slot)) for slot in range(places[-1] + 1)]
 
 
@@ -166,10 +166,10 @@ def _plot(
 
 def _find_top(totals: Sequence[int]) -> int:
     """Return the highest bar to show in full; outliers do not count if they are few."""
-    ranked = sorted(each for each in totals if each)
+    ranked = sorted(total for total in totals if total)
     if not ranked:
         return 0
-    usual = [each for each in ranked if each <= OUTLIER_FACTOR * ranked[(len(ranked) - 1) // 2]]
+    usual = [total for total in ranked if total <= OUTLIER_FACTOR * ranked[(len(ranked) - 1) // 2]]
     return usual[-1] if len(ranked) - len(usual) <= max(1, len(ranked) // 10) else ranked[-1]
 
 

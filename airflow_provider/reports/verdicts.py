@@ -115,7 +115,7 @@ class VerdictCounts:
         return self._count("failed")
 
     def _count(self, outcome: str) -> int:
-        return sum(each[outcome] for each in self.cells.values())
+        return sum(counts[outcome] for counts in self.cells.values())
 
     @property
     def changed(self) -> int:

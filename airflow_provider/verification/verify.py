@@ -308,13 +308,13 @@ class _RecordVerification:
 
     def _new(self, references: Iterable[Reference]) -> Iterator[Reference]:
         """Yield references that were not verified before; repeat what was found about the others."""
-        for each in references:
-            if self._shared.verified.add(each.key):
-                yield each
+        for reference in references:
+            if self._shared.verified.add(reference.key):
+                yield reference
                 continue
-            found = self._shared.verified.problem(each.key)
+            found = self._shared.verified.problem(reference.key)
             if found and found[1] != self.check.number:
-                text = f"{each.location} is {found[0]}, as shown for record {found[1]}"
+                text = f"{reference.location} is {found[0]}, as shown for record {found[1]}"
                 self.check.add(Problem(found[0], text))
 
     def _resolve(self, value: Any, path_name: str, digest_name: str) -> Iterator[Reference]:
@@ -361,8 +361,8 @@ def in_order(pool: ThreadPoolExecutor, call: Callable[[T], R], items: Iterable[T
         while pending:
             yield pending.popleft().result()
     finally:
-        for each in pending:
-            each.cancel()
+        for future in pending:
+            future.cancel()
 
 
 def _batches(items: Iterator[T], size: int) -> Iterator[list[T]]:
