@@ -30,7 +30,8 @@ TARGETS = {
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
-    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py",
+    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py "
+    "tests/bulk/test_journal_histories.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",

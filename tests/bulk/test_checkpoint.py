@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
+from airflow_provider.exceptions import ComplianceSupersededError
 from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
@@ -42,18 +42,6 @@ async def write(checkpoint: Checkpoint, *documents: Document) -> None:
     for each in documents:
         checkpoint.append(each)
     await checkpoint.flush()
-
-
-def test_what_was_written_is_read_and_the_last_record_counts(folder: Location) -> None:
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        await write(checkpoint, document(1, uuid="u1"), document(2, uuid="u2"))
-        await write(checkpoint, document(1, uuid="u1", status="COMPLETED", bytes=0))
-
-    asyncio.run(story())
-    found = read(folder)
-    assert found["s1"] == document(1, uuid="u1", status="COMPLETED", bytes=0)
-    assert found["s2"] == document(2, uuid="u2")
 
 
 def test_jobs_of_another_account_are_not_used_but_what_is_done_is_done(folder: Location) -> None:
@@ -103,25 +91,6 @@ def test_records_that_come_while_one_is_written_go_together(tmp_path: Path, fold
     asyncio.run(story())
     assert len(read(folder)) == 200
     assert len(list((tmp_path / "j").iterdir())) < 5
-
-
-def test_records_that_could_not_be_written_are_kept_for_the_next_flush(
-    tmp_path: Path, folder: Location
-) -> None:
-    (tmp_path / "j").write_text("in the way")
-
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        appended = checkpoint.append(document(1))
-        with pytest.raises(ComplianceStorageError):
-            await checkpoint.flush()
-        assert not appended.done()
-        (tmp_path / "j").unlink()
-        await checkpoint.flush()
-        assert appended.done()
-
-    asyncio.run(story())
-    assert "s1" in read(folder)
 
 
 def test_an_invalid_line_is_ignored(
@@ -243,25 +212,6 @@ def test_the_lease_says_who_has_it(tmp_path: Path) -> None:
     other = Checkpoint(here, here, MANIFEST, 2)
     with pytest.raises(ComplianceSupersededError, match=r"Attempt 3 .* \(attempt 2\) stops"):
         asyncio.run(other.check_owner())
-
-
-def test_a_superseded_attempt_keeps_its_records_and_publishes_nothing_more(
-    tmp_path: Path, folder: Location
-) -> None:
-    first, second = open_checkpoint(folder), open_checkpoint(folder)
-    first.acquire()
-    second.acquire()
-
-    async def story() -> None:
-        appended = first.append(document(1))
-        with pytest.raises(ComplianceSupersededError):
-            await first.flush()
-        assert not appended.done()
-        with pytest.raises(ComplianceSupersededError):
-            await first.publish([])
-
-    asyncio.run(story())
-    assert list((tmp_path / "j").glob("journal-*"))  # the other attempt may not have read it yet
 
 
 def test_a_waiter_who_left_does_not_disturb_the_writer(folder: Location) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
+from airflow_provider.exceptions import ComplianceSupersededError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
@@ -76,15 +76,6 @@ def test_a_segment_takes_the_place_of_the_small_ones_before_it(folder: Location)
     assert jobs(folder) == {f"s{number}": number for number in numbers(6)}
 
 
-def test_a_merged_segment_has_the_last_record_of_each_item(folder: Location) -> None:
-    checkpoint = attempt(folder)
-    asyncio.run(write(checkpoint, "0", "1", source="a"))
-    asyncio.run(write(checkpoint, "2", source="b"))
-    asyncio.run(write(attempt(folder), "3", "4", source="a"))
-    assert sorted(map(sorted, segments(folder).values())) == [["2", "4"]]
-    assert jobs(folder) == {"a": "4", "b": "2"}
-
-
 def test_a_long_journal_has_few_segments(tmp_path: Path) -> None:
     place = Location(str(tmp_path / "j"))
     asyncio.run(write(attempt(place), *numbers(1000)))
@@ -107,63 +98,6 @@ def test_a_merged_segment_has_a_limit(folder: Location, monkeypatch: pytest.Monk
     monkeypatch.setattr(module, "MAX_MERGED_BYTES", 3 * one)
     asyncio.run(write(checkpoint, "4"))
     assert list(segments(folder).values()) == [["3"], ["0", "1", "2", "4"]]
-
-
-@pytest.mark.parametrize("moment", ["before", "after"])
-@pytest.mark.parametrize("kill_at", range(1, 12))
-def test_a_kill_at_any_write_loses_no_record_that_counts(
-    folder: Location, monkeypatch: pytest.MonkeyPatch, kill_at: int, moment: str
-) -> None:
-    """The last job of each document counts, also after the next attempt has merged what is left."""
-    written: dict[str, str] = {}
-    writes = 0
-
-    async def dying(location: Location, data: bytes) -> None:
-        nonlocal writes
-        writes += "journal-" in location.path
-        if writes == kill_at and moment == "before":
-            raise KilledError
-        await put(location, data)
-        if writes == kill_at:
-            raise KilledError
-
-    async def story(checkpoint: Checkpoint, jobs: range) -> None:
-        for number in jobs:
-            await write(checkpoint, f"{number}", source=f"s{number % 3}")
-            written[f"s{number % 3}"] = f"{number}"
-
-    monkeypatch.setattr(module, "put", dying)
-    with pytest.raises(KilledError):
-        asyncio.run(story(attempt(folder), range(100)))
-    known = jobs(folder)
-    for source, job_id in written.items():
-        assert int(known[source]) >= int(job_id)
-    assert {**written, **known} == known
-    monkeypatch.setattr(module, "put", put)
-    written.update(known)
-    asyncio.run(story(attempt(folder), range(100, 107)))
-    assert jobs(folder) == written
-
-
-@pytest.mark.parametrize("removed", range(MERGED + 1))
-def test_a_kill_while_merged_segments_are_removed_changes_nothing(
-    folder: Location, monkeypatch: pytest.MonkeyPatch, removed: int
-) -> None:
-    def dying(self: Checkpoint, paths: list[str]) -> None:
-        for path in paths[:removed]:
-            Path(path).unlink()
-        raise KilledError
-
-    checkpoint = attempt(folder)
-    asyncio.run(write(checkpoint, *numbers(MERGED), source="s"))
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoint, "_remove", dying)
-        with pytest.raises(KilledError):
-            asyncio.run(write(checkpoint, "4", source="s"))
-    assert len(segments(folder)) == MERGED - removed + 1
-    assert jobs(folder) == {"s": "4"}
-    asyncio.run(write(attempt(folder), *numbers(5, 12), source="s"))
-    assert jobs(folder) == {"s": "11"}
 
 
 def test_an_attempt_that_has_lost_its_lease_while_it_merged_removes_nothing(
@@ -296,23 +230,6 @@ def test_a_kill_while_the_journal_is_removed_brings_no_older_record_back(
     with pytest.raises(KilledError):
         asyncio.run(checkpoint.publish([{"source": "s", "uuid": "5"}]))
     assert jobs(folder) == {"s": "5"}
-
-
-def test_a_write_that_fails_merges_with_the_next_one(
-    folder: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def fail(location: Location, data: bytes) -> None:
-        raise ComplianceStorageError("down")
-
-    checkpoint = attempt(folder)
-    asyncio.run(write(checkpoint, *numbers(MERGED)))
-    with monkeypatch.context() as patch:
-        patch.setattr(module, "put", fail)
-        with pytest.raises(ComplianceStorageError):
-            asyncio.run(write(checkpoint, "4"))
-    assert len(segments(folder)) == MERGED
-    asyncio.run(write(checkpoint, "5"))
-    assert list(segments(folder).values()) == [numbers(6)]
 
 
 def test_who_reads_while_segments_are_merged_reads_the_new_one_and_nothing_twice(
