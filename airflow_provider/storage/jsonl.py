@@ -62,13 +62,9 @@ def read_valid_rows(location: Location) -> Iterator[Row]:
     try:
         for line in read_lines(location):
             try:
-                row = json.loads(line)
-            except (ValueError, RecursionError):
-                row = None
-            if isinstance(row, dict):
-                yield row
-            else:
-                log.warning("An invalid line of '%s' is ignored.", location)
+                yield parse_line(line, f"A line of '{location}'")
+            except ComplianceInputError as error:
+                log.warning("%s It is ignored.", error)
     except FileNotFoundError:
         return
 
