@@ -1,1 +1,1 @@
-"""What every bulk operator needs, whatever it does with an item."""
+"""What every bulk operator needs."""

@@ -110,7 +110,7 @@ class RetryTracker:
         self._step(step).has_worked = True
 
     def has_worked(self, step: Hashable) -> bool:
-        """Tell whether a step has ever succeeded, for any item."""
+        """Return whether a step has ever succeeded, for any item."""
         return self._step(step).has_worked
 
     @property

@@ -239,7 +239,7 @@ class Checkpoint:
         return float(record.get("at", 0.0)), item
 
     def is_published(self, item: Item) -> bool:
-        """Tell whether the manifest of an earlier attempt has the outcome of an item already."""
+        """Return whether the manifest of an earlier attempt has the outcome of an item already."""
         return self._published.get(item.key) == item.outcome
 
     def _find_segments(self) -> list[str]:

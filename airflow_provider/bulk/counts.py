@@ -82,7 +82,7 @@ def _duration(seconds: float) -> str:
 
 
 def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -> Fraction:
-    """Return how many of so many may fail; raise ValueError where `max_failed` is invalid.
+    """Return how many of the total may fail; raise ValueError where `max_failed` is invalid.
 
     Shares are exact: in binary, 0.29 of 100 would be less than 29.
 

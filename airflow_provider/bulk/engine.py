@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 IDLE_BEFORE_DEFER_SECONDS = 10.0
 CLOCK_CHECK_SECONDS = 1.0
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the results of what is completed
-SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else nobody would know their jobs
+SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else their jobs would be unknown
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
 
 
@@ -56,7 +56,7 @@ class BulkEngine(Generic[I]):
     :param hook: for the poller
     :param client: for everything else
     :param items: all items, including finished ones
-    :param outdated: jobs in flight that nobody waits for any more, to be cancelled
+    :param outdated: jobs in flight that no item waits for any more, to be cancelled
     :param clock: returns monotonic time
     """
 

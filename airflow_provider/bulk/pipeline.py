@@ -64,10 +64,6 @@ class Steps(ABC, Generic[I]):
     kind: ClassVar[JobKind]
     noun: ClassVar[str]
 
-    async def skip(self, item: I) -> bool:
-        """Tell whether the result of an earlier run is still valid; the item points to it then."""
-        return False
-
     @abstractmethod
     async def submit(self, item: I) -> Record:
         """Submit it; return the record of its job."""
@@ -78,7 +74,7 @@ class Steps(ABC, Generic[I]):
 
     @abstractmethod
     async def fetch(self, item: I) -> None:
-        """Store the result of its completed job, and what `skip` of a later run needs."""
+        """Store the result of its completed job."""
 
 
 class Pipeline(Generic[I]):
@@ -142,10 +138,10 @@ class Pipeline(Generic[I]):
                 if item.retry_count and item.retried_from:
                     self.refreshes.restart(item.job_id, item.retried_from)
                 self.jobs.setdefault(item.job_id, []).append(item)
-            elif not item.state.is_final:
-                self._enqueue(item)
         self._updates.add(self.jobs)
-        self._submit_waiting()
+        for item in self.items:  # when all jobs are counted
+            if item.state is not SUBMITTED and not item.state.is_final:
+                self._enqueue(item)
 
     @property
     def is_done(self) -> bool:
@@ -156,10 +152,8 @@ class Pipeline(Generic[I]):
     def is_only_waiting(self) -> bool:
         """Whether nothing is left to do but to wait for jobs."""
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
-        if self.refreshes.has_unconfirmed or self._updates.has_unsettled:
-            return False
-        has_updates = not self._updates.queue.empty()
-        return not has_updates and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+        is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
+        return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
 
     def on_deadline(self) -> None:
         """Fetch what is completed without further delay, and do nothing else from now on."""
@@ -175,18 +169,11 @@ class Pipeline(Generic[I]):
         while self._waiting and self._has_room and not self.is_past_deadline:
             _, order, item = heapq.heappop(self._waiting)
             self._submitting.add(item.key)
-            # Before those that are yet to be checked whether to skip them.
-            self._queue.put_nowait((PRIORITIES[RETRYING], order, item))
+            self._queue.put_nowait((PRIORITIES[item.state], order, item))
 
     @property
     def _has_room(self) -> bool:
         return len(self.jobs) + len(self._submitting) < self._max_in_flight
-
-    def _may_submit(self, item: I) -> bool:
-        if item.key not in self._submitting and (self._waiting or not self._has_room):
-            return False
-        self._submitting.add(item.key)
-        return True
 
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
@@ -233,17 +220,15 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        if item.state is RETRYING:
-            self._wait_to_submit(item)
-        elif not self.is_past_deadline or item.state is READY:
-            self._queue.put_nowait((PRIORITIES[item.state], next(self._order), item))
+        entry = PRIORITIES[item.state], next(self._order), item
+        if item.state is READY:
+            self._queue.put_nowait(entry)
+        elif not self.is_past_deadline:
+            heapq.heappush(self._waiting, entry)
+            self._submit_waiting()
 
     def _enqueue_later(self, delay: float, item: I) -> None:
         self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
-
-    def _wait_to_submit(self, item: I) -> None:
-        heapq.heappush(self._waiting, (PRIORITIES[item.state], next(self._order), item))
-        self._submit_waiting()
 
     def _end_submit(self, item: I) -> None:
         """Make room for another item, unless this one has a job now, which counts instead."""
@@ -291,11 +276,6 @@ class Pipeline(Generic[I]):
         try:
             if state is READY:
                 await self._fetch(item)
-            elif state is PENDING and item.key not in self._submitting and await self._steps.skip(item):
-                self._complete(item, SKIPPED)
-            elif not self._may_submit(item):
-                self._wait_to_submit(item)
-                await asyncio.sleep(0)  # let others send: thousands may come to wait in a row
             else:
                 try:
                     await self._send(item)
@@ -308,11 +288,11 @@ class Pipeline(Generic[I]):
         except Exception as error:
             self._fail_unexpectedly(item, error)
         else:
-            if item.state not in (state, SKIPPED):  # else the service was not asked
+            if item.state is not state:  # else the service was not asked
                 self.retries.record_success(state, item.key, started_at)
 
     def _is_systemic(self, state: ItemState, error: ComplianceError) -> bool:
-        """Tell whether all items would meet an error."""
+        """Return whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
             return state is READY and not self.retries.has_worked(state)
         return isinstance(error, (*SYSTEMIC, ComplianceSupersededError)) and not error.transient
@@ -436,7 +416,7 @@ class Pipeline(Generic[I]):
 
 
 def _is_retryable(state: ItemState, error: ComplianceError) -> bool:
-    """Tell whether to retry; also a refusal may come from a gateway, and be transient."""
+    """Return whether to retry; also a refusal may come from a gateway, and be transient."""
     if isinstance(error, ComplianceHttpError):
         return error.transient or error.status not in REQUEST_STATUSES
     return error.transient or (state is READY and isinstance(error, ComplianceStorageDeniedError))

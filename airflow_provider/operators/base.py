@@ -139,7 +139,7 @@ class ComplianceBaseOperator(BaseOperator):
         text = sanitize(self.topic, 2 * MAX_TITLE_CHARS)
         with suppress(ValueError, SyntaxError, RecursionError, MemoryError):
             ast.literal_eval(text)
-            text = f"#{text}"  # else native templates would make a number of it, which is no name
+            text = f"#{text}"  # else native templates would make a number of it, which is not a name
         return text if len(text) <= MAX_TITLE_CHARS else f"{text[: MAX_TITLE_CHARS - 1]}…"
 
     @functools.cached_property

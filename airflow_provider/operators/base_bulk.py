@@ -106,7 +106,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Start, or resume from an earlier attempt."""
         if self.deferrable:
-            check_hook_class(self.hook_class)  # before jobs are submitted that nobody could wait for
+            check_hook_class(self.hook_class)  # before jobs are submitted that could not be waited for
         self._is_last_attempt = is_last_attempt(context["ti"])
         return self._process(context, self._deadline(context), now(), is_new_attempt=True)
 
@@ -197,7 +197,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
                 async with await self.hook.get_async_conn() as client:
                     deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log)
                     return await deleter.delete(jobs, needed, max(0.0, seconds))
-            except Exception as error:  # whatever it is: the documents are done
+            except Exception as error:  # of any kind: the documents are done
                 self.log.warning("Could not delete jobs at the service: %s", error)
                 return 0
 
@@ -232,7 +232,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
     ) -> list[str]:
         """Process all items; return the jobs in flight.
 
-        :param outdated: jobs in flight that nobody waits for any more, to be cancelled
+        :param outdated: jobs in flight that no item waits for any more, to be cancelled
         """
         from airflow_provider.bulk.engine import BulkEngine
 

@@ -145,7 +145,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         """Submit or re-attach, then wait if asked to."""
         self._prepare(context, open_state_store(context, self.hook) if self.durable else None)
         if self.deferrable and self.wait_for_completion:
-            check_hook_class(self.hook_class)  # before a job is submitted that nobody could wait for
+            check_hook_class(self.hook_class)  # before a job is submitted that could not be waited for
         with self._cancelling_at_the_end():
             if record := self._previous_job():
                 return self._wait_or_return(context, record, is_reattached=True)
@@ -203,7 +203,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
 
     @contextmanager
     def _cancelling_at_the_end(self) -> Iterator[None]:
-        """Cancel the job in flight if an error fails the task for good: nobody will wait for it."""
+        """Cancel the job in flight if an error fails the task for good: no attempt will wait for it."""
         try:
             yield
         except AirflowSkipException:
@@ -312,7 +312,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             self._count("completed")
             return self._done(identifier)
         if result.status != "timeout":
-            if result.status == "success":  # it has ended, but not well; otherwise nobody knows yet
+            if result.status == "success":  # it has ended, but not well; otherwise that is not known yet
                 self._count("failed")
             if status in FINAL:
                 self._id = None
@@ -444,5 +444,5 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             )  # fmt: skip
 
     def _is_stale(self, record: Record) -> bool:
-        """Tell whether a record is from before the job was refreshed."""
+        """Return whether a record is from before the job was refreshed."""
         return self._before is not None and is_new_result(self._before, record) is False

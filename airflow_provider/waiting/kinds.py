@@ -264,7 +264,7 @@ class _SinglePolls:
 
 
 async def _lists_frameworks(client: AsyncComplianceClient) -> bool:
-    """Tell whether the service is there: a gateway may answer 404 for everything."""
+    """Return whether the service is there: a gateway may answer 404 for everything."""
     try:
         await client.list_frameworks()
     except ComplianceError:

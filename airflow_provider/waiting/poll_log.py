@@ -55,7 +55,7 @@ class PollLog:
                 log.info("Polling the %s works again, after %.0f s.", self._name, now - self._failing_since)
 
     def forget(self, identifier: str) -> None:
-        """Forget one that nobody waits for any more."""
+        """Forget one that is not waited for any more."""
         self._failing.discard(identifier)
 
     def on_round(

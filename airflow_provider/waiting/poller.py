@@ -40,7 +40,7 @@ Request = Callable[[], AbstractAsyncContextManager[None]]
 
 @dataclass(eq=False)
 class _Watched(PollState):
-    """One job or assessment that somebody waits for.
+    """One job or assessment that is waited for.
 
     :param polled: done when it has been polled once more
     """
@@ -50,7 +50,7 @@ class _Watched(PollState):
 
 
 class Poller:
-    """Polls all work of one kind and connection that somebody in this event loop waits for.
+    """Polls all work of one kind and connection that is waited for in this event loop.
 
     :param phase: where the grid of its poll times begins: other processes poll at other times
     """
@@ -86,7 +86,7 @@ class Poller:
         return self._last_success_at is not None
 
     def has_unsettled(self, subscription: Subscription) -> bool:
-        """Tell whether some were not polled yet, or are unknown or refused for a short time."""
+        """Return whether some were not polled yet, or are unknown or refused for a short time."""
         return any(
             each.last_result is None or each.unknown_since is not None or self._is_refused_alone(each)
             for each in self._watched.values()
@@ -94,7 +94,7 @@ class Poller:
         )
 
     def _is_refused_alone(self, one: PollState) -> bool:
-        """Tell whether others can be polled, so that no outage is to blame."""
+        """Return whether others can be polled, so that no outage is to blame."""
         if one.refusals.since is None or self._last_success_at is None:
             return False
         if self._last_success_at != one.refusals.since:
@@ -153,7 +153,7 @@ class Poller:
             while True:
                 await self._poll(await self._due())
         except Exception as error:
-            # All who wait have to know, whatever it is: nothing is polled any more.
+            # All who wait have to know: nothing is polled any more.
             self._is_closed = True
             for each in list(self._watched):
                 self._publish(each, error)
@@ -224,7 +224,7 @@ class Poller:
     def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
         if one is None:
-            return  # nobody waits for it any more
+            return  # it is not waited for any more
         now = self._round_at
         ended = one.observe(found, now, self._connection.has_worked)
         if isinstance(found, ComplianceError):
@@ -281,7 +281,7 @@ _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], 
 
 @dataclass(eq=False)
 class Subscription:
-    """Updates on what somebody waits for; ids can be added and removed while it runs.
+    """Updates on what is waited for; ids can be added and removed while it runs.
 
     :param accepts: whether a record ends the wait for it
     :param request: limits how many requests are in flight
@@ -304,7 +304,7 @@ class Subscription:
 
     @property
     def has_unsettled(self) -> bool:
-        """Some were not polled yet, are unknown for a short time only, or have an update that nobody got."""
+        """Some were not polled yet, are unknown for a short time only, or have an update not fetched yet."""
         return not self.queue.empty() or self.poller.has_unsettled(self)
 
     def add(self, ids: Collection[str]) -> None:

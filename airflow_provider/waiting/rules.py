@@ -214,7 +214,7 @@ def is_refusal(error: ComplianceError) -> bool:
 
 
 class RefreshCheck:
-    """Tells the results of refreshes from the earlier results, which a service may show for a while.
+    """Distinguishes the results of refreshes from the earlier results, which a service may show for a while.
 
     :param before: the records before the refreshes, by id
     :param unchanged_seconds: after that time a result that has not changed counts as the new one; None: never
@@ -245,7 +245,7 @@ class RefreshCheck:
         self._unconfirmed.discard(identifier)
 
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
-        """Tell whether a record is the end of what was begun by the refresh; call it for every poll."""
+        """Return whether a record is the end of what was begun by the refresh; call it for every poll."""
         if record["status"] not in FINAL:
             self._in_flight.add(identifier)
             self._unconfirmed.discard(identifier)
@@ -263,7 +263,7 @@ class RefreshCheck:
 
 
 def is_new_result(before: Record, after: Record) -> bool | None:
-    """Tell whether a final record is of another run of the job than the record before a refresh.
+    """Return whether a final record is of another run of the job than the record before a refresh.
 
     :return: None where the records do not tell, because the service gives no times
     """

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, engine
-from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED, SUBMITTED, Item
+from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
 from tests.support.bulk import Night, ScriptedSteps
 from tests.support.virtual_time import seconds
 
@@ -97,34 +97,6 @@ def test_results_are_fetched_while_all_else_waits(night: Night) -> None:
     assert night.steps.calls[0][1:] == ("fetch", "old")
     assert night.steps.calls[0][0] < 10
     assert night.steps.calls[1][0] >= 100
-
-
-def test_what_can_be_skipped_does_not_wait(night: Night) -> None:
-    night.service.job("long", s100=DONE)
-    some = items(10)
-    for each in some[3:]:
-        night.outcome("skip", each.key, 1.0, True)
-    night.run(Item("long", "long", SUBMITTED), *some, max_in_flight=1, concurrency=2)
-    assert [each.state for each in some] == [COMPLETED] * 3 + [SKIPPED] * 7
-    assert max(at for at, _ in night.steps.of("skip")) < 10
-    assert night.service.peak == 1
-
-
-def test_what_waits_is_checked_once(night: Night) -> None:
-    some = items(3)
-    for each in some:
-        night.outcome("skip", each.key, False, False)
-    night.run(*some, max_in_flight=1)
-    assert {each.state for each in some} == {COMPLETED}
-    assert len(night.steps.of("skip")) == 3
-
-
-def test_the_first_is_submitted_before_all_others_are_checked(night: Night) -> None:
-    some = items(20)
-    for each in some[1:]:
-        night.outcome("skip", each.key, 10.0, True)
-    night.run(*some, max_in_flight=1, concurrency=2)
-    assert night.steps.of("submit")[0][0] <= 10
 
 
 def test_a_submit_that_fails_makes_room_for_others(night: Night) -> None:

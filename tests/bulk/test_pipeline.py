@@ -64,16 +64,6 @@ def test_the_time_of_completion_is_now_if_the_service_does_not_say(night: Night)
     assert datetime.fromisoformat(item.completed_at).tzinfo
 
 
-def test_a_result_of_an_earlier_run_is_not_submitted_again(night: Night) -> None:
-    night.outcome("skip", "a", True)
-    night.service.job("b", DONE)
-    items = [Item("a"), Item("b")]
-    night.run(*items)
-    assert [each.state for each in items] == [SKIPPED, COMPLETED]
-    assert night.steps.of("submit") == [(0, "b")]
-    assert night.journal.records[0] == {"key": "a", "status": "SKIPPED"}
-
-
 def test_finished_items_are_left_alone(night: Night) -> None:
     items = [Item("a", "a", COMPLETED), Item("b", state=FAILED), Item("c", "c", SKIPPED)]
     assert night.run(*items) == []

@@ -80,9 +80,6 @@ class ScriptedSteps(Steps[Item]):
                 return outcome
         return None
 
-    async def skip(self, item: Item) -> bool:
-        return bool(self.outcomes["skip", item.key]) and bool(await self._do("skip", item))
-
     async def submit(self, item: Item) -> Any:
         return await self._do("submit", item) or self._record(item)
 
