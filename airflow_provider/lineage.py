@@ -43,11 +43,13 @@ class Dataset(NamedTuple):
     """A file, or a folder that stands for many.
 
     :param files: how many are used of a folder; None for a file
+    :param rows: of a table; None for other files
     """
 
     origin: Origin
     bytes: int = 0
     files: int | None = None
+    rows: int | None = None
 
 
 @dataclass(frozen=True)
@@ -102,34 +104,28 @@ def report(hook: ComplianceHook, transfers: Iterable[Transfer], tables: Iterable
 
     :param tables: what was written besides the texts, such as a manifest
     """
-    transfers = list(transfers)
-    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
-    _collect(hook, ((transfer.origin, 0) for transfer in transfers), texts, tables)
+    limit = _limit_of_airflow()
+    _collect(hook, *_of_transfers(transfers, dict.fromkeys(tables, 0), limit))
 
 
 def report_assessment(hook: ComplianceHook, texts: Iterable[Location], tables: Iterable[Location]) -> None:
     """Report to Airflow's hook lineage collector which texts were assessed, and the tables with verdicts."""
-    _collect(hook, ((uri_origin(text.address), 0) for text in texts), (), tables)
+    _collect(hook, _of_texts(texts, _limit_of_airflow()), _of_tables(dict.fromkeys(tables, 0)))
 
 
-def _collect(
-    hook: ComplianceHook,
-    inputs: Iterable[tuple[Origin, int]],
-    outputs: Iterable[tuple[Origin, int]],
-    tables: Iterable[Location],
-) -> None:
-    """Add assets to Airflow's collector, not as many as would let it drop some and warn."""
-    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
+def _limit_of_airflow() -> int:
+    """Return how many assets to add at most: the collector drops what is beyond its limit, and warns."""
     from airflow.providers.common.compat.sdk import conf
 
+    limit: int = conf.getint("lineage", "max_assets_per_collector", fallback=100)
+    return min(MAX_DATASETS, limit - 1)
+
+
+def _collect(hook: ComplianceHook, inputs: Iterable[Dataset], outputs: Iterable[Dataset]) -> None:
+    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
+
     collector = get_hook_lineage_collector()
-    limit = min(MAX_DATASETS, conf.getint("lineage", "max_assets_per_collector", fallback=100) - 1)
-    written = [Dataset(uri_origin(table.address)) for table in tables]
-    written += to_datasets(outputs, limit - len(written))
-    for add, datasets in (
-        (collector.add_input_asset, to_datasets(inputs, limit)),
-        (collector.add_output_asset, written),
-    ):
+    for add, datasets in ((collector.add_input_asset, inputs), (collector.add_output_asset, outputs)):
         for dataset in datasets:
             uri = "".join(dataset.origin)
             extra = {} if dataset.files is None else {"asset_extra": {"files": dataset.files}}
@@ -139,6 +135,24 @@ def _collect(
                 log.debug("No lineage of '%s': %s", uri, error)
 
 
+def _of_transfers(
+    transfers: Iterable[Transfer], tables: Mapping[Location, int], limit: int
+) -> tuple[list[Dataset], list[Dataset]]:
+    """Return inputs and outputs."""
+    transfers, written = list(transfers), _of_tables(tables)
+    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
+    inputs = to_datasets(((transfer.origin, 0) for transfer in transfers), limit)
+    return inputs, [*written, *to_datasets(texts, limit - len(written))]
+
+
+def _of_texts(texts: Iterable[Location], limit: int) -> list[Dataset]:
+    return to_datasets(((uri_origin(text.address), 0) for text in texts), limit)
+
+
+def _of_tables(tables: Mapping[Location, int]) -> list[Dataset]:
+    return [Dataset(uri_origin(location.address), rows=rows) for location, rows in tables.items()]
+
+
 def openlineage(transfers: Iterable[Transfer], tables: Mapping[Location, int] | None = None) -> Any:
     """Return OpenLineage's record of an operator; only called if its provider is installed.
 
@@ -146,14 +160,8 @@ def openlineage(transfers: Iterable[Transfer], tables: Mapping[Location, int] | 
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    transfers, written = list(transfers), _table_datasets(tables or {})
-    inputs = to_datasets(((transfer.origin, 0) for transfer in transfers), MAX_DATASETS)
-    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
-    outputs = [
-        _output(dataset.origin, size=dataset.bytes, fileCount=1 if dataset.files is None else dataset.files)
-        for dataset in to_datasets(texts, MAX_DATASETS - len(written))
-    ]
-    return OperatorLineage(inputs=list(map(_input, inputs)), outputs=[*written, *outputs])
+    inputs, outputs = _of_transfers(transfers, tables or {}, MAX_DATASETS)
+    return OperatorLineage(inputs=list(map(_input, inputs)), outputs=list(map(_output, outputs)))
 
 
 def openlineage_assessment(
@@ -169,7 +177,7 @@ def openlineage_assessment(
     from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.generated import data_quality_assertions_dataset as quality
 
-    inputs = to_datasets(((uri_origin(text.address), 0) for text in texts), MAX_DATASETS)
+    inputs = _of_texts(texts, MAX_DATASETS)
     folders = {dataset.origin[0]: dataset.origin for dataset in inputs if dataset.files is not None}
     holds: dict[tuple[Origin, str], bool] = {}
     for verdict in verdicts:
@@ -186,7 +194,7 @@ def openlineage_assessment(
     }
     return OperatorLineage(
         inputs=[_input(dataset, facets.get(dataset.origin)) for dataset in inputs],
-        outputs=_table_datasets(tables),
+        outputs=list(map(_output, _of_tables(tables))),
     )
 
 
@@ -197,12 +205,6 @@ def openlineage_night(manifests: Sequence[str], record: str) -> Any:
     :param record: the URI of the record of the night
     """
     return openlineage_assessment(map(Location, manifests), (), {Location(record): 1})
-
-
-def _table_datasets(tables: Mapping[Location, int]) -> list[Any]:
-    return [
-        _output(uri_origin(location.address), rowCount=rows, fileCount=1) for location, rows in tables.items()
-    ]
 
 
 def _input(dataset: Dataset, facets: Mapping[str, Any] | None = None) -> Any:
@@ -221,14 +223,16 @@ def _input(dataset: Dataset, facets: Mapping[str, Any] | None = None) -> Any:
     return InputDataset(*_openlineage_name(dataset.origin), inputFacets=found)
 
 
-def _output(origin: Origin, **statistics: int) -> Any:
+def _output(dataset: Dataset) -> Any:
     from airflow.providers.common.compat.openlineage.facet import (
         OutputDataset,
         OutputStatisticsOutputDatasetFacet,
     )
 
-    facets = {"outputStatistics": OutputStatisticsOutputDatasetFacet(**statistics)}
-    return OutputDataset(*_openlineage_name(origin), outputFacets=facets)
+    statistics = {"size": dataset.bytes} if dataset.rows is None else {"rowCount": dataset.rows}
+    files = 1 if dataset.files is None else dataset.files
+    facets = {"outputStatistics": OutputStatisticsOutputDatasetFacet(fileCount=files, **statistics)}
+    return OutputDataset(*_openlineage_name(dataset.origin), outputFacets=facets)
 
 
 def _openlineage_name(origin: Origin) -> Origin:

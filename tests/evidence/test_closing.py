@@ -144,23 +144,6 @@ def test_a_night_without_documents_is_a_night_too(nights: Nights, nothing: Any) 
     assert nights.entries[0].record["manifests"] == []
 
 
-def test_the_report_is_a_page_that_names_what_is_in_the_record(tmp_path: Path) -> None:
-    nights = Nights(f"file://{tmp_path}/out/", tmp_path / "in")
-    first = nights.close(1, ingested=nights.ingested("1", a="COMPLETED", b="FAILED"))
-    second = nights.close(
-        2,
-        ingested=nights.ingested("2", a="COMPLETED", b="FAILED"),
-        assessed=nights.assessed("2", "a"),
-        reviewed=[decision("a")],
-        states={"ingest_1": "failed"},
-    )
-    page = read(second["report"]).decode()
-    assert page.lower().startswith("<!doctype html>")
-    assert "ingest[1] (failed)" in page
-    assert first["sha256"] in page or first["sha256"][:12] in page
-    assert "2026-03-01" in page
-
-
 # -- totals
 
 
