@@ -22,6 +22,7 @@ from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.storage import atomic, task_state
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.task_state import ObjectStateStore
+from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.results import WaitResult
 from tests.support.attempts import Attempts, TaskInstance, heard
 from tests.support.state_stores import STATE_STORES, make_attempts
@@ -383,7 +384,8 @@ def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_su
     attempts = make_attempts(memory, tmp_path, monkeypatch)
     attempts.while_deferred = lambda _: complete_all(service)
     attempts.run(submit(deferrable=True, wait_for_completion=True))
-    assert attempts.deferrals[0].get("is_durable", False) is (memory != "Airflow's store")
+    row = {name: value for name, value in attempts.deferrals[0].items() if name not in ("path", "timeout")}
+    assert ComplianceContentTrigger(**row).next_attempt_reattaches is (memory != "Airflow's store")
 
 
 @pytest.mark.parametrize(("state", "is_cancelled"), [("restarting", True), ("running", False)])
