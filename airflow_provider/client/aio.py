@@ -146,7 +146,7 @@ class AsyncComplianceClient(BaseClient):
         """Run an operation of several calls."""
         resume: Callable[[Any], Step] = flow.send
         result: Any = None
-        with closing(flow):  # whatever interrupts it: it may hold a lock
+        with closing(flow):  # even if it is interrupted: it may hold a lock
             while True:
                 try:
                     step = resume(result)
@@ -294,7 +294,7 @@ class _Connector(aiohttp.TCPConnector):
     """Starts the clock of a request once it has left the queue of the connection pool.
 
     Not by tracing, which calls a dozen signals for each request. And uses no connection again on which an
-    answer has arrived that nobody asked for.
+    answer has arrived without a request.
     """
 
     async def connect(self, *args: Any, **kwargs: Any) -> Any:
@@ -316,7 +316,7 @@ class _Connector(aiohttp.TCPConnector):
 
 
 def _has_unread_data(connection: aiohttp.connector.Connection) -> bool:
-    """Tell whether something has arrived, be it the end, on a connection on which nothing was asked."""
+    """Return whether an idle connection has unread data or was closed."""
     if connection.protocol is None or connection.transport is None or connection.protocol.should_close:
         return True
     poll = select.poll()

@@ -48,7 +48,7 @@ class BatchLimit:
         self.size = self._proven = min(self.maximum, INITIAL_BATCH_SIZE)
 
     def is_trial(self, count: int) -> bool:
-        """Tell whether so many are more than the service has ever answered."""
+        """Return whether a batch of this size is larger than any that the service has answered."""
         return count > self._proven
 
     def on_answer(self, count: int, seconds: float) -> None:
@@ -60,7 +60,7 @@ class BatchLimit:
             self.size = min(self.maximum, 2 * count)
 
     def lower(self, size: int) -> None:
-        """Ask for no more than so many, for an hour."""
+        """Limit batches to this size for an hour."""
         self.size = self._proven = min(self.size, size)
         self._grows_after = self.clock() + BATCH_GROWTH_PAUSE_SECONDS
 

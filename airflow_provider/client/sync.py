@@ -142,7 +142,7 @@ class ComplianceClient(BaseClient):
         """Run an operation of several calls."""
         resume: Callable[[Any], Step] = flow.send
         result: Any = None
-        with closing(flow):  # whatever interrupts it: it may hold a lock
+        with closing(flow):  # even if it is interrupted: it may hold a lock
             while True:
                 try:
                     step = resume(result)

@@ -373,7 +373,7 @@ def import_hook_class(path: str) -> type[ComplianceHook]:
 
     try:
         hook_class: type[ComplianceHook] = resolve_name(path)
-    except Exception as error:  # whatever the module raises
+    except Exception as error:  # a module may raise anything
         raise ComplianceConfigError(
             f"The triggerer can't import the hook class '{path}': {error}. Put it at the top level of a "
             "module in a package or the plugins folder, not into a DAG file."

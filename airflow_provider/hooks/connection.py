@@ -97,7 +97,7 @@ def _read_option(name: str, parse: Callable[[str], T], default: T) -> T:
 def type_note(conn: Any, name: str = "") -> str:
     """Return what to do if the connection is of another type, else an empty string.
 
-    Another type is no error by itself: a `generic` connection with all settings works.
+    Another type is not an error by itself: a `generic` connection with all settings works.
 
     :param name: what to call the connection, instead of its id
     """

@@ -151,7 +151,7 @@ class TokenFile:
 
     @contextmanager
     def _open_directory(self) -> Iterator[int]:
-        """Open and check the directory each time: it may have been removed, and replaced by somebody."""
+        """Open and check the directory each time: it may have been removed, and replaced by another user."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         try:
             directory = os.open(self._directory, flags)
@@ -233,11 +233,9 @@ def _replace(directory: int, name: str, contents: _Contents) -> None:
 
 def _remove_leftovers(directory: int, name: str) -> None:
     """Remove what crashed processes have left, but not what one may be writing without the lock."""
-    for each in os.listdir(directory):
-        if each.startswith(f"{name}.") and each.endswith(TEMPORARY):
+    oldest = time.time() - LEFTOVER_SECONDS
+    for file in os.listdir(directory):
+        if file.startswith(f"{name}.") and file.endswith(TEMPORARY):
             with suppress(OSError):
-                if (
-                    os.stat(each, dir_fd=directory, follow_symlinks=False).st_mtime
-                    < time.time() - LEFTOVER_SECONDS
-                ):
-                    os.unlink(each, dir_fd=directory)
+                if os.stat(file, dir_fd=directory, follow_symlinks=False).st_mtime < oldest:
+                    os.unlink(file, dir_fd=directory)

@@ -29,7 +29,7 @@ from airflow_provider.client.tokens import TokenStoreError
 from airflow_provider.hooks import token_file
 from airflow_provider.hooks.token_file import TokenFile
 from tests.client.test_secrets import SECRETS, everything_logged, shown
-from tests.client.test_token_use import FRAMEWORKS, accept_from
+from tests.client.test_token_use import FRAMEWORKS
 from tests.support import values
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CLIENT_SECRET, PASSWORD
@@ -104,39 +104,6 @@ def test_a_wrong_password_is_tried_once_and_a_changed_one_at_once(
         with pytest.raises(exc.ComplianceAuthError, match="Another process on this host"):
             start()("list_frameworks")  # some processes still have the old one: neither forgets the other's
     assert service.grants() == ["password"] * 2
-
-
-def test_a_401_costs_one_renewal_for_all_processes(start: Start, service: Service) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    processes = [start() for _ in range(5)]
-    for process in processes:
-        process("list_frameworks")
-    service.on(FRAMEWORKS, accept_from(2))
-    for process in processes:
-        assert process("list_frameworks") == []
-    assert service.grants() == ["password", "refresh_token"]
-
-
-def test_a_token_that_was_revoked_after_it_was_shared_is_renewed(start: Start, service: Service) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    first, second = start(), start()
-    first("list_frameworks")
-    second("list_frameworks")
-    service.on(FRAMEWORKS, accept_from(2))
-    first("list_frameworks")
-    service.on(FRAMEWORKS, accept_from(3))
-    assert second("list_frameworks") == []  # neither its own token nor the one in the file is good
-    assert service.grants() == ["password", "refresh_token", "refresh_token"]
-
-
-def test_each_refresh_token_is_used_once_by_all_processes(start: Start, service: Service) -> None:
-    service.token_life = 0
-    service.on(FRAMEWORKS, Reply(json=[]))
-    processes = [start(), start()]
-    for number in range(4):
-        processes[number % 2]("list_frameworks")
-    used = [r.form.get("refresh_token") for r in service.requests_to("POST /token")]
-    assert used == [None, "refresh-1", "refresh-2", "refresh-3"]
 
 
 def test_other_logins_have_other_files(directory: Path) -> None:
@@ -253,18 +220,6 @@ def test_who_waits_for_the_lock_blocks_no_event_loop_and_can_be_cancelled(
             assert await follower == []  # which leads now
 
     asyncio.run(scenario())
-    assert service.grants() == ["password"]
-
-
-def test_a_lock_that_stays_held_does_not_stop_anybody(
-    start: Start, service: Service, directory: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("airflow_provider.client.base.LOCK_TIMEOUT_SECONDS", 0.05)
-    service.on(FRAMEWORKS, Reply(json=[]))
-    held = TokenFile(directory, settings).try_lock()
-    assert held
-    assert start()("list_frameworks") == []
-    assert start()("list_frameworks") == []
     assert service.grants() == ["password"]
 
 

@@ -48,7 +48,7 @@ class StoredFile(Protocol):
 
 @runtime_checkable
 class HashedFile(StoredFile, Protocol):
-    """A `StoredFile` that is told what a request has read of it, so that nobody reads it a second time."""
+    """A `StoredFile` that is told what a request has read of it, so that it is not read a second time."""
 
     def record_read(self, size: int, sha256: str) -> None:
         """Keep the size, and the hash of all bytes; it is empty when a request starts to read."""
