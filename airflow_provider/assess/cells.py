@@ -158,7 +158,9 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
 
     An id counts before a code name. Frameworks with the same code name are named with their ids.
     """
-    frameworks = list({(each.id, each.fingerprint): each for each in parse_frameworks(listed)}.values())
+    frameworks = list(
+        {(framework.id, framework.fingerprint): framework for framework in parse_frameworks(listed)}.values()
+    )
     if not frameworks:
         error = ComplianceInputError(
             "The service lists no frameworks, so there is nothing to assess against. Check the connection."
@@ -166,7 +168,7 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
         error.transient = True  # so it may look while it starts
         raise error
     by_id, by_code = _group(frameworks, "id"), _group(frameworks, "code_name")
-    known = ", ".join(f"{each.code_name} (id {each.id})" for each in frameworks)
+    known = ", ".join(f"{framework.code_name} (id {framework.id})" for framework in frameworks)
     found = {name: by_id.get(name) or by_code.get(name) or [] for name in wanted or by_id}
     if unknown := [name for name, matches in found.items() if not matches]:
         raise ComplianceInputError(
@@ -178,10 +180,10 @@ def select_frameworks(listed: Sequence[Framework], wanted: Sequence[str]) -> lis
             f"{known}."
         )
     return [
-        replace(each, code_name=f"{each.code_name} (id {each.id})")
-        if len(by_code[each.code_name]) > 1
-        else each
-        for each in dict.fromkeys(matches[0] for matches in found.values())
+        replace(framework, code_name=f"{framework.code_name} (id {framework.id})")
+        if len(by_code[framework.code_name]) > 1
+        else framework
+        for framework in dict.fromkeys(matches[0] for matches in found.values())
     ]
 
 
@@ -198,12 +200,15 @@ def _parse_framework(record: Framework) -> AssessedFramework:
         record.code_name or record.name or record.id or key,
         fingerprint(record),
         fields,
-        tuple((each.code_name or each.name or "", each.name or "") for each in record.criteria),
+        tuple(
+            (criterion.code_name or criterion.name or "", criterion.name or "")
+            for criterion in record.criteria
+        ),
     )
 
 
 def _group(frameworks: Iterable[AssessedFramework], name: str) -> dict[str, list[AssessedFramework]]:
     groups: dict[str, list[AssessedFramework]] = {}
-    for each in frameworks:
-        groups.setdefault(getattr(each, name), []).append(each)
+    for framework in frameworks:
+        groups.setdefault(getattr(framework, name), []).append(framework)
     return groups

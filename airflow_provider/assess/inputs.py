@@ -64,7 +64,8 @@ def read_documents(value: Any) -> Documents:
         if document or source not in found:
             found[source] = document
     return Documents(
-        [each for each in found.values() if each], [source for source, each in found.items() if not each]
+        [document for document in found.values() if document],
+        [source for source, document in found.items() if not document],
     )
 
 
@@ -80,8 +81,8 @@ def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:
         else:
             yield value, "documents"
     elif isinstance(value, Iterable):
-        for each in value:
-            yield from _rows(each)
+        for item in value:
+            yield from _rows(item)
     else:
         raise ComplianceInputError(
             f"documents contains {type(value).__name__}: use URIs of manifests, results of ingest tasks, "

@@ -87,14 +87,14 @@ class Outcome:
         self._check_rows()
         await self.checkpoint.check_owner()
         result, findings = await in_thread(self._write, started_at)
-        rows = [each.row(self.checkpoint.provenance) for each in self.cells]
+        rows = [cell.row(self.checkpoint.provenance) for cell in self.cells]
         await self.checkpoint.publish(rows)
         await in_thread(self._publish_entry, to_lines(rows), findings, started_at)
         return result, self.checkpoint.output_folder / REPORT
 
     def send_metrics(self, conn_id: str) -> None:
         """Count cells and verdicts, except for those that an earlier attempt has counted."""
-        new = Counter(each.state for each in self.cells if not self.checkpoint.is_published(each))
+        new = Counter(cell.state for cell in self.cells if not self.checkpoint.is_published(cell))
         for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
             metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
         categories: Counter[str] = Counter()
@@ -121,7 +121,7 @@ class Outcome:
                 needed.add(document.uuid)
             elif new or str(document.fields.get("status")).upper() != SKIPPED:
                 results = [
-                    StoredObject(each.results_path, each.results_sha256) for each in new or of_document
+                    StoredObject(cell.results_path, cell.results_sha256) for cell in new or of_document
                 ]
                 stored.setdefault(document.uuid, []).extend([*results, *_stored_text(document)])
         finished = [FinishedJob(uuid, tuple(each)) for uuid, each in stored.items() if uuid not in needed]
@@ -156,7 +156,9 @@ class Outcome:
         findings_sha256 = write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()
-        categories: dict[str, Counter[str]] = {each.code_name: Counter() for each in self.frameworks.values()}
+        categories: dict[str, Counter[str]] = {
+            framework.code_name: Counter() for framework in self.frameworks.values()
+        }
         for cell in self.cells:
             verdicts = self._compared[cell.key]
             stats.add(cell.row(), verdicts, self.earlier.before.get(cell.key) or ())
@@ -234,7 +236,7 @@ class Outcome:
 
     def _publish_entry(self, rows: bytes, findings_sha256: str, started_at: str) -> None:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
-        new = sum(each.state is COMPLETED and not self.checkpoint.is_published(each) for each in self.cells)
+        new = sum(cell.state is COMPLETED and not self.checkpoint.is_published(cell) for cell in self.cells)
         own = self.nights.own.facts.get(RATE, 0.0) if self.nights.own else 0.0
         rate = new / max(seconds, 0.001) if new else own
         keys = (key for cell in self.cells for key in (cell.key, cell.digest))
@@ -252,7 +254,7 @@ class Outcome:
         )
 
     def _count_states(self) -> Counter[Any]:
-        return Counter(each.state for each in self.cells)
+        return Counter(cell.state for cell in self.cells)
 
     # -- lineage
 

@@ -72,7 +72,7 @@ def _remove_others(folder: Location, kept: Iterable[Location]) -> None:
     def name(path: str) -> str:
         return path.casefold().rpartition("/")[2]
 
-    fs, names_kept = folder.fs, {name(each.path) for each in kept}
+    fs, names_kept = folder.fs, {name(location.path) for location in kept}
     with storage_errors(folder, "cleaned up"):
         fs.invalidate_cache()
         for path in fs.find(folder.path) if fs.exists(folder.path.rstrip("/")) else []:

@@ -74,7 +74,7 @@ class AssessTask:
         self._night = night
         self._documents = documents.with_text
         self._without_text = documents.without_text
-        self._frameworks = {each.id: each for each in frameworks}
+        self._frameworks = {framework.id: framework for framework in frameworks}
         self._listed = set(listed)
         self._template = template
         self._destination = destination
@@ -100,8 +100,8 @@ class AssessTask:
             await self._make_cells(client)
         await self._read_earlier(changed_only=changed_only)
         self._carry_forward({})
-        to_do = [each for each in self.cells if each.state is PENDING]
-        changed = sum(bool(self._earlier.before.get(each.key)) for each in to_do)
+        to_do = [cell for cell in self.cells if cell.state is PENDING]
+        changed = sum(bool(self._earlier.before.get(cell.key)) for cell in to_do)
         entries = await in_thread(lambda: list(self._nights.entries()))
         plan = {
             "dry_run": True,
@@ -173,7 +173,11 @@ class AssessTask:
         self._shrinkage = await in_thread(
             find_shrinkage, self._nights, list(self._frameworks.values()), self._listed
         )
-        gone = [make_key(each.source, key) for each in self._documents for key in self._shrinkage.frameworks]
+        gone = [
+            make_key(document.source, key)
+            for document in self._documents
+            for key in self._shrinkage.frameworks
+        ]
         self._earlier = await in_thread(
             read_earlier_verdicts, self._nights, self.cells, gone=gone, changed_only=changed_only
         )
@@ -247,7 +251,7 @@ class AssessTask:
 
     async def outcome(self) -> Outcome:
         """Return what was found, to be written."""
-        digests = {each.digest for each in self.cells} - {""}
+        digests = {cell.digest for cell in self.cells} - {""}
         return Outcome(
             ti=self._ti,
             nights=self._nights,

@@ -169,7 +169,7 @@ class Shrinkage:
 
 def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tuple[str, int]]:
     """Return the fact that the next night compares its frameworks with: name and number of criteria."""
-    return {each.id: (each.code_name, len(each.criteria)) for each in frameworks}
+    return {framework.id: (framework.code_name, len(framework.criteria)) for framework in frameworks}
 
 
 def find_shrinkage(
@@ -184,8 +184,8 @@ def find_shrinkage(
     return Shrinkage(
         {key: name for key, (name, _) in before.items() if key not in set(listed)},
         {
-            each.code_name: (len(each.criteria), before[each.id][1])
-            for each in frameworks
-            if each.id in before and len(each.criteria) < before[each.id][1]
+            framework.code_name: (len(framework.criteria), before[framework.id][1])
+            for framework in frameworks
+            if framework.id in before and len(framework.criteria) < before[framework.id][1]
         },
     )

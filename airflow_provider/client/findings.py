@@ -101,9 +101,9 @@ def parse_id(value: Any) -> int | None:
 
 def _find_records(results: Any, depth: int) -> list[dict[str, Any]] | None:
     if isinstance(results, list | tuple):
-        if not all(isinstance(each, Mapping) for each in results):
+        if not all(isinstance(record, Mapping) for record in results):
             return None
-        return [_normalize_keys(each) for each in results]
+        return [_normalize_keys(record) for record in results]
     if not isinstance(results, Mapping) or not depth:
         return None
     fields = _normalize_keys(results)
@@ -142,7 +142,10 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
     framework = _name(_first(fields, FRAMEWORKS))
     ids = (parse_id(fields.get(name)) for name in IDS)
     scores = (parse_number(fields.get(name)) for name in SCORES)
-    identifier, category = next((each for each in ids if each is not None), None), _first(fields, CATEGORIES)
+    identifier, category = (
+        next((number for number in ids if number is not None), None),
+        _first(fields, CATEGORIES),
+    )
     if isinstance(category, Mapping | list | tuple):
         raise _unreadable(f"have a category that is not a text: {str(category)[:100]}")
     if identifier is None and not title:
@@ -152,7 +155,7 @@ def _parse_finding(fields: Mapping[str, Any]) -> Finding:
         title=title,
         category=_text(category) or None,
         rationale=_text(_first(fields, RATIONALES)),
-        score=next((each for each in scores if each is not None), None),
+        score=next((score for score in scores if score is not None), None),
         code=code if code != title else "",
         document=_name(_first(fields, DOCUMENTS)),
         framework=f"framework {framework}" if framework.isdigit() else framework,

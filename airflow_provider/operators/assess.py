@@ -119,14 +119,17 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             error.transient = error.transient or not is_new_attempt  # they were listed when the task started
             raise
         template = self._template()
-        template.check([each.fields for each in documents.with_text], [each.fields for each in frameworks])
+        template.check(
+            [document.fields for document in documents.with_text],
+            [framework.fields for framework in frameworks],
+        )
         task = AssessTask(
             self.hook,
             context["ti"],
             night_of_run,
             documents,
             frameworks,
-            [each.id for each in parse_frameworks(listed)],
+            [framework.id for framework in parse_frameworks(listed)],
             template,
             destination,
             root,

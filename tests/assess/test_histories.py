@@ -114,7 +114,7 @@ def verdict(night: NightOutcome) -> tuple[str | None, int, bool]:
             [(3, "A"), (1, "A"), (2, "B")],
             [(None, 3, False), (None, 1, False), (SUFFICIENT, 2, False)],
         ),
-        # A backfill is compared with the night before it, whatever later nights say.
+        # A backfill is compared with the night before it, not with later nights.
         (
             [(1, "C"), (3, "C"), (4, "B"), (5, "B"), (2, "A")],
             [
