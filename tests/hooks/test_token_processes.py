@@ -276,6 +276,21 @@ def _wrong_password(connection: dict[str, Any], monkeypatch: pytest.MonkeyPatch)
     return ComplianceHook()
 
 
+def test_hooks_that_share_no_tokens_try_a_wrong_password_once(
+    connection: dict[str, Any], emulator: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection["extra"]["share_tokens"] = False
+    _wrong_password(connection, monkeypatch)
+
+    def attempt() -> str:
+        with pytest.raises(ComplianceAuthError):
+            ComplianceHook().list_frameworks()
+        return "refused"
+
+    assert in_processes(4, attempt) == {"refused"}
+    assert sum(emulator.counters()["operations"]["login"].values()) == 1
+
+
 def test_without_a_private_directory_each_process_logs_in_and_says_so_once(
     connection: dict[str, Any], emulator: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
