@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.pipeline import SYSTEMIC
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.provenance import instance_of
@@ -20,6 +19,7 @@ from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import Night
 from airflow_provider.waiting.kinds import JOBS
+from airflow_provider.waiting.rules import SETUP_ERRORS
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -177,7 +177,7 @@ class JobDeleter:
             self._last_error = error
             self._errors_in_a_row += 1
             are_many = self._errors_in_a_row >= max(self._concurrency, MIN_ERRORS_IN_A_ROW)
-            self._is_stopped = self._is_stopped or are_many or isinstance(error, SYSTEMIC)
+            self._is_stopped = self._is_stopped or are_many or isinstance(error, SETUP_ERRORS)
         else:
             self._errors_in_a_row = 0
             self._deleted.add(uuid)

@@ -13,11 +13,12 @@ from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
 from airflow_provider.bulk.items import READY, I
-from airflow_provider.bulk.pipeline import SYSTEMIC, Pipeline, Steps
+from airflow_provider.bulk.pipeline import Pipeline, Steps
 from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.waiting.poller import Subscription, subscribe
 from airflow_provider.waiting.results import Record
+from airflow_provider.waiting.rules import SETUP_ERRORS
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -147,7 +148,7 @@ class BulkEngine(Generic[I]):
 
     async def _on_fatal(self, error: BaseException) -> BaseException:
         """Write the journal before an error ends the attempt; return the error, as transient as it is."""
-        if isinstance(error, SYSTEMIC) and (
+        if isinstance(error, SETUP_ERRORS) and (
             self._pipeline.retries.has_any_success or self._updates.poller.has_succeeded
         ):
             error.transient = True

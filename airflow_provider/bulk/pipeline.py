@@ -27,18 +27,15 @@ from airflow_provider.bulk.items import (
     now,
 )
 from airflow_provider.exceptions import (
-    ComplianceAuthError,
-    ComplianceConfigError,
     ComplianceError,
     ComplianceHttpError,
     ComplianceStorageDeniedError,
     ComplianceSupersededError,
-    ComplianceTlsError,
     ComplianceUncertainError,
 )
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
-from airflow_provider.waiting.rules import REQUEST_STATUSES, RefreshCheck
+from airflow_provider.waiting.rules import REQUEST_STATUSES, SETUP_ERRORS, RefreshCheck
 
 if TYPE_CHECKING:
     from airflow_provider.waiting.kinds import JobKind
@@ -49,8 +46,6 @@ UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the resul
 
 # What can be done with an item depends on its state; what is nearer to its end goes first.
 PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
-# All items would meet these errors, including later ones.
-SYSTEMIC = (ComplianceAuthError, ComplianceConfigError, ComplianceTlsError)
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -282,7 +277,7 @@ class Pipeline(Generic[I]):
                 finally:
                     self._end_submit(item)
         except ComplianceError as error:
-            if self._is_systemic(state, error):
+            if self._concerns_all(state, error):
                 raise
             self._on_error(item, error)
         except Exception as error:
@@ -291,11 +286,11 @@ class Pipeline(Generic[I]):
             if item.state is not state:  # else the service was not asked
                 self.retries.record_success(state, item.key, started_at)
 
-    def _is_systemic(self, state: ItemState, error: ComplianceError) -> bool:
+    def _concerns_all(self, state: ItemState, error: ComplianceError) -> bool:
         """Return whether all items would meet an error."""
         if isinstance(error, ComplianceStorageDeniedError):
             return state is READY and not self.retries.has_worked(state)
-        return isinstance(error, (*SYSTEMIC, ComplianceSupersededError)) and not error.transient
+        return isinstance(error, (*SETUP_ERRORS, ComplianceSupersededError)) and not error.transient
 
     def _on_error(self, item: I, error: ComplianceError) -> None:
         """Retry after a delay, or give the item up."""

@@ -28,6 +28,7 @@ LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
 CREDENTIALS = (ComplianceAuthError, ComplianceConfigError)
+SETUP_ERRORS = (*CREDENTIALS, ComplianceTlsError)  # every call would meet them
 # What the service says about the request itself; other refusals may come from a gateway.
 REQUEST_STATUSES = frozenset({400, 413, 415, 422})
 
@@ -210,7 +211,7 @@ def is_refusal(error: ComplianceError) -> bool:
     """Return whether an error may be permanent, but may as well come from a gateway for a while."""
     if isinstance(error, ComplianceHttpError):
         return not error.transient and error.status not in REQUEST_STATUSES
-    return isinstance(error, (*CREDENTIALS, ComplianceTlsError))
+    return isinstance(error, SETUP_ERRORS)
 
 
 class RefreshCheck:

@@ -93,18 +93,6 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
     assert again.serialize() == one.serialize()
 
 
-def test_a_row_is_the_same_as_that_of_an_earlier_version() -> None:
-    row: dict[str, Any] = {
-        "conn_id": CONN,
-        "uuids": ["a"],
-        "poll_interval": 30.0,
-        "deadline": 1.0,
-        "cancel_on_kill": True,
-    }
-    assert ComplianceContentTrigger(**row).serialize()[1] == row
-    assert ComplianceIngestTrigger(**row, enough=2).serialize()[1] == {**row, "enough": 2}
-
-
 # "None" is a task that was cleared and is not scheduled yet.
 @pytest.mark.parametrize("reattaches", [True, False], ids=["next attempt finds the job", "it does not"])
 @pytest.mark.parametrize("state", ["deferred", "failed", "success", "skipped", "None", "running", "queued"])

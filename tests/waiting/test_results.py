@@ -109,12 +109,6 @@ def test_an_event_is_read_as_it_was_sent(key: str, status: Any) -> None:
     assert WaitResult.from_event(event) == result
 
 
-def test_an_event_of_an_earlier_version_may_lack_fields() -> None:
-    assert WaitResult.from_event({"status": "timeout", "other": 1}) == WaitResult(
-        "timeout", {}, 0.0, "", False, []
-    )
-
-
 @pytest.mark.parametrize("event", [None, "success", {}, {"status": "finished"}, {"status": "x" * 500}])
 def test_an_unknown_event_is_an_error_that_shows_it_in_short(event: Any) -> None:
     result = WaitResult.from_event(event)
