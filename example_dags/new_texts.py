@@ -34,7 +34,7 @@ def compliance_new_texts() -> None:
             event.extra["night"] for many in events.values() for event in many if "night" in event.extra
         ]
         manifests = [
-            manifest["uri"]
+            night.partition("_evidence/")[0] + manifest["path"]  # below the root
             for night in nights
             for manifest in json.loads(ObjectStoragePath(night).read_text())["manifests"]
             if manifest["kind"] == "ingest"
