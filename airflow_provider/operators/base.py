@@ -121,7 +121,7 @@ class ComplianceBaseOperator(BaseOperator):
             if base.__module__.startswith("airflow_provider."):
                 for found in PARAMETER.finditer(inspect.cleandoc(base.__doc__ or "")):
                     if f":param {found[1]}:" not in text:
-                        text = f"{text}\n{found[0]}"
+                        text += ("\n" if ":param " in text else "\n\n") + found[0]
         cls.__doc__ = text or None
 
     def __init__(self, *, conn_id: str = ComplianceHook.default_conn_name, **kwargs: Any) -> None:
