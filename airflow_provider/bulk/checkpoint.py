@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic
 
-from airflow_provider.bulk.items import COMPLETED, SKIPPED, I, Item, now
+from airflow_provider.bulk.items import I, Item, now
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
@@ -80,6 +80,7 @@ class Checkpoint:
         self._expires_at = expires_at
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
+        self.manifest_account = ""  # whose jobs the manifest of an earlier attempt has; by default the same
         self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
         self._token = secrets.token_hex(8)
         self._checked_at = -OWNER_CHECK_SECONDS
@@ -231,10 +232,11 @@ class Checkpoint:
         item = item_type.from_record(record)
         if not isinstance(item.key, str) or not isinstance(item.job_id, str | None):
             raise TypeError
-        is_ours = not self.account or record.get("account", self.account) == self.account
-        if not is_ours and item.state not in (COMPLETED, SKIPPED):
+        account = record.get("account", self.manifest_account or self.account)  # rows of a manifest have none
+        if self.account and account != self.account:
             log.warning("Job %s is not used: the connection had another host or account then.", item.job_id)
-            self.foreign_jobs[item.key] = item.job_id
+            if not item.state.is_final:
+                self.foreign_jobs[item.key] = item.job_id
             item = item.reset()
         return float(record.get("at", 0.0)), item
 

@@ -44,7 +44,7 @@ async def write(checkpoint: Checkpoint, *documents: Document) -> None:
     await checkpoint.flush()
 
 
-def test_jobs_of_another_account_are_not_used_but_what_is_done_is_done(folder: Location) -> None:
+def test_jobs_and_results_of_another_account_are_not_used(folder: Location) -> None:
     """Another service may have jobs with the same ids."""
     checkpoint = open_checkpoint(folder)
     checkpoint.account = "one"
@@ -54,7 +54,7 @@ def test_jobs_of_another_account_are_not_used_but_what_is_done_is_done(folder: L
         reader = open_checkpoint(folder)
         reader.account = account
         found = reader.read(Document)
-        assert (found["s1"].job_id or "", found["s2"]) == (job_id, done)
+        assert (found["s1"].job_id or "", found["s2"] == done) == (job_id, account != "two")
 
 
 @pytest.mark.parametrize("line", ["[]", '{"source": 5}', '{"source": "s1", "uuid": 5}', '{"source": '])

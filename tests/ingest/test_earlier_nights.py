@@ -197,6 +197,20 @@ def test_another_account_neither_skips_nor_gives_up(shard: Shard, monkeypatch: p
     assert shard.streak(result) == (1, "2026-03-04")
 
 
+def test_a_clear_with_another_account_processes_everything_again(
+    skipping: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts = night_attempts(1)
+    staging = skipping.run(1, attempts)["rows"]
+    connection = {**skipping.service.connection(), "login": "bob"}
+    skipping.service.add_user("bob", connection["password"])
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    attempts.clear()
+    production = skipping.run(1, attempts)["rows"]
+    assert not {row["uuid"] for row in staging.values()} & {row["uuid"] for row in production.values()}
+    assert skipping.run(2)["skipped"] == 3
+
+
 def test_a_clear_skips_what_its_first_attempt_skipped(skipping: Shard) -> None:
     skipping.run(1)
     attempts = night_attempts(2)
