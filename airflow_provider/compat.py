@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from airflow import __version__ as airflow_version
 from airflow.triggers import base
 from airflow.triggers.base import BaseTrigger
 from asgiref.sync import sync_to_async
@@ -26,6 +27,9 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 
 # Airflow 3.3 has partition keys of asset events. Not needed when 3.3 is the oldest supported version.
 HAS_PARTITION_KEYS = TRIGGER_HAS_ON_KILL
+
+# Airflow 3.4 discards the state of a cleared task. Not needed when 3.4 is the oldest supported version.
+CLEAR_KEEPS_STATE = tuple(int(part) for part in airflow_version.split(".")[:2]) < (3, 4)
 
 # Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
 ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS

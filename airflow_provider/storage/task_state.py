@@ -11,6 +11,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
+from airflow_provider.compat import CLEAR_KEEPS_STATE
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceStateError,
@@ -115,7 +116,7 @@ class SubmitState:
     @property
     def survives_clear(self) -> bool:
         """Whether the next attempt finds it even if the task was cleared."""
-        return isinstance(self.store, ObjectStateStore)
+        return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.is_persistent)
 
     def _get(self) -> Any:
         if self._error:

@@ -377,15 +377,18 @@ def test_only_the_owner_cancels_when_its_wait_ends(
     assert "belongs to another attempt now" in caplog.text
 
 
+@pytest.mark.parametrize("keeps_state", [False, True])
 @pytest.mark.parametrize("memory", STATE_STORES)
 def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_survives(
-    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str
+    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, memory: str, keeps_state: bool
 ) -> None:
+    monkeypatch.setattr(task_state, "CLEAR_KEEPS_STATE", keeps_state)
     attempts = make_attempts(memory, tmp_path, monkeypatch)
     attempts.while_deferred = lambda _: complete_all(service)
     attempts.run(submit(deferrable=True, wait_for_completion=True))
     row = {name: value for name, value in attempts.deferrals[0].items() if name not in ("path", "timeout")}
-    assert ComplianceContentTrigger(**row).next_attempt_reattaches is (memory != "Airflow's store")
+    expected = keeps_state or memory != "Airflow's store"
+    assert ComplianceContentTrigger(**row).next_attempt_reattaches is expected
 
 
 @pytest.mark.parametrize(("state", "is_cancelled"), [("restarting", True), ("running", False)])
@@ -393,6 +396,7 @@ def test_a_kill_cancels_the_job_of_a_cleared_task_whose_store_is_emptied(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, is_cancelled: bool
 ) -> None:
     monkeypatch.setattr(base_job, "read_task_state", lambda _: state)
+    monkeypatch.setattr(task_state, "CLEAR_KEEPS_STATE", False)
     attempts, task = Attempts(), submit()
     task._id = attempts.run(task)
     assert attempts.store
