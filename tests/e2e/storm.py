@@ -150,7 +150,11 @@ class Storm:
         deployment.wait_for(lambda: service.counters()["refreshes"] > renewed, "a new token")
 
         submits = service.count("submit_file")
-        places = {"documents": f"s3://{CONNECTION}@{DOCUMENTS}/second/", "pages": ""}
+        places = {  # with a root of its own: there, no documents of an earlier night vanish
+            "documents": f"s3://{CONNECTION}@{DOCUMENTS}/second/",
+            "pages": "",
+            "destination": f"s3://{CONNECTION}@{TEXTS}/storm/night/",
+        }
         self.runs["night"] = deployment.trigger(NIGHTLY, **places)
         deployment.wait_for(lambda: service.count("submit_file") > submits, "a document of the night")
         deployment.kill("triggerer")
