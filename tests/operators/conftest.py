@@ -27,6 +27,12 @@ def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"airflow_provider.operators.base_job.{name}", 240.0)
 
 
+@pytest.fixture(autouse=True)
+def _running_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a killed task find itself running, as after a signal: the tests have no Airflow to ask."""
+    monkeypatch.setattr("airflow_provider.operators.base_job.read_task_state", lambda _: "running")
+
+
 @pytest.fixture
 def hitl(monkeypatch: pytest.MonkeyPatch) -> FakeHitl:
     made = FakeHitl()

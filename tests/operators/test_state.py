@@ -353,7 +353,6 @@ def test_a_kill_cancels_nothing_that_is_not_its_own_or_not_known_to_be(
     first._id = in_objects.run(first)
     second._id = in_objects.run(second)
     assert first._id == second._id
-    monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
     first.on_kill()
     first._killing.join(240)
     monkeypatch.setattr(base_job, "read_task_state", lambda _: 1 / 0)
@@ -498,7 +497,6 @@ def test_a_job_is_not_lost_where_it_can_t_be_stored(
     assert uuid in uuids(service)
     assert "can't be stored for later attempts" in caplog.text
     # This attempt owns the job though the store knows the intent only.
-    monkeypatch.setattr(base_job, "read_task_state", lambda _: "running")
     task._id = uuid
     task.on_kill()
     task._killing.join(240)
