@@ -110,7 +110,8 @@ def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal may come while the task talks to Airflow, with one lock for all who do."""
-    monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS_WITH_STORE", 0.2)
+    for name in ("CANCEL_GRACE_SECONDS", "CANCEL_GRACE_SECONDS_WITH_STORE"):  # Airflow 2, Airflow 3.3
+        monkeypatch.setattr(job_module, name, 0.2)
     channel = threading.Lock()
 
     class Store(StateStore):
