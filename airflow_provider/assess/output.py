@@ -89,6 +89,7 @@ class Outcome:
         result, findings = await in_thread(self._write, started_at)
         rows = [cell.row(self.checkpoint.provenance) for cell in self.cells]
         await self.checkpoint.publish(rows)
+        await self.checkpoint.check_owner()
         await in_thread(self._publish_entry, to_lines(rows), findings, started_at)
         return result, self.checkpoint.output_folder / REPORT
 

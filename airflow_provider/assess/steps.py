@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
-RESULT_IDS = ("assessmentId", "uuid", "id")  # of results, the first available
+RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
 
 
 class AssessSteps(Steps[Cell]):
@@ -53,15 +53,19 @@ class AssessSteps(Steps[Cell]):
         self._frameworks = frameworks
         self._target = target
         self._found = found
+        self._submitted: set[str] = set()  # ids of assessments of this task
 
     async def submit(self, item: Cell) -> Record:
         """Submit the assessment of a cell."""
         framework = self._frameworks[item.framework_id]
         payload = self._payload.render(self._documents[item.source], framework.fields)
-        return to_record(await self._client.submit_assessment(payload))
+        assessment = await self._client.submit_assessment(payload)
+        self._submitted.add(assessment.id)
+        return to_record(assessment)
 
     async def fetch(self, item: Cell) -> None:
         """Store the results byte for byte, then read the verdicts in them."""
+        self._submitted.add(item.job_id)
         body, results = await self._client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
         target = self._target(item)
@@ -77,19 +81,22 @@ class AssessSteps(Steps[Cell]):
             return
         try:
             record = self._hook.translate_assessment(dict(results))
-            named = next((str(record[name]) for name in RESULT_IDS if record.get(name)), assessment_id)
         except Exception:
             return
-        if _normalize_id(named) != _normalize_id(assessment_id):
+        own, others = _normalize_id(assessment_id), {_normalize_id(other) for other in self._submitted}
+        ids = {
+            name: _normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)
+        }
+        named = ids.get("assessmentId") or next((ids[name] for name in RESULT_IDS if name in ids), own)
+        if named != own and ("assessmentId" in ids or named in others):
             raise ComplianceProtocolError(
                 f"The results of assessment '{assessment_id}' name another one, '{named[:100]}': check for a "
-                "cache in front of the service. If that is not the id of an assessment, override "
-                "translate_assessment of the hook."
+                "cache in front of the service."
             )
 
 
-def _normalize_id(text: str) -> str:
-    return text.strip().strip("{}").replace("-", "").casefold()
+def _normalize_id(value: object) -> str:
+    return str(value).strip().strip("{}").replace("-", "").casefold()
 
 
 def read_verdicts(hook: ComplianceHook, results: Any, stored: Location) -> list[dict[str, Any]]:

@@ -49,7 +49,6 @@ class AssessTask:
     :param ti: the task instance
     :param listed: ids of all frameworks that the service lists
     :param root: what all nights that are compared have in common
-    :param started_at: when the attempt started, also before it deferred
     :param expires_at: until when the task may wait for assessments, as a timestamp
     """
 
@@ -66,7 +65,6 @@ class AssessTask:
         root: Location,
         concurrency: int,
         log: Any,
-        started_at: str,
         expires_at: float = 0.0,
     ) -> None:
         self._hook = hook
@@ -88,7 +86,8 @@ class AssessTask:
             expires_at,
         )
         self.checkpoint.account = hook.account_digest
-        self._nights = EarlierNights(root, KIND, night, TaskKey.of(ti), started_at)
+        self._nights = EarlierNights(root, KIND, night, TaskKey.of(ti))
+        self.checkpoint.manifest_account = self._nights.own.account if self._nights.own else ""
         self._found = Spool()  # the verdicts on each cell
         self._earlier = EarlierVerdicts()
         self.cells: list[Cell] = []
@@ -170,8 +169,9 @@ class AssessTask:
 
     async def _read_earlier(self, *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
+        account = self._hook.account_digest
         self._shrinkage = await in_thread(
-            find_shrinkage, self._nights, list(self._frameworks.values()), self._listed
+            find_shrinkage, self._nights, account, list(self._frameworks.values()), self._listed
         )
         gone = [
             make_key(document.source, key)
@@ -179,7 +179,7 @@ class AssessTask:
             for key in self._shrinkage.frameworks
         ]
         self._earlier = await in_thread(
-            read_earlier_verdicts, self._nights, self.cells, gone=gone, changed_only=changed_only
+            read_earlier_verdicts, self._nights, account, self.cells, gone=gone, changed_only=changed_only
         )
 
     def _carry_forward(self, known: Mapping[str, Cell]) -> None:

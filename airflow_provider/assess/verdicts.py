@@ -46,10 +46,16 @@ class _Wanted:
 
 
 def read_earlier_verdicts(
-    nights: EarlierNights, cells: Iterable[Cell], *, gone: Iterable[str] = (), changed_only: bool = True
+    nights: EarlierNights,
+    account: str,
+    cells: Iterable[Cell],
+    *,
+    gone: Iterable[str] = (),
+    changed_only: bool = True,
 ) -> EarlierVerdicts:
     """Read what earlier nights say about cells.
 
+    :param account: of the service; only verdicts of the same one are compared with
     :param gone: keys of cells that there are no more, which are only compared with
     :param changed_only: whether to carry verdicts forward
     """
@@ -60,7 +66,7 @@ def read_earlier_verdicts(
         fields = _carry(row, entry, nights.root.uri)
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
     found = EarlierVerdicts()
-    for key, entry in find_compared(nights, cells, gone):
+    for key, entry in find_compared(nights, account, cells, gone):
         wanted.setdefault(entry.path, _Wanted(entry)).compared.add(key)
         found.compared_with = max(found.compared_with, entry.night.at)
     for place in wanted.values():
@@ -95,13 +101,13 @@ def find_carried(nights: EarlierNights, cells: Iterable[Cell]) -> Iterator[tuple
 
 
 def find_compared(
-    nights: EarlierNights, cells: Iterable[Cell], gone: Iterable[str] = ()
+    nights: EarlierNights, account: str, cells: Iterable[Cell], gone: Iterable[str] = ()
 ) -> Iterator[tuple[str, Entry]]:
     """Yield what each cell is compared with: the newest earlier night in which this task has a verdict on it.
 
     If the task has none, verdicts of other tasks count that were made with the same payload and account.
     """
-    payloads = {cell.key: [cell.payload_digest, cell.account] for cell in cells}
+    payloads = {cell.key: cell.payload_digest for cell in cells}
     missing = {*payloads, *gone}
 
     def key_of(row: Row) -> str | None:
@@ -109,13 +115,18 @@ def find_compared(
 
     def key_of_same_payload(row: Row) -> str | None:
         key = key_of(row)
-        return key if key and payloads.get(key) == [row["payload_digest"], row["account"]] else None
+        return key if key and payloads.get(key) == row["payload_digest"] else None
 
-    own = (entry for entry in nights.entries() if entry.task.is_same_task(nights.task))
-    for entry, row in latest_rows(own, TABLE, missing, key_of):
+    def usable(*, own: bool) -> Iterator[Entry]:
+        for entry in nights.entries():
+            is_ours = entry.task.is_same_task(nights.task) is own and entry.account == account
+            if is_ours and entry.may_have(TABLE, missing) and entry.is_intact(FINDINGS):
+                yield entry
+
+    for entry, row in latest_rows(usable(own=True), TABLE, missing, key_of):
         yield cell_key(row), entry
         missing.discard(cell_key(row))
-    others = (entry for entry in nights.entries() if not entry.task.is_same_task(nights.task))
+    others = usable(own=False)
     for entry, row in latest_rows(others, TABLE, missing & payloads.keys(), key_of_same_payload):
         yield cell_key(row), entry
 
@@ -173,13 +184,17 @@ def describe_frameworks(frameworks: Iterable[AssessedFramework]) -> dict[str, tu
 
 
 def find_shrinkage(
-    nights: EarlierNights, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
+    nights: EarlierNights, account: str, frameworks: Iterable[AssessedFramework], listed: Iterable[str]
 ) -> Shrinkage:
-    """Compare frameworks with those of the newest earlier night of this task.
+    """Compare frameworks with those of the newest earlier night of this task with the same account.
 
     :param listed: ids of all frameworks that the service lists, also those that are not wanted
     """
-    own = (entry for entry in nights.entries() if entry.task.is_same_task(nights.task))
+    own = (
+        entry
+        for entry in nights.entries()
+        if entry.task.is_same_task(nights.task) and entry.account == account
+    )
     before: Mapping[str, Any] = next((entry.facts.get(FRAMEWORKS, {}) for entry in own), {})
     return Shrinkage(
         {key: name for key, (name, _) in before.items() if key not in set(listed)},

@@ -52,6 +52,7 @@ async def publish(
     await put(report, page.encode("utf-8", "replace"))
     sha256 = await checkpoint.publish(rows)
     table = Table.of(checkpoint.manifest, sha256, keys=[document.source for document in documents])
+    await checkpoint.check_owner()
     await in_thread(earlier.nights.publish, {MANIFEST_TABLE: table}, checkpoint.account)
     return report
 

@@ -135,7 +135,6 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             root,
             self.concurrency,
             self.log,
-            started_at,
             deadline.at,
         )
         threads = 2 * self.concurrency + 2

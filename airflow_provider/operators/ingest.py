@@ -141,7 +141,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         work_folder, output_folder = destination / task_folder(ti, INGEST_WORK), destination / task_folder(ti)
         checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, deadline.at)
         checkpoint.account = self.hook.account_digest
-        nights = EarlierNights(root, "ingest", night, TaskKey.of(ti), started_at)
+        nights = EarlierNights(root, "ingest", night, TaskKey.of(ti))
         checkpoint.manifest_account = nights.own.account if nights.own else ""
         if not self.is_dry_run:
             checkpoint.acquire()

@@ -7,9 +7,9 @@ A task instance reads, then publishes its own tables:
         ...
     earlier.publish({"manifest": Table.of(manifest, content, keys=sources)}, account)  # owning the lease
 
-Entries are in `ROOT/_nights/DATE/KIND-DIGEST.json`. A run writes only its own, so runs at the same time never
-touch the same object. A night sees entries of earlier nights, never those of later nights or of its own run.
-A cleared run sees what its first attempt saw. Everything here blocks.
+Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.json`, with digests of task and run. A run writes only its
+own, so runs at the same time never touch the same object. A night sees entries of earlier nights, never those
+of later nights or of its own run. A cleared run sees what its first attempt saw. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ from airflow_provider.storage.reading import read_objects
 log = logging.getLogger(__name__)
 
 LOOK_BACK_DAYS = 400
-MAX_DATES = 30  # with entries, that a night looks back over
+MAX_DATES = 30  # with entries of the same task, and of any task, that a night looks back over
+FIELDS = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # of an entry, as they are
 HASH_BYTES = 4  # of a key: where two have the same, a table is read in vain
 
 
@@ -89,6 +90,10 @@ class TaskKey:
         """Return the key of a task instance."""
         return cls(ti.dag_id, ti.task_id, str(instance_of(ti)))
 
+    def prefix(self, kind: str) -> str:
+        """Return how the names of entries of all instances of the task start."""
+        return f"{kind}-{names.digest(json.dumps([self.dag_id, self.task_id]))}-"
+
     def is_same_task(self, other: TaskKey) -> bool:
         """Return whether both are instances of one task."""
         return (self.dag_id, self.task_id) == (other.dag_id, other.task_id)
@@ -136,7 +141,8 @@ class Entry:
     :param root: below which its night is
     :param account: what the connection was: `account_digest`, never its id
     :param published_at: when the run published first: clearing it does not change that
-    :param read_at: when its first attempt began to read earlier nights
+    :param read_at: when it read earlier nights, and not before it saw the latest of them, by whichever clock
+    :param written_at: when this entry was written: a shard that a cleared run no longer has is older
     :param facts: small ones, such as rates
     """
 
@@ -148,14 +154,16 @@ class Entry:
     tables: Mapping[str, Table]
     published_at: str
     read_at: str
+    written_at: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # of tables
 
     @classmethod
     def parse(cls, content: bytes, root: Location) -> Entry:
         """Read an entry; ValueError if it is damaged."""
         try:
             record = json.loads(content)
-            fields = {name: record[name] for name in ("kind", "account", "published_at", "read_at", "facts")}
+            fields = {name: record[name] for name in FIELDS}
             night, task = Night(**record["night"]), TaskKey(**record["task"])
             night.days_since(night.at)
             tables = {name: Table(**table) for name, table in record["tables"].items()}
@@ -166,7 +174,7 @@ class Entry:
     def to_json(self) -> bytes:
         """Return its content."""
         prefix = self.root.uri.rstrip("/") + "/"
-        record = {name: value for name, value in vars(self).items() if name != "root"}
+        record = {name: getattr(self, name) for name in FIELDS}
         record |= {"night": asdict(self.night), "task": asdict(self.task)}
         record["tables"] = {
             name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
@@ -178,7 +186,7 @@ class Entry:
     def path(self) -> str:
         """Where it is below the root."""
         key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
-        return f"{NIGHTS}/{self.night.date}/{self.kind}-{key}.json"
+        return f"{NIGHTS}/{self.night.date}/{self.task.prefix(self.kind)}{key}.json"
 
     def location(self, table: str) -> Location:
         """Return where a table is."""
@@ -194,39 +202,40 @@ class Entry:
         """Return whether a table may have a row with one of these keys."""
         return table in self.tables and self.tables[table].may_contain(set(map(_hash, keys)))
 
+    def is_intact(self, table: str) -> bool:
+        """Return whether a table is there as it was published; a warning names one that is not."""
+        if table not in self.tables:
+            return False
+        if table not in self._sha256:
+            location = self.location(table)
+            self._sha256[table] = found = location.sha256()
+            if found != self.tables[table].sha256:
+                problem = "is gone" if found is None else "was changed after it was published"
+                log.warning("'%s' %s: not compared with the night of %s.", location, problem, self.night.at)
+        return self._sha256[table] == self.tables[table].sha256
+
     def rows(self, table: str) -> Iterator[Row]:
         """Read the rows of a table in constant memory; none of a table that was edited since, or is gone."""
-        if table not in self.tables:
-            return
-        location = self.location(table)
-        found = location.sha256()
-        if found == self.tables[table].sha256:
-            yield from read_valid_rows(location)
-        else:
-            problem = "is gone" if found is None else "was changed after it was published"
-            log.warning("'%s' %s: the night of %s is not compared with it.", location, problem, self.night.at)
+        if self.is_intact(table):
+            yield from read_valid_rows(self.location(table))
 
 
 class EarlierNights:
     """The entries of earlier nights below a root, newest first.
 
     :param kind: of the entries that the task publishes: `ingest`, `assess` or `review`
-    :param task: the task instance; its own entries come first within a night
-    :param read_at: when the attempt began, also before it deferred; by default now
+    :param task: the task instance; entries of the same task come first within a night
     """
 
-    def __init__(
-        self, root: Location, kind: str, night: Night, task: TaskKey, read_at: str | None = None
-    ) -> None:
-        now = datetime.now(UTC) if read_at is None else datetime.fromisoformat(read_at).astimezone(UTC)
+    def __init__(self, root: Location, kind: str, night: Night, task: TaskKey) -> None:
         self.root, self.kind, self.night, self.task = root, kind, night, task
-        self._now = now.isoformat(timespec="microseconds")
+        self._read_at = _now()
         self._read_dates: dict[tuple[str, str], list[Entry]] = {}
 
     @cached_property
     def own(self) -> Entry | None:
         """What an earlier attempt of this run has published."""
-        entry = Entry(self.root, self.kind, self.night, self.task, "", {}, "", "")
+        entry = Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "")
         location = self.root / entry.path
         content = location.read()
         return None if content is None else self._parse(content, location.path)
@@ -234,30 +243,38 @@ class EarlierNights:
     def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
         """Iterate over what is visible to this night, newest first; of a night, the same task first.
 
-        Only as many dates are read as are needed.
+        Only as many dates are read as are needed. A task that runs less often than others below the root
+        still finds its own nights.
 
         :param kind: by default that of the task itself
         :param same_time: also entries of other runs with the same logical date
         """
         oldest = (date.fromisoformat(self.night.date) - timedelta(days=LOOK_BACK_DAYS)).isoformat()
-        dates_found = 0
+        kind = kind or self.kind
+        own = self.task.prefix(kind)
+        dates_found = own_dates_found = 0
         for day in self._dates:
             if not oldest <= day <= self.night.date:
                 continue
-            visible = [entry for entry in self._read(day, kind or self.kind) if self._sees(entry, same_time)]
+            prefix = f"{kind}-" if dates_found < MAX_DATES else own
+            visible = [entry for entry in self._read(day, prefix) if self._sees(entry, same_time)]
             yield from visible
             dates_found += bool(visible)
-            if dates_found == MAX_DATES:
+            own_dates_found += any(entry.task.is_same_task(self.task) for entry in visible)
+            if own_dates_found == MAX_DATES or (kind != self.kind and dates_found == MAX_DATES):
                 return
 
     def publish(
         self, tables: Mapping[str, Table], account: str, facts: Mapping[str, Any] | None = None
     ) -> Entry:
         """Write the entry of this task instance; after its tables, by the attempt that owns the lease."""
-        now = datetime.now(UTC).isoformat(timespec="microseconds")
-        published_at, read_at = (self.own.published_at, self.own.read_at) if self.own else (now, self._now)
+        now = max(_now(), self._read_at)
+        published_at, read_at = (
+            (self.own.published_at, self.own.read_at) if self.own else (now, self._read_at)
+        )
+        times = {"published_at": published_at, "read_at": read_at, "written_at": now}
         entry = Entry(
-            self.root, self.kind, self.night, self.task, account, tables, published_at, read_at, facts or {}
+            self.root, self.kind, self.night, self.task, account, tables, **times, facts=facts or {}
         )
         put_sync(self.root / entry.path, entry.to_json())
         return entry
@@ -267,29 +284,29 @@ class EarlierNights:
         return (self.root / NIGHTS).list_names()[::-1]
 
     def _sees(self, entry: Entry, same_time: bool) -> bool:
-        if entry.night.run == self.night.run:
+        is_earlier = entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
+        if not is_earlier or entry.night.run == self.night.run:
             return False
-        read_at = self.own.read_at if self.own else self._now
-        if not entry.published_at < read_at:
-            return False  # a cleared run sees what its first attempt saw
-        return entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
+        if self.own:
+            return entry.published_at <= self.own.read_at  # a cleared run sees what its first attempt saw
+        # Clocks of workers differ: what is there now was there before this run read it.
+        self._read_at = max(self._read_at, entry.published_at)
+        return True
 
-    def _read(self, day: str, kind: str) -> list[Entry]:
-        """Return the entries of a date, newest first."""
-        if (day, kind) not in self._read_dates:
+    def _read(self, day: str, prefix: str) -> list[Entry]:
+        """Return the entries of a date whose names start so, newest first."""
+        if (day, prefix) not in self._read_dates:
             folder = self.root / NIGHTS / day
-            found = [name for name in folder.list_names() if name.startswith(f"{kind}-")]
+            found = [name for name in folder.list_names() if name.startswith(prefix)]
             contents = read_objects(folder, [(folder / name).path for name in found])
             read = (self._parse(content, path) for path, content in contents if content is not None)
             entries = [entry for entry in read if entry]
-            entries.sort(key=lambda entry: entry.published_at, reverse=True)
-            entries.sort(key=self._rank)
-            entries.sort(key=lambda entry: entry.night.at, reverse=True)
-            self._read_dates[day, kind] = entries
-        return self._read_dates[day, kind]
-
-    def _rank(self, entry: Entry) -> int:
-        return 0 if entry.task == self.task else 1 if entry.task.is_same_task(self.task) else 2
+            self._read_dates[day, prefix] = sorted(
+                entries,
+                key=lambda entry: (entry.night.at, entry.task.is_same_task(self.task), entry.written_at),
+                reverse=True,
+            )
+        return self._read_dates[day, prefix]
 
     def _parse(self, content: bytes, path: str) -> Entry | None:
         try:
@@ -341,6 +358,10 @@ def estimate_seconds(items: int, rates: Iterable[float]) -> int | None:
     """
     known = [rate for rate in rates if rate > 0]
     return round(items * len(known) / sum(known)) if known else None
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
 def _hash(key: str) -> int:

@@ -163,7 +163,7 @@ def test_a_backfill_beside_the_nightly_run_loses_no_verdict(history: History) ->
     assert [history.night(6, "A").result["carried"], history.night(3, "B").result["carried"]] == [1, 1]
 
 
-def test_a_clear_does_not_see_a_night_that_was_published_meanwhile(
+def test_a_clear_sees_a_night_that_was_published_meanwhile_as_its_first_attempt_did(
     history: History, service: Emulator
 ) -> None:
     history.night(1, "A")
@@ -177,20 +177,22 @@ def test_a_clear_does_not_see_a_night_that_was_published_meanwhile(
     attempts.while_deferred = run_the_night_before
     first = NightOutcome(attempts.run(task))
     rows, findings = first.rows, first.findings
-    assert verdict(first)[0] == SUFFICIENT
+    assert verdict(first)[0] == MISSING
     again = history.run((3, "t", -1), {})
     assert (again.rows, again.findings, again.result) == (rows, findings, first.result)
 
 
-def test_another_account_is_another_cell(
+def test_another_account_is_another_cell_and_is_not_compared(
     history: History, service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert history.night(1, "A").result["assessed"] == 1
+    service.set_frameworks([FRAMEWORK | {"criteria": CRITERIA[:1]}])
     connection = service.connection()
     connection["host"] = connection["host"].replace("127.0.0.1", "localhost")
     connection["extra"]["token_url"] = connection["extra"]["token_url"].replace("127.0.0.1", "localhost")
     monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    assert history.night(2, "A").result["assessed"] == 1
+    second = history.night(2, "B").result
+    assert (second["assessed"], second["changed"], second["gone"], second["warnings"]) == (1, 0, 0, [])
 
 
 @pytest.mark.parametrize("table", ["assessments", "findings"])
@@ -203,6 +205,13 @@ def test_a_table_that_was_edited_is_not_carried(
     second = history.night(2, "C")
     assert (second.result["assessed"], second.findings[0]["category"]) == (1, MISSING)
     assert "was changed after it was published" in caplog.text
+
+
+def test_a_night_whose_findings_are_gone_leaves_the_comparison_to_the_one_before(history: History) -> None:
+    history.night(1, "A")
+    second = history.night(2, "B")
+    Path(second.result["findings"].removeprefix("file://")).unlink()
+    assert verdict(history.night(3, "C"))[0] == SUFFICIENT
 
 
 def test_a_tree_that_was_moved_is_carried_from_its_new_place(history: History) -> None:

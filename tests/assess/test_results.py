@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.assess.steps import AssessSteps
 from airflow_provider.emulator import Emulator
 from airflow_provider.waiting import rules
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
@@ -39,9 +42,7 @@ def test_results_are_stored_byte_for_byte(service: Emulator, nights: Nights) -> 
     assert (stored, row["results_sha256"]) == (body.encode(), hashlib.sha256(body.encode()).hexdigest())
 
 
-@pytest.mark.parametrize(
-    "body", [{}, {"assessmentId": "other", "results": [ANSWER]}, {"uuid": "x", "results": [ANSWER]}]
-)
+@pytest.mark.parametrize("body", [{}, {"assessmentId": "other", "results": [ANSWER]}])
 def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     service: Emulator, nights: Nights, body: Any
 ) -> None:
@@ -51,10 +52,39 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     assert service.count("submit_assessment") == 1
 
 
+@pytest.mark.parametrize("name", ["uuid", "id"])
+def test_results_with_an_id_of_their_own_are_accepted(service: Emulator, nights: Nights, name: str) -> None:
+    service.fail("get_assessment_results", body={name: "4711", "results": [ANSWER]})
+    assert [row["category"] for row in run(nights).findings] == [ANSWER["category"]]
+
+
+@pytest.mark.parametrize(
+    ("results", "is_refused"),
+    [
+        ({"assessmentId": "A-1"}, False),
+        ({"assessmentId": "{a1}", "id": "b2"}, False),  # another spelling
+        ({"assessmentId": "elsewhere"}, True),
+        ({"id": 4711}, False),  # perhaps of the results themselves
+        ({"uuid": "b2"}, True),  # of another assessment of the task
+        ({"id": "B-2"}, True),
+        ({"id": "a1"}, False),
+        ([ANSWER], False),
+        ({}, True),
+    ],
+)
+def test_results_that_name_another_assessment_are_refused(results: Any, is_refused: bool) -> None:
+    hook: Any = SimpleNamespace(translate_assessment=lambda record: record)
+    unused: Any = None
+    steps = AssessSteps(unused, hook, unused, {}, {}, unused, unused)
+    steps._submitted = {"a1", "b2"}
+    with pytest.raises(exc.ComplianceProtocolError) if is_refused else nullcontext():
+        steps._check(results, "a1")
+
+
 def test_results_that_stay_those_of_another_assessment_fail_the_attempt(
     service: Emulator, nights: Nights
 ) -> None:
-    service.fail("get_assessment_results", body={"id": "other", "results": [ANSWER]}, times=None)
+    service.fail("get_assessment_results", body={"assessmentId": "other", "results": [ANSWER]}, times=None)
     texts = TEXT | {"in/b.pdf": "Another one."}
     with pytest.raises(exc.ComplianceError, match="name another one, 'other'"):
         run(nights, texts, timeout=30)

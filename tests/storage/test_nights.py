@@ -37,10 +37,8 @@ class Unlistable(LocalFileSystem):  # type: ignore[misc]  # fsspec has no types
         return super().ls(path, detail, **kwargs)
 
 
-def reader(
-    root: Path, at: str, run: str = "", task: TaskKey = TASK, read_at: str | None = None
-) -> EarlierNights:
-    return EarlierNights(Location(str(root)), "ingest", Night(at, run or at), task, read_at)
+def reader(root: Path, at: str, run: str = "", task: TaskKey = TASK) -> EarlierNights:
+    return EarlierNights(Location(str(root)), "ingest", Night(at, run or at), task)
 
 
 def publish(earlier: EarlierNights, *sources: str, account: str = "a", index: bool = True) -> Entry:
@@ -87,8 +85,8 @@ def test_the_newest_row_of_each_key_counts_in_whichever_order_nights_run(tmp_pat
     assert found(reader(tmp_path, "2026-11-04"), *"abcd") == expected
 
 
-def test_the_same_task_instance_comes_first_then_the_same_task(tmp_path: Path) -> None:
-    others = [TaskKey("dag", "other"), TaskKey("dag", "ingest", "1"), TASK, TaskKey("dag2", "ingest", "0")]
+def test_the_same_task_comes_first_then_what_was_written_last(tmp_path: Path) -> None:
+    others = [TaskKey("dag", "other"), TASK, TaskKey("dag", "ingest", "1"), TaskKey("dag2", "ingest", "0")]
     for number, task in enumerate(others):
         publish(reader(tmp_path, "2026-11-01", f"run{number}", task), "a")
     publish(reader(tmp_path, "2026-10-31", task=TASK), "a")
@@ -112,9 +110,41 @@ def test_a_cleared_run_sees_what_its_first_attempt_saw(tmp_path: Path) -> None:
     assert found(reader(tmp_path, "2026-11-04"), "b") == {"b": "2026-11-03"}
 
 
-def test_an_attempt_reads_as_of_its_start_after_it_deferred(tmp_path: Path) -> None:
-    resumed = reader(tmp_path, "2026-11-03", read_at="2026-11-03T05:00:00+01:00")
-    assert publish(resumed, "a").read_at == "2026-11-03T04:00:00.000000+00:00"
+@pytest.mark.parametrize("clock", ["2020-01-01T00:00:00.000000+00:00", "2099-01-01T00:00:00.000000+00:00"])
+def test_a_wrong_clock_of_a_worker_hides_no_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(nights, "_now", lambda: clock)
+        publish(reader(tmp_path, "2026-11-01"), "a")
+    first = reader(tmp_path, "2026-11-02")
+    assert found(first, "a") == {"a": "2026-11-01"}
+    publish(first, "a")
+    assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}  # cleared
+    assert found(reader(tmp_path, "2026-11-03"), "a") == {"a": "2026-11-02"}
+
+
+def test_a_task_that_runs_less_often_than_others_finds_its_own_night(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nights, "MAX_DATES", 3)
+    monthly = TaskKey("monthly", "ingest")
+    publish(reader(tmp_path, "2026-10-01", task=monthly), "a")
+    publish(reader(tmp_path, "2026-10-02"), "b")  # of a task that is not its own, and too long ago
+    for day in range(10, 20):
+        publish(reader(tmp_path, f"2026-10-{day}"), "c")
+    assert found(reader(tmp_path, "2026-11-01", task=monthly), "a", "b") == {"a": "2026-10-01"}
+
+
+def test_shards_that_a_cleared_run_no_longer_has_do_not_count(tmp_path: Path) -> None:
+    one, two = TaskKey("dag", "ingest", "1"), TaskKey("dag", "ingest", "2")
+    publish(reader(tmp_path, "2026-11-01", task=one), "a")
+    stale = publish(reader(tmp_path, "2026-11-01", task=two), "b")
+    publish(reader(tmp_path, "2026-11-01", task=one), "a", "b")
+    entries = list(reader(tmp_path, "2026-11-02", task=two).entries())
+    rows = latest_rows(entries, "manifest", ["a", "b"], lambda row: row["source"])
+    assert {entry.task for entry, _ in rows} == {one}
+    assert entries[-1].path == stale.path
 
 
 def test_reading_stops_when_all_keys_are_found(tmp_path: Path) -> None:
