@@ -69,7 +69,7 @@ def read_earlier_verdicts(
     for key, entry in find_compared(nights, account, cells, gone):
         wanted.setdefault(entry.path, _Wanted(entry)).compared.add(key)
         found.compared_with = max(found.compared_with, entry.night.at)
-    for place in wanted.values():
+    for place in sorted(wanted.values(), key=lambda place: place.entry.night.at, reverse=True):
         _read_findings(place, found)
     return found
 
@@ -117,16 +117,24 @@ def find_compared(
         key = key_of(row)
         return key if key and payloads.get(key) == row["payload_digest"] else None
 
-    def usable(*, own: bool) -> Iterator[Entry]:
+    def usable(keys: set[str], *, own: bool) -> Iterator[Entry]:
         for entry in nights.entries():
             is_ours = entry.task.is_same_task(nights.task) is own and entry.account == account
-            if is_ours and entry.may_have(TABLE, missing) and entry.is_intact(FINDINGS):
+            if is_ours and entry.may_have(TABLE, keys) and entry.is_intact(FINDINGS):
                 yield entry
 
-    for entry, row in latest_rows(usable(own=True), TABLE, missing, key_of):
+    def key_of_answered(row: Row) -> str | None:
+        return None if row["unanswered"] else key_of(row)
+
+    unanswered: set[str] = set()  # some criteria: these are compared with an older night
+    for entry, row in latest_rows(usable(missing, own=True), TABLE, missing, key_of):
         yield cell_key(row), entry
         missing.discard(cell_key(row))
-    others = usable(own=False)
+        if row["unanswered"]:
+            unanswered.add(cell_key(row))
+    for entry, row in latest_rows(usable(unanswered, own=True), TABLE, unanswered, key_of_answered):
+        yield cell_key(row), entry
+    others = usable(missing, own=False)
     for entry, row in latest_rows(others, TABLE, missing & payloads.keys(), key_of_same_payload):
         yield cell_key(row), entry
 
@@ -137,7 +145,8 @@ def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
 
     def add(key: str, rows: list[Row]) -> None:
         if key in place.compared:
-            found.before[key] = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
+            before = {row["criterion"]: (row["category"], row["first_seen"]) for row in rows}
+            found.before[key] = before | (found.before.get(key) or {})
         verdicts = [{name: row[name] for name in VERDICT_COLUMNS} for row in rows]
         for own, fields in left.pop(key, ()):
             if len(rows) == fields["findings"]:

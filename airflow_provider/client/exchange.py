@@ -111,7 +111,6 @@ class Exchange(Generic[T]):
     _token: AccessToken | None = field(default=None, init=False)
     _retries: int = field(default=0, init=False)
     _was_adopted: bool = field(default=False, init=False)
-    _may_have_arrived: bool = field(default=False, init=False)
     _not_before: float = field(default=0.0, init=False)
     _deadline: float = field(init=False)
 
@@ -207,9 +206,6 @@ class Exchange(Generic[T]):
                 return self._after_throttling(response, wait)
             case _ if status >= 500 or status == 408:
                 return self._after_server_error(response)
-            case 404 if self.call.method == "DELETE" and self._may_have_arrived:
-                # An earlier attempt that failed had arrived after all.
-                return Done(self.call.parse(outcome))
             case _ if status < 400:
                 return self._after_invalid_response(self._redirected(response))
         error = self.call.map_error(response) or self._refused(response)
@@ -263,10 +259,8 @@ class Exchange(Generic[T]):
                 f"{self._name}: {failure}. Check {self._url_setting}, and the extra 'verify' (the "
                 "path of a CA file, if the server's certificate is signed by your own CA)."
             )
-        if failure.kind is not FailureKind.NOT_CONNECTED:
-            self._may_have_arrived = True
-            if not self.call.idempotent:
-                raise self._uncertain(str(failure))
+        if failure.kind is not FailureKind.NOT_CONNECTED and not self.call.idempotent:
+            raise self._uncertain(str(failure))
         error = self._connection_error(failure)
         if failure.kind is FailureKind.TOO_LARGE:
             raise error  # a retry would only download as much again
@@ -304,7 +298,6 @@ class Exchange(Generic[T]):
         why = f"{response.status} {reason_phrase(response.status)}{error_message(response)}"
         if not self.call.idempotent:
             raise self._uncertain(why)
-        self._may_have_arrived = True
         error = ComplianceServerError(
             f"{self._name} failed: {why}.", status=response.status, body=body_excerpt(response)
         )

@@ -108,6 +108,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         self.durable = durable
         self._id: str | None = None
         self._before: Record | None = None
+        self._account = ""  # of the job
         self._ti: Any = None
         self._state = SubmitState(None, None, None)
         self._killing: threading.Thread | None = None
@@ -220,6 +221,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         :param is_reattached: it is the job of a previous attempt
         """
         self._id = identifier = str(record[self.kind.id_name])
+        self._account = self.hook.account_digest
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         context["ti"].xcom_push(key=JOB_URL, value=self.console_url(identifier) or "")
         if not self.wait_for_completion:
@@ -238,6 +240,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             uuid=identifier,
             is_reattached=is_reattached,
             before=self._before,
+            account=self._account,
         )
         return result
 
@@ -254,7 +257,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     def _kill(self, identifier: str) -> None:
         name = f"{self.kind.noun} {identifier}"
         try:
-            if self._state.survives_clear:
+            if self._state.is_in_object_storage:
                 state = read_task_state(self._ti)
                 if state not in (*ENDED_TASK, "running"):
                     self.log.info("The task is %s, not ended: %s is not cancelled.", state, name)
@@ -262,7 +265,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             self.log.info("The task was killed: cancelling %s, if it is in flight.", name)
             hook = self.hook_class(self.conn_id)
             if self._is_forgotten(identifier):
-                cancel_in_worker(self.kind, hook, identifier, self.log)
+                cancel_in_worker(self.kind, hook, identifier, self.log, self._account)
             else:
                 self._cancel_own(identifier, hook)
         except Exception as error:
@@ -281,7 +284,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
             if not self._state.owns(identifier):
                 self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
                 return None
-            return cancel_in_worker(self.kind, hook or self.renew_hook(), identifier, self.log)
+            return cancel_in_worker(self.kind, hook or self.renew_hook(), identifier, self.log, self._account)
         except Exception as error:  # it must not hide why the task ends
             self.log.warning("%s could not be cancelled: %s", name, error)
             return None
@@ -294,8 +297,10 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         *,
         uuid: str = "",
         is_reattached: bool = False,
+        account: str = "",
         **_: Any,
     ) -> str:
+        self._account = account
         # `dag.test()` passes on the event alone.
         identifier = uuid or next(iter([*result.records, *result.pending]), "")
         name = f"{self.kind.noun.capitalize()} {identifier}"

@@ -105,7 +105,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
             "digest": _digest(feedback),
             "max_tries": context["ti"].max_tries,  # a clear raises it, a retry does not
             "run_started": str(getattr(context.get("dag_run"), "start_date", None)),  # or was created again
-            "connection": self.conn_id,
+            "account": self.hook.account_digest,
         }
         stored = self._read(store)
         match stored.get("outcome") if state.items() <= stored.items() else None:

@@ -272,9 +272,17 @@ class EarlierNights:
         published_at, read_at = (
             (self.own.published_at, self.own.read_at) if self.own else (now, self._read_at)
         )
-        times = {"published_at": published_at, "read_at": read_at, "written_at": now}
         entry = Entry(
-            self.root, self.kind, self.night, self.task, account, tables, **times, facts=facts or {}
+            self.root,
+            self.kind,
+            self.night,
+            self.task,
+            account,
+            tables,
+            published_at,
+            read_at,
+            written_at=now,
+            facts=facts or {},
         )
         put_sync(self.root / entry.path, entry.to_json())
         return entry

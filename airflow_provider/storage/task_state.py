@@ -114,9 +114,14 @@ class SubmitState:
         return self.store is not None
 
     @property
+    def is_in_object_storage(self) -> bool:
+        """Whether attempts read it even if their task was cleared, unlike in Airflow's store."""
+        return isinstance(self.store, ObjectStateStore)
+
+    @property
     def survives_clear(self) -> bool:
         """Whether the next attempt finds it even if the task was cleared."""
-        return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.is_persistent)
+        return self.is_in_object_storage or (CLEAR_KEEPS_STATE and self.is_persistent)
 
     def _get(self) -> Any:
         if self._error:

@@ -81,7 +81,7 @@ class ComplianceWaitTrigger(BaseTrigger):
         state = await task_state(self)
         if state in ENDED_TASK if self.next_attempt_reattaches else state not in (None, "deferred"):
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
-            await cancel(self.kind, self.make_hook(), self.ids, self.log)
+            await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account)
         else:
             self.log.info(
                 "The task is %s, not ended: its %ss are not cancelled.", state or "unknown", self.kind.noun

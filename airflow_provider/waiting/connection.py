@@ -14,11 +14,25 @@ if TYPE_CHECKING:
 READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang
 
 
-class PollerConnection:
-    """An open client of the Airflow connection of a hook."""
+class MovedError(Exception):
+    """The connection leads to another service or account than the one that has the jobs."""
 
-    def __init__(self, hook: ComplianceHook) -> None:
+    def __init__(self, conn_id: str) -> None:
+        super().__init__(
+            f"The connection '{conn_id}' leads to another service or account now than when the job was "
+            "submitted. A retry submits there."
+        )
+
+
+class PollerConnection:
+    """An open client of the Airflow connection of a hook.
+
+    :param account: of the jobs; empty if unknown
+    """
+
+    def __init__(self, hook: ComplianceHook, account: str = "") -> None:
         self._hook = hook
+        self._account = account
         self._client: AsyncComplianceClient | None = None
         self._has_worked = False
         self.has_moved = False  # to another service or account, which does not have the jobs of the first one
@@ -35,7 +49,14 @@ class PollerConnection:
         if self._client is None:
             client = await _make_client(self._hook)
             self._client = await client.__aenter__()
+            self._check_account()
         return self._client
+
+    def _check_account(self) -> None:
+        if self._client is not None:
+            found = self._client.settings.account_digest
+            self._account = self._account or found
+            self.has_moved |= found != self._account
 
     async def reload(self) -> bool:
         """Read the Airflow connection again, use it if it has changed, and return whether it has."""
@@ -47,11 +68,9 @@ class PollerConnection:
             client = await client.__aenter__()
         except ComplianceError:  # not usable now: what matters is the error of the poll
             return False
-        if self._client is not None:
-            before, after = (each.settings.account_digest for each in (self._client, client))
-            self.has_moved |= before != after
         await self.close()
         self._hook, self._client = hook, client
+        self._check_account()
         return True
 
     async def close(self) -> None:

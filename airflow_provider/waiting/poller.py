@@ -8,10 +8,11 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+from uuid import UUID
 from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
-from airflow_provider.waiting.connection import PollerConnection, read_account
+from airflow_provider.waiting.connection import MovedError, PollerConnection, read_account
 from airflow_provider.waiting.poll_log import PollLog
 from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import (
@@ -53,14 +54,16 @@ class Poller:
     """Polls all work of one kind and connection that is waited for in this event loop.
 
     :param phase: where the grid of its poll times begins: other processes poll at other times
+    :param account: of the jobs; empty if unknown
     """
 
-    def __init__(self, hook: ComplianceHook, kind: JobKind, phase: float = 0.0) -> None:
+    def __init__(self, hook: ComplianceHook, kind: JobKind, phase: float = 0.0, account: str = "") -> None:
+        self._conn_id = hook.conn_id
         self._kind = kind
         self._usual_time = UsualTime(kind.first_poll_seconds)
         self._phase = phase
         self._log = PollLog(hook.conn_id, kind.noun, _now())
-        self._connection = PollerConnection(hook)
+        self._connection = PollerConnection(hook, account)
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
         self._wakes_at = float("inf")
@@ -188,10 +191,15 @@ class Poller:
                 for each in ids:
                     self._on_result(each, error)
             else:
+                # Another service may use the same id for another job, unless it is a UUID.
+                foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
+                for each in foreign:
+                    self._publish(each, MovedError(self._conn_id))
+                known = [each for each in ids if each not in foreign]
                 async with AsyncExitStack() as stack:
-                    for request in self._requests(ids):
+                    for request in self._requests(known):
                         await stack.enter_async_context(request())
-                    for part in self._parts(ids):
+                    for part in self._parts(known):
                         await self._kind.poll(client, part, self._on_result)
             has_changed = self._is_connection_doubtful and await self._connection.reload()
             if has_changed:
@@ -324,7 +332,7 @@ class Subscription:
         pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
         poller = pollers.get(self._key)
         if poller is None or poller.is_over:
-            poller = pollers[self._key] = Poller(self.hook, self.kind, _random_phase())
+            poller = pollers[self._key] = Poller(self.hook, self.kind, _random_phase(), self.account)
         return poller
 
     @property
@@ -371,6 +379,15 @@ async def subscribe(
         yield subscription
     finally:
         await subscription.close()
+
+
+def is_uuid(identifier: str) -> bool:
+    """Return whether an id is unique at every service."""
+    try:
+        UUID(identifier)
+    except ValueError:
+        return False
+    return True
 
 
 def _release(futures: Iterable[asyncio.Future[None]]) -> None:

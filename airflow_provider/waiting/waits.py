@@ -125,22 +125,39 @@ def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Collection[str], lo
     return result
 
 
-async def cancel(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any) -> dict[str, Record]:
-    """Cancel what is in flight; return the records of what has ended."""
+async def cancel(
+    kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any, account: str = ""
+) -> dict[str, Record]:
+    """Cancel what is in flight; return the records of what has ended.
+
+    :param account: of the jobs: nothing is cancelled at another service, which may have jobs with these ids
+    """
     ended: dict[str, Record] = {}
     try:
         async with asyncio.timeout(CANCEL_SECONDS), await hook.get_async_conn(max_retries=2) as client:
+            if account and client.settings.account_digest != account:
+                log.warning(
+                    "%ss are not cancelled: connection '%s' leads to another service or account now.",
+                    kind.noun.capitalize(),
+                    hook.conn_id,
+                )
+                return ended
             await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, ended.__setitem__)
     except (ComplianceError, TimeoutError) as error:
         log.warning("Not all %ss could be cancelled: %s", kind.noun, str(error) or "timed out")
     return ended
 
 
-def cancel_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> Record | None:
-    """Cancel a job if it is in flight; return its record if it has ended."""
+def cancel_in_worker(
+    kind: JobKind, hook: ComplianceHook, identifier: str, log: Any, account: str = ""
+) -> Record | None:
+    """Cancel a job if it is in flight; return its record if it has ended.
+
+    :param account: see `cancel`
+    """
     with suppress(ComplianceError):  # `cancel` reports it
         hook.get_conn()  # asks Airflow for the connection: here, not in another thread
-    return EventLoop(threads=2).run(cancel(kind, hook, [identifier], log)).get(identifier)
+    return EventLoop(threads=2).run(cancel(kind, hook, [identifier], log, account)).get(identifier)
 
 
 def delete_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> bool:

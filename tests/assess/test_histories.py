@@ -214,6 +214,15 @@ def test_a_night_whose_findings_are_gone_leaves_the_comparison_to_the_one_before
     assert verdict(history.night(3, "C"))[0] == SUFFICIENT
 
 
+def test_a_criterion_that_a_night_did_not_answer_is_compared_with_an_older_one(
+    history: History, service: Emulator
+) -> None:
+    history.night(1, "A")
+    service.fail("get_assessment_results", body={"results": []}, times=1)
+    assert history.night(2, "B").result["unanswered"] == len(CRITERIA)
+    assert verdict(history.night(3, "C"))[0] == SUFFICIENT
+
+
 def test_a_tree_that_was_moved_is_carried_from_its_new_place(history: History) -> None:
     history.night(1, "A")
     moved = History(history.service, history.folder / "moved")

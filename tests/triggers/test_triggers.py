@@ -117,6 +117,17 @@ def test_a_trigger_cancels_only_what_nobody_continues_with(
     assert service.count("cancel", 200) == (is_over or (not reattaches and state != "deferred"))
 
 
+def test_a_trigger_cancels_nothing_at_another_service(
+    service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compat, "read_task_state", lambda _: "failed")
+    uuid = running(service)
+    trigger = ComplianceContentTrigger(CONN, [uuid], 0.1, time.time() + 60, True, account="of staging")
+    trigger.task_instance = SimpleNamespace(task_id="t")  # type: ignore[assignment] # all that is looked at
+    asyncio.run(trigger.on_kill())
+    assert service.count("cancel") == 0
+
+
 def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
     row = (CONN, ["a"], 30.0, 1.0)
     assert ComplianceIngestTrigger(*row).next_attempt_reattaches

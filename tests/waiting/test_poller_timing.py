@@ -23,6 +23,7 @@ from tests.support.virtual_time import seconds
 
 THROTTLED = exc.ComplianceThrottledError("Too many requests.", status=429)
 AWAY = exc.ComplianceServerError("The service is away.", status=503)
+ID = "3f0c2f5e-1c1b-4f59-9c39-5a3a63a1b9a1"
 REFUSED = exc.ComplianceRefusedError("Forbidden.", status=403)
 UNAUTHORIZED = exc.ComplianceAuthError("A wrong password.")
 UNKNOWN = {"status": "UNKNOWN"}
@@ -458,16 +459,16 @@ def test_a_changed_connection_is_used_after_a_refusal(
 ) -> None:
     caplog.set_level(logging.INFO, poller_module.__name__)
     service.has_worked = True
-    service.job("a", s3=REFUSED, **{"s3.001": COMPLETED})
+    service.job(ID, s3=REFUSED, **{"s3.001": COMPLETED})
 
     async def story() -> None:
-        async with subscribed(service, "a") as updates:
+        async with subscribed(service, ID) as updates:
             await asyncio.sleep(2.5)
             service.settings = "second"
             service.poll_seconds = 0.001
             await asyncio.sleep(0.6)
             assert [each.is_open for each in service.clients] == [False, True]
-            assert await updates.get() == ("a", COMPLETED)
+            assert await updates.get() == (ID, COMPLETED)
 
     play(story())
     assert "The connection of jobs of 'c' has changed: using the new one." in caplog.messages
@@ -506,16 +507,35 @@ def test_the_connection_is_read_again_after_a_transient_error_unless_it_is_throt
 
 
 def test_a_corrected_host_is_used_while_the_old_one_is_down(service: PolledService) -> None:
-    service.job("a", AWAY, s5=COMPLETED)
+    service.job(ID, AWAY, s5=COMPLETED)
 
     async def story() -> None:
-        async with subscribed(service, "a") as updates:
+        async with subscribed(service, ID) as updates:
             await asyncio.sleep(1.5)
             service.settings = "corrected"
-            await updates.get()
+            assert await updates.get() == (ID, COMPLETED)
 
     play(story())
     assert [client.settings for client in service.clients] == ["first", "corrected"]
+
+
+@pytest.mark.parametrize("is_edited_before", [True, False])
+def test_a_job_of_another_service_with_the_same_id_is_not_taken(
+    service: PolledService, is_edited_before: bool
+) -> None:
+    service.job("7", AWAY, s5=COMPLETED)
+
+    async def story() -> None:
+        if is_edited_before:
+            service.settings = "second"
+        async with shared(service)("7", account="first") as updates:
+            await asyncio.sleep(1.5)
+            service.settings = "second"
+            identifier, update = await updates.get()
+            assert identifier == "7"
+            assert "leads to another service or account now" in str(update)
+
+    play(story())
 
 
 @pytest.mark.parametrize("problem", ["refused", "hangs"])
