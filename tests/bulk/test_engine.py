@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -39,6 +40,7 @@ class Service:
     """Gives its answers in turn; the last one again and again. It is hook and client in one."""
 
     conn_id = account_digest = "fake"
+    settings = SimpleNamespace(account_digest="fake")
     has_worked = is_logged_in = True
 
     def __init__(self, submit: ContentJob, refresh: list[ContentJob], polls: list[ContentJob]) -> None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ class Service:
     """
 
     conn_id = account_digest = "fake"
+    settings = SimpleNamespace(account_digest="fake")
     throttlings = 0
     is_logged_in = False
     batch_size = 100
