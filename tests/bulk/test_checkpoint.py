@@ -14,7 +14,7 @@ import pytest
 
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.exceptions import ComplianceSupersededError
+from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
@@ -341,3 +341,22 @@ def test_segments_that_another_attempt_has_removed_are_no_error(
     asyncio.run(open_checkpoint(folder).publish([]))
     assert not list((tmp_path / "j").iterdir())
     assert (tmp_path / "j-out" / MANIFEST).exists()
+
+
+def test_records_that_could_not_be_written_are_kept_for_the_next_flush(
+    tmp_path: Path, folder: Location
+) -> None:
+    (tmp_path / "j").write_text("in the way")
+
+    async def story() -> None:
+        checkpoint = open_checkpoint(folder)
+        appended = checkpoint.append(document(1))
+        with pytest.raises(ComplianceStorageError):
+            await checkpoint.flush()
+        assert not appended.done()
+        (tmp_path / "j").unlink()
+        await checkpoint.flush()
+        assert appended.done()
+
+    asyncio.run(story())
+    assert "s1" in read(folder)

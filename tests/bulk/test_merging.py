@@ -11,7 +11,7 @@ import pytest
 
 from airflow_provider.bulk import checkpoint as module
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.exceptions import ComplianceSupersededError
+from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
@@ -257,3 +257,56 @@ def test_who_reads_while_segments_are_merged_reads_the_new_one_and_nothing_twice
     monkeypatch.setattr(type(folder.fs), "cat_file", counted)
     assert jobs(folder) == {**{f"s{number}": number for number in numbers(5)}, "other": "o"}
     assert read.count(steady.name) == 1
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("kill_at", range(1, 12))
+def test_a_kill_at_any_write_loses_no_record_that_counts(
+    folder: Location, monkeypatch: pytest.MonkeyPatch, kill_at: int, moment: str
+) -> None:
+    """The last job of each document counts, also after the next attempt has merged what is left."""
+    written: dict[str, str] = {}
+    writes = 0
+
+    async def dying(location: Location, data: bytes) -> None:
+        nonlocal writes
+        writes += "journal-" in location.path
+        if writes == kill_at and moment == "before":
+            raise KilledError
+        await put(location, data)
+        if writes == kill_at:
+            raise KilledError
+
+    async def story(checkpoint: Checkpoint, jobs: range) -> None:
+        for number in jobs:
+            await write(checkpoint, f"{number}", source=f"s{number % 3}")
+            written[f"s{number % 3}"] = f"{number}"
+
+    monkeypatch.setattr(module, "put", dying)
+    with pytest.raises(KilledError):
+        asyncio.run(story(attempt(folder), range(100)))
+    known = jobs(folder)
+    for source, job_id in written.items():
+        assert int(known[source]) >= int(job_id)
+    assert {**written, **known} == known
+    monkeypatch.setattr(module, "put", put)
+    written.update(known)
+    asyncio.run(story(attempt(folder), range(100, 107)))
+    assert jobs(folder) == written
+
+
+def test_a_write_that_fails_merges_with_the_next_one(
+    folder: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(location: Location, data: bytes) -> None:
+        raise ComplianceStorageError("down")
+
+    checkpoint = attempt(folder)
+    asyncio.run(write(checkpoint, *numbers(MERGED)))
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "put", fail)
+        with pytest.raises(ComplianceStorageError):
+            asyncio.run(write(checkpoint, "4"))
+    assert len(segments(folder)) == MERGED
+    asyncio.run(write(checkpoint, "5"))
+    assert list(segments(folder).values()) == [numbers(6)]
