@@ -167,8 +167,15 @@ class Entry:
             night, task = Night(**record["night"]), TaskKey(**record["task"])
             night.days_since(night.at)
             tables = {name: Table(**table) for name, table in record["tables"].items()}
-        except (TypeError, KeyError, AttributeError, RecursionError) as error:
+            for table in tables.values():
+                table.may_contain(set())
+            texts = [*fields.values(), *vars(night).values(), *vars(task).values()]
+            texts += [text for table in tables.values() for text in (table.uri, table.sha256)]
+            texts.remove(facts := fields["facts"])
+        except (TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
             raise ValueError(str(error)) from None
+        if not isinstance(facts, dict) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("a field has another type")
         return cls(root, night=night, task=task, tables=tables, **fields)
 
     def to_json(self) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from contextlib import nullcontext
 from pathlib import Path
@@ -185,6 +186,27 @@ def test_a_damaged_entry_is_ignored_with_a_warning(
     assert found(reader(tmp_path, "2026-11-03"), "a") == {"a": "2026-11-01"}
     assert "Ignored the damaged entry" in caplog.text
     assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}  # also where it is the own one
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"published_at": 5},
+        {"facts": None},
+        {"task": {"dag_id": "d", "task_id": 5}},
+        {"tables": {"manifest": {"uri": 5, "sha256": ""}}},
+        {"tables": {"manifest": {"uri": "x", "sha256": "", "keys": "not Base64"}}},
+        {"tables": {"manifest": {"uri": "x", "sha256": "", "keys": 5}}},
+    ],
+)
+def test_an_entry_with_other_types_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+) -> None:
+    publish(reader(tmp_path, "2026-11-01"), "a")
+    path = tmp_path / publish(reader(tmp_path, "2026-11-02"), "a").path
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    assert found(reader(tmp_path, "2026-11-03"), "a") == {"a": "2026-11-01"}
+    assert "Ignored the damaged entry" in caplog.text
 
 
 def test_a_row_that_does_not_count_leaves_its_key_to_an_older_night(tmp_path: Path) -> None:
