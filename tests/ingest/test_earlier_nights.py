@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.items import FAILED
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
@@ -526,3 +527,25 @@ def test_the_job_of_a_document_that_leaves_the_list_is_cancelled_or_named(
     assert (result["completed"], len(result["rows"])) == (2, 2)
     assert (left in {each["uuid"] for each in shard.service.jobs()}) is not cancel_on_kill
     assert left in caplog.text
+
+
+def test_an_attempt_that_was_overtaken_does_not_replace_the_entry_of_the_newer_one(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts, publish = night_attempts(1), Checkpoint.publish
+
+    async def overtaken(self: Checkpoint, rows: Any) -> Any:
+        sha256 = await publish(self, rows)
+        monkeypatch.setattr(Checkpoint, "publish", publish)
+        monkeypatch.setattr(self, "check_owner", overtake)
+        return sha256
+
+    async def overtake() -> None:
+        raise exc.ComplianceSupersededError("Attempt 2 has taken over.")
+
+    monkeypatch.setattr(Checkpoint, "publish", overtaken)
+    with pytest.raises(exc.ComplianceSupersededError):
+        shard.run(1, attempts)
+    assert not list(shard.folder.rglob("_nights/*/*.json"))
+    shard.run(1, attempts)
+    assert len(list(shard.folder.rglob("_nights/*/*.json"))) == 1

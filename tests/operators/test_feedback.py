@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -199,6 +200,15 @@ def test_a_state_that_is_not_about_this_feedback_is_ignored(
 ) -> None:
     attempts.store = StateStore({feedback.STATE_KEY: stored})
     attempts.run(submit())
+    assert len(sent(service)) == 1
+
+
+def test_a_renamed_connection_sends_nothing_twice(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    attempts.run(submit())
+    monkeypatch.setenv("AIRFLOW_CONN_RENAMED", os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
+    attempts.run(submit(conn_id="renamed"))
     assert len(sent(service)) == 1
 
 
