@@ -25,9 +25,6 @@ else:
 # Airflow 3.3 calls `on_kill` of a trigger. Not needed when 3.3 is the oldest supported version.
 TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 
-# Airflow 3.3 has partition keys of asset events. Not needed when 3.3 is the oldest supported version.
-HAS_PARTITION_KEYS = TRIGGER_HAS_ON_KILL
-
 # Airflow 3.4 discards the state of a cleared task. Not needed when 3.4 is the oldest supported version.
 CLEAR_KEEPS_STATE = tuple(int(part) for part in airflow_version.split(".")[:2]) < (3, 4)
 
@@ -210,12 +207,6 @@ def get_stats() -> Any:
     with suppress(ImportError):  # Airflow before 3.2: `Stats` sets itself up
         import airflow.sdk.serde  # noqa: F401 - for what its import does
     return Stats
-
-
-def add_partition_key(outlet_event: Any, key: str) -> None:
-    """Set the partition key of an asset event; without effect before Airflow 3.3."""
-    if hasattr(outlet_event, "add_partitions"):
-        outlet_event.add_partitions(key)
 
 
 def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:

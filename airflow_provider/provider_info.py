@@ -108,14 +108,13 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
 CONFIG_SECTION = "compliance"
 CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
     "concurrency": {
-        "description": "Maximum number of requests that a bulk operator has in flight, unless its own "
-        "parameter sets it.",
+        "description": "Maximum number of requests that a bulk operator or a transfer has in flight, unless "
+        "its own parameter sets it.",
         "type": "integer",
         "default": "16",
     },
     "give_up_after": {
-        "description": "After how many nights in a row of failures a document is no longer sent, unless the "
-        "operator's parameter sets it; 0 means never.",
+        "description": "After how many nights in a row of failures a document is no longer sent; 0 is never.",
         "type": "integer",
         "default": "7",
     },

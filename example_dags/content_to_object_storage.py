@@ -30,8 +30,7 @@ def compliance_content_to_object_storage() -> None:
         task_id="store",
         uuid=pages.output,
         destination="{{ params.destination }}",
-        file_name_template="{source_stem}/{uuid}.txt",
-        compression="gzip",  # adds .gz to the names
+        file_name_template="{source_stem}/{uuid}.txt.gz",  # written as gzip
         wait_for_completion=True,
         deferrable=True,
         outlets=[TEXTS],

@@ -66,8 +66,7 @@ def compliance_nightly_compliance() -> None:
         task_id="ingest",
         destination="{{ params.nights }}" + NIGHT,
         max_failed=0.1,  # share of the documents of a shard
-        skip_unchanged=True,
-        max_age=timedelta(days=7),  # pages are fetched again after a week
+        skip_unchanged=timedelta(days=7),  # pages are fetched again after a week
         deferrable=True,
     ).expand(sources=chunk(find_documents(), SHARD))
     assess = ComplianceAssessOperator(

@@ -59,8 +59,7 @@ def compliance_nightly_ingestion() -> None:
         task_id="ingest",
         destination="{{ params.destination }}" + NIGHT,
         max_failed=0.1,  # share of the documents of a shard
-        skip_unchanged=True,
-        max_age=timedelta(days=7),  # pages are fetched again after a week
+        skip_unchanged=timedelta(days=7),  # pages are fetched again after a week
         deferrable=True,
     ).expand(sources=chunk(find_documents(), SHARD))
 

@@ -241,7 +241,7 @@ class AssessTask:
             if cell.uuid not in jobs:
                 advice = (
                     f"The service does not know job {cell.uuid} of this document. Clear the ingest task, "
-                    "which submits it again (resubmit_missing), then this one."
+                    "which submits it again unless `delete_after` is set, then this one."
                 )
                 cell.error = f"{advice} {cell.error}"[:MAX_ERROR_CHARS]
 

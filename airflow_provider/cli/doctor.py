@@ -275,7 +275,7 @@ def _check_clock(skew: float) -> Check:
         return Check("clock", OK, "agrees with that of the token endpoint")
     direction = "ahead of" if skew > 0 else "behind"
     problem = f"this machine is {abs(skew):.0f} s {direction} the token endpoint"
-    return Check("clock", WARNING, f"{problem}: synchronize it (NTP), or deadlines and max_age are wrong")
+    return Check("clock", WARNING, f"{problem}: synchronize it (NTP), or deadlines and ages are wrong")
 
 
 def _check_endpoints(client: ComplianceClient) -> Iterator[Check]:

@@ -279,6 +279,6 @@ def _explain(previous: Document) -> str:
     when = f"after {PAGE_RETRY_DAYS} days" if is_page(previous.source) else "when its source changes"
     return (
         f"{GIVEN_UP} {previous.failed_nights} nights in a row, since {str(previous.failed_since)[:10]}: "
-        f"{previous.error[:MAX_ERROR_CHARS].rstrip('.')}. It is sent again {when}, or in a run with "
-        "give_up_after=None."
+        f"{previous.error[:MAX_ERROR_CHARS].rstrip('.')}. It is sent again {when}, or if "
+        "[compliance] give_up_after is 0."
     )

@@ -7,7 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.exceptions import ComplianceInputError, ComplianceNotFoundError
+from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
@@ -116,21 +116,17 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
 
 
 class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
-    """Cancel an assessment.
+    """Cancel an assessment; one that does not exist any more is a success.
 
     :param assessment_id: the assessment
-    :param ignore_missing: succeed even if the service does not know the assessment; on by default
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
     ui_color = "#f5e3dc"
 
-    def __init__(
-        self, *, assessment_id: str | int | XComArg, ignore_missing: bool = True, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, assessment_id: str | int | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.assessment_id = assessment_id
-        self.ignore_missing = ignore_missing
 
     @property
     def topic(self) -> object:
@@ -143,7 +139,5 @@ class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
         identifier = as_id(self.assessment_id, "assessment id")
         if delete_in_worker(ASSESSMENTS, self.hook, identifier, self.log):
             self.log.info("Cancelled assessment %s.", identifier)
-        elif self.ignore_missing:
-            self.log.info("Assessment %s does not exist any more.", identifier)
         else:
-            raise ComplianceNotFoundError(f"Assessment {identifier} does not exist any more.", status=404)
+            self.log.info("Assessment %s does not exist any more.", identifier)

@@ -80,8 +80,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         fails
     :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails for
         good; on by default
-    :param durable: re-attach to the job of a previous attempt, where it can be stored; on by default.
-        False submits in every attempt
     """
 
     _supports_durable_execution: ClassVar[bool] = True
@@ -96,7 +94,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         poll_interval: float | timedelta = 30.0,
         timeout: float | timedelta = 24 * 3600.0,
         cancel_on_kill: bool = True,
-        durable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -105,7 +102,6 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
         self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
-        self.durable = durable
         self._id: str | None = None
         self._before: Record | None = None
         self._account = ""  # of the job
@@ -144,7 +140,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> str:
         """Submit or re-attach, then wait if asked to."""
-        self._prepare(context, open_state_store(context, self.hook) if self.durable else None)
+        self._prepare(context, open_state_store(context, self.hook))
         if self.deferrable and self.wait_for_completion:
             check_hook_class(self.hook_class)  # before a job is submitted that could not be waited for
         with self._cancelling_at_the_end():
@@ -192,7 +188,7 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     def _resume(self, context: Context) -> None:
         """Open the store again; the end of a wait can do without it."""
         try:
-            self._prepare(context, open_state_store(context, self.hook) if self.durable else None)
+            self._prepare(context, open_state_store(context, self.hook))
         except Exception as error:  # also of a secrets backend
             self.log.warning("The state of this task is not available: %s", error)
             self._prepare(context, None, error)

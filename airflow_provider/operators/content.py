@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceNotFoundError,
-)
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id, required
@@ -132,19 +129,17 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
 
 
 class ComplianceCancelContentOperator(ComplianceBaseOperator):
-    """Cancel a job and delete it.
+    """Cancel a job and delete it; a job that does not exist any more is a success.
 
     :param uuid: the job
-    :param ignore_missing: succeed even if the service does not know the job; on by default
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid")
     ui_color = "#f5e3dc"
 
-    def __init__(self, *, uuid: str, ignore_missing: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, uuid: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.uuid = uuid
-        self.ignore_missing = ignore_missing
 
     @property
     def topic(self) -> object:
@@ -157,7 +152,5 @@ class ComplianceCancelContentOperator(ComplianceBaseOperator):
         uuid = as_id(self.uuid, "uuid")
         if delete_in_worker(JOBS, self.hook, uuid, self.log):
             self.log.info("Cancelled job %s.", uuid)
-        elif self.ignore_missing:
-            self.log.info("Job %s does not exist any more.", uuid)
         else:
-            raise ComplianceNotFoundError(f"Job {uuid} does not exist any more.", status=404)
+            self.log.info("Job %s does not exist any more.", uuid)

@@ -17,16 +17,9 @@ KNOWN_SHOWN = 20
 
 
 class ComplianceListFrameworksOperator(ComplianceBaseOperator):
-    """List all compliance frameworks; returns them as dicts, each with its criteria.
-
-    :param with_criteria: include the criteria, the default; without them the result is small
-    """
+    """List all compliance frameworks; returns them as dicts, each with its criteria."""
 
     ui_color = "#f1ecda"
-
-    def __init__(self, *, with_criteria: bool = True, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.with_criteria = with_criteria
 
     @entry_point
     def execute(self, context: Context) -> list[dict[str, Any]]:
@@ -34,8 +27,7 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
         frameworks = self.hook.list_frameworks()
         criteria = sum(len(each.criteria) for each in frameworks)
         self.log.info("Listed %s frameworks with %s criteria.", len(frameworks), criteria)
-        exclude = None if self.with_criteria else {"criteria"}
-        return [each.model_dump(mode="json", exclude_none=True, exclude=exclude) for each in frameworks]
+        return [framework.model_dump(mode="json", exclude_none=True) for framework in frameworks]
 
 
 class ComplianceListCriteriaOperator(ComplianceBaseOperator):

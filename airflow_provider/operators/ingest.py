@@ -15,17 +15,9 @@ from airflow_provider.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import (
     FETCH,
     ComplianceBulkOperator,
-    check_whole_number,
     parse_delete_after,
 )
-from airflow_provider.params import (
-    RedactedField,
-    as_list,
-    as_seconds,
-    check_unless_templated,
-    optional,
-    required,
-)
+from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import redact_all, redact_text
@@ -44,6 +36,7 @@ if TYPE_CHECKING:
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
 MAX_PLANNED_SHOWN = 20  # documents of each group, by a dry run
+REFRESHES = 1  # of a failed job in an attempt
 MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 
 
@@ -62,26 +55,18 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         report are below it in `_ingest/`, the checkpoint in `_work/`
     :param file_name_template: names of the texts, with the fields `{source_name}`, `{source_stem}`,
         `{source_hash}` and `{uuid}`; one of the last two is required, so that no two texts share a name
-    :param retry_failed: how often a failed job is processed again; by default once
-    :param give_up_after: in how many nights in a row a document may fail until it is listed, but not sent any
-        more, unless its source changes; None or 0 is never. It does not count for `max_failed` then. By
-        default the option of that name in the section `[compliance]` of Airflow's configuration, else 7
     :param delete_after: when to delete jobs at the service: `"fetch"`, when their texts are stored and
         checked; `"assess"` leaves that to `ComplianceAssessOperator`; by default never
-    :param skip_unchanged: do not submit what has not changed since a run below the same root: files by size
-        and ETag or time, pages by `max_age`; off by default
-    :param max_age: for how long a web page counts as unchanged: a timedelta, or seconds. Without it, pages
-        are submitted every time, also with `skip_unchanged`
-    :param resubmit_missing: submit an unchanged document again if the service has forgotten its job; on by
-        default, except with `delete_after="fetch"`. Turn it off with `delete_after="assess"`, else every
-        night submits everything
+    :param skip_unchanged: do not submit what has not changed since a run below the same root: True for
+        files, by size and ETag or time; a timedelta for files, and for web pages that are younger than that;
+        off by default. A document whose job the service has forgotten is submitted again, unless
+        `delete_after` deletes jobs
     :param dry_run: send and write nothing; log and return how many documents would be submitted, skipped and
         given up; off by default
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "sources", "destination", "file_name_template", "root", "delete_after",
-        "give_up_after",
+        "conn_id", "sources", "destination", "file_name_template", "root", "delete_after"
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     sources = RedactedField()
@@ -93,25 +78,24 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         *,
         sources: Any,
         file_name_template: str = "{source_stem}-{source_hash}.txt",
-        retry_failed: int = 1,
-        give_up_after: int | str | None = conf.getint(CONFIG_SECTION, "give_up_after", fallback=7),
-        skip_unchanged: bool = False,
-        max_age: timedelta | float | None = None,
-        resubmit_missing: bool = True,
+        skip_unchanged: bool | timedelta = False,
         dry_run: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_whole_number("retry_failed", retry_failed, at_least=0)
-        check_unless_templated(parse_give_up_after, give_up_after)
+        is_age = isinstance(skip_unchanged, timedelta) and skip_unchanged > timedelta(0)
+        if not is_age and not isinstance(skip_unchanged, bool):
+            raise ValueError(f"skip_unchanged must be a bool or a timedelta above 0, not {skip_unchanged!r}.")
         self.sources = sources
         self.file_name_template = file_name_template
-        self.retry_failed = retry_failed
-        self.give_up_after = give_up_after
         self.skip_unchanged = skip_unchanged
-        self.resubmit_missing = resubmit_missing
         self.is_dry_run = dry_run
-        self.max_age = None if max_age is None else as_seconds(max_age, "max_age")
+
+    @property
+    def _max_age(self) -> float | None:
+        """The seconds for which a web page counts as unchanged; None is never."""
+        given = self.skip_unchanged
+        return given.total_seconds() if isinstance(given, timedelta) else None
 
     @property
     def topic(self) -> object:
@@ -154,9 +138,9 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             checkpoint.account,
             self.concurrency,
             self.log,
-            max_age=self.max_age,
-            give_up_after=parse_give_up_after(self.give_up_after),
-            skip_unchanged=self.skip_unchanged,
+            max_age=self._max_age,
+            give_up_after=read_give_up_after(),
+            skip_unchanged=bool(self.skip_unchanged),
         )
         if self.is_dry_run:
             return self._run_in_loop(self._plan(documents, earlier), threads=2 * self.concurrency + 2)
@@ -165,13 +149,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             documents,
             destination,
             checkpoint,
-            self._options(ends_at, self.retry_failed),
+            self._options(ends_at, REFRESHES),
             earlier,
             started=() if is_new_attempt else known,
             outdated=find_removed(known, addresses, self.log),
             is_new_attempt=is_new_attempt,
-            # Jobs that are deleted when their texts are fetched are not missing.
-            resubmit_missing=self.resubmit_missing and delete_after != FETCH,
+            resubmit_missing=delete_after is None,  # otherwise jobs are meant to be gone
         )
         if job_ids := self._run_in_loop(ingesting, threads=2 * self.concurrency + 2):
             self._defer(job_ids, deadline.name, ends_at, started_at)
@@ -283,15 +266,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         return result
 
 
-def parse_give_up_after(value: Any) -> int | None:
-    """Return after how many nights in a row a document is given up, None for never."""
-    given = optional(value)
-    if given is None:
-        return None
-    if isinstance(given, str) and given.isascii() and given.isdigit():  # rendered
-        given = int(given)
-    try:
-        check_whole_number("give_up_after", given, at_least=0)
-    except ValueError as error:
-        raise ComplianceInputError(f"{error} Use None to never give up.") from None
-    return int(given) or None
+def read_give_up_after() -> int | None:
+    """Return in how many nights in a row a document may fail until it is given up; None is never."""
+    return max(0, conf.getint(CONFIG_SECTION, "give_up_after", fallback=7)) or None

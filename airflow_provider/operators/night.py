@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -10,8 +9,8 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator
 
 from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
-from airflow_provider.compat import HAS_PARTITION_KEYS, add_partition_key, task_states
-from airflow_provider.exceptions import ComplianceInputError, ComplianceVanishedError
+from airflow_provider.compat import task_states
+from airflow_provider.exceptions import ComplianceVanishedError
 from airflow_provider.operators.base import (
     MAX_TITLE_CHARS,
     REPORT_URL,
@@ -20,7 +19,6 @@ from airflow_provider.operators.base import (
     report_link,
 )
 from airflow_provider.operators.base_bulk import RETURN_VALUE
-from airflow_provider.params import optional
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -36,7 +34,6 @@ NIGHT_TASKS = {
     "ComplianceAssessOperator": "assessed",
     "ComplianceReviewAssessmentOperator": "reviewed",
 }
-MAX_PARTITION_KEY_CHARS = 250  # of Airflow's database
 
 
 class ComplianceCloseNightOperator(BaseOperator):
@@ -58,12 +55,9 @@ class ComplianceCloseNightOperator(BaseOperator):
         its first part with a `=` in it, such as `dt=2026-01-01`
     :param max_vanished: how many documents of the previous night may vanish before the task fails, after it
         has written record and report: a number, a share such as 0.2, or a percentage; None for any number
-    :param partition_key: of the asset events, from Airflow 3.3 on, such as the date
     """
 
-    template_fields: Sequence[str] = (
-        "ingested", "assessed", "reviewed", "destination", "root", "partition_key"
-    )  # fmt: skip
+    template_fields: Sequence[str] = ("ingested", "assessed", "reviewed", "destination", "root")
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
         ("ingested", "assessed", "reviewed"), "json"
     )
@@ -80,12 +74,9 @@ class ComplianceCloseNightOperator(BaseOperator):
         reviewed: Any = None,
         root: str | None = None,
         max_vanished: MaxFailed | None = 0.2,
-        partition_key: str | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if partition_key is not None and not HAS_PARTITION_KEYS:
-            warnings.warn("`partition_key` has no effect before Airflow 3.3.", UserWarning, stacklevel=2)
         if max_vanished is not None:
             count_allowed(max_vanished, total=0, name="max_vanished")
         self._given = {
@@ -99,7 +90,6 @@ class ComplianceCloseNightOperator(BaseOperator):
         self.destination = destination
         self.root = root
         self.max_vanished = max_vanished
-        self.partition_key = partition_key
 
     @property
     def title(self) -> str:
@@ -113,7 +103,6 @@ class ComplianceCloseNightOperator(BaseOperator):
         from airflow_provider.evidence.closing import Closing, to_result
         from airflow_provider.evidence.manifests import Outputs
 
-        partition_key = self._partition_key()
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
@@ -125,10 +114,8 @@ class ComplianceCloseNightOperator(BaseOperator):
         context["ti"].xcom_push(key=REPORT_URL, value=report_link(Location(result["report"])))
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
-                event = context["outlet_events"][outlet]
-                event.extra.update({**result, "destination": str(self.destination)})
-                if partition_key:
-                    add_partition_key(event, partition_key)
+                extra = {**result, "destination": str(self.destination)}
+                context["outlet_events"][outlet].extra.update(extra)
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
         self._check_vanished(self._closed)
         return result
@@ -156,14 +143,6 @@ class ComplianceCloseNightOperator(BaseOperator):
         return lineage.openlineage_night(
             [origin for origin in origins if origin != FROM_XCOM], self._closed.uri
         )
-
-    def _partition_key(self) -> str:
-        key = str(optional(self.partition_key) or "")
-        if len(key) > MAX_PARTITION_KEY_CHARS:
-            raise ComplianceInputError(
-                f"partition_key has {len(key)} characters; Airflow allows {MAX_PARTITION_KEY_CHARS}."
-            )
-        return key
 
     def _night_tasks(self) -> tuple[set[str], set[str]]:
         """Return the tasks whose state says what is missing, and those of them that leave a manifest.

@@ -8,10 +8,10 @@ import logging
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError, ComplianceStorageDeniedError
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
 from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, discard, put
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -27,17 +27,16 @@ REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
 _GZIP = 31  # wbits for gzip; without name and time, so that equal texts give equal bytes
 EMPTY_GZIP_BYTES = 20  # of an empty gzip file
 
-Overwrite = Literal["replace", "skip", "fail"]
 Confirm = Callable[[], Awaitable[None]]
 """Called just before a text gets its name; raises if it must not."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """Size and hash of a stored object; no hash if an existing object was kept."""
+    """Size and hash of a stored object."""
 
     bytes: int
-    sha256: str | None
+    sha256: str
 
 
 def read_text(uri: str, limit: int) -> str:
@@ -84,29 +83,18 @@ async def store_text(
 async def store_texts(
     client: AsyncComplianceClient,
     targets: Mapping[str, Location],
-    *,
-    overwrite: Overwrite,
-    compress: bool,
     concurrency: int,
     log: Any,
 ) -> dict[str, Written]:
-    """Write the texts of completed jobs concurrently; an object that is kept has no hash.
+    """Write the texts of completed jobs concurrently; a name that ends with `.gz` is written as gzip.
 
     :param targets: where each text goes, by uuid
-    :param overwrite: what to do if an object exists already
     :param log: the task's log
     """
-    existing = {} if overwrite == "replace" else await _find_existing(targets, concurrency)
-    if existing and overwrite == "fail":
-        first = targets[next(iter(existing))]
-        more = f", and {len(existing) - 1} more," if len(existing) > 1 else ""
-        raise ComplianceStorageDeniedError(
-            f"'{first}'{more} exists already, so nothing was written. Remove it, or choose "
-            "overwrite='replace' or 'skip'."
-        )
 
     async def store(uuid: str) -> Written:
         target = targets[uuid]
+        compress = target.path.endswith(".gz")
         try:
             written = await store_text(client, uuid, target, compress=compress)
         except ComplianceHttpError as error:
@@ -119,22 +107,7 @@ async def store_texts(
             log.debug("Wrote the text of job %s to '%s': %s bytes.", uuid, target, written.bytes)
         return written
 
-    results = await for_each(store, [uuid for uuid in targets if uuid not in existing], concurrency)
-    for uuid, size in existing.items():
-        log.info("Kept '%s', which exists already, with %s bytes.", targets[uuid], size)
-        results[uuid] = Written(size, None)
-    return results
-
-
-async def _find_existing(targets: Mapping[str, Location], concurrency: int) -> dict[str, int]:
-    """Return the sizes of the objects that exist already."""
-
-    async def get_size(uuid: str) -> int | None:
-        return await in_thread(targets[uuid].size)
-
-    next(iter(targets.values())).fs.invalidate_cache()  # others may have written in the meantime
-    found = await for_each(get_size, list(targets), concurrency)
-    return {uuid: size for uuid, size in found.items() if size is not None}
+    return await for_each(store, list(targets), concurrency)
 
 
 async def _store(

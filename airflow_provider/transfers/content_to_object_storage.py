@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import conf
@@ -16,6 +16,7 @@ from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
 from airflow_provider.params import as_seconds, as_str_list, required, unique
 from airflow_provider.provenance import instance_of
+from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
@@ -48,11 +49,8 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
         `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
         `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
-        mapped tasks and loops; in a loop, `{map_index}` includes the iteration
-    :param overwrite: what to do where there is an object of the name already: "replace" (the default), "skip"
-        (and return its URI, with no hash), or "fail" before anything is written
-    :param compression: None, or "gzip", which adds `.gz` to names below a prefix
-    :param concurrency: how many texts are on their way at a time; by default 16
+        mapped tasks and loops; in a loop, `{map_index}` includes the iteration. A name that ends with `.gz`,
+        here or as the full key, is written as gzip
     :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
         error
     :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
@@ -72,9 +70,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         uuid: str | Sequence[str] | XComArg,
         destination: str,
         file_name_template: str = "{uuid}.txt",
-        overwrite: Literal["replace", "skip", "fail"] = "replace",
-        compression: Literal["gzip"] | None = None,
-        concurrency: int = 16,
         wait_for_completion: bool = False,
         deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
         poll_interval: float | timedelta = 30.0,
@@ -82,18 +77,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if overwrite not in ("replace", "skip", "fail"):
-            raise ValueError(f"overwrite must be 'replace', 'skip' or 'fail', not {overwrite!r}.")
-        if compression not in (None, "gzip"):
-            raise ValueError(f"compression must be None or 'gzip', not {compression!r}.")
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, not {concurrency!r}.")
         self.uuid = uuid
         self.destination = destination
         self.file_name_template = file_name_template
-        self.overwrite = overwrite
-        self.compression = compression
-        self.concurrency = concurrency
         self.wait_for_completion = wait_for_completion
         self.deferrable = deferrable
         self.poll_interval = as_seconds(poll_interval, "poll_interval")
@@ -148,7 +134,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        written = self._run_in_loop(self._store(hook, targets), threads=2 * self.concurrency + 1)
+        concurrency = conf.getint(CONFIG_SECTION, "concurrency", fallback=16)
+        storing = self._store(hook, targets, concurrency)
+        written = self._run_in_loop(storing, threads=2 * concurrency + 1)
         uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
@@ -158,8 +146,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
             for uuid, target in targets.items()
         )
         size = sum(result.bytes for result in written.values())
-        new = sum(result.bytes for result in written.values() if result.sha256)  # not what was there before
-        metrics.count(metrics.BYTES, self.conn_id, new)
+        metrics.count(metrics.BYTES, self.conn_id, size)
         event = {
             "destination": str(self.destination),
             "objects": len(targets),
@@ -179,8 +166,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         if is_one and not destination.is_prefix:
             return {uuids[0]: destination}
         template = self.file_name_template
-        if self.compression and not template.endswith(".gz"):
-            template += ".gz"
         run = _run_fields(context)
         absent = [name for name in RUN_FIELDS if f"{{{name}}}" in template and name not in run]
         if absent:
@@ -192,18 +177,13 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
             made = {uuid: names.add_hash(name, uuid) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
-    async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
+    async def _store(
+        self, hook: ComplianceHook, targets: Mapping[str, Location], concurrency: int
+    ) -> dict[str, Written]:
         from airflow_provider.storage.texts import store_texts
 
         async with await hook.get_async_conn() as client:
-            return await store_texts(
-                client,
-                targets,
-                overwrite=self.overwrite,
-                compress=self.compression == "gzip",
-                concurrency=self.concurrency,
-                log=self.log,
-            )
+            return await store_texts(client, targets, concurrency, self.log)
 
 
 def _run_fields(context: Context) -> dict[str, str]:

@@ -169,7 +169,7 @@ def test_a_document_that_the_service_has_forgotten_fails_with_advice(
     failed = [row for row in NightOutcome(result).rows if row["status"] == "FAILED"]
     assert [row["source"] for row in failed] == ["in/b.pdf"]
     assert "does not know job forgotten" in failed[0]["error"]
-    assert "Clear the ingest task, which submits it again (resubmit_missing)" in failed[0]["error"]
+    assert "Clear the ingest task, which submits it again unless `delete_after` is set" in failed[0]["error"]
     assert service.count("submit_file") == 0
 
 

@@ -55,10 +55,7 @@ def _events(session: Any) -> list[dict[str, Any]]:
         model = import_module("airflow.models.asset").AssetEvent
     except ModuleNotFoundError:  # Airflow 2.11
         model = import_module("airflow.models.dataset").DatasetEvent
-    return [
-        {"extra": each.extra, "partition_key": getattr(each, "partition_key", None)}
-        for each in session.query(model).all()
-    ]
+    return [{"extra": event.extra} for event in session.query(model).all()]
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.compat import HAS_PARTITION_KEYS
 from tests.evidence import run_night
 
 pytestmark = pytest.mark.command
@@ -54,4 +53,3 @@ def test_there_is_one_event_with_counts_and_uris(found: Any) -> None:
     (event,) = found["events"]
     assert event["extra"]["night"].endswith("/_evidence/nights/00000001.json")
     assert (event["extra"]["documents"], event["extra"]["missing"]) == (2, 3)
-    assert event["partition_key"] == ("2026-03-01" if HAS_PARTITION_KEYS else None)

@@ -7,10 +7,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException, Asset
+from airflow.providers.common.compat.sdk import DAG, Asset
 
 from airflow_provider import compat
-from airflow_provider.operators import night as module
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import REPORT_URL
 from airflow_provider.operators.ingest import ComplianceIngestOperator
@@ -57,32 +56,6 @@ def test_each_asset_gets_one_event_with_the_result(nights: Nights) -> None:
     for each in assets:
         extra = context["outlet_events"][each].extra
         assert extra == {**result, "destination": nights.destination(1)}
-
-
-@pytest.mark.skipif(not compat.HAS_PARTITION_KEYS, reason="since Airflow 3.3")
-@pytest.mark.parametrize(("key", "keys"), [("2026-03-01", {"2026-03-01"}), ("None", set()), ("", set())])
-def test_events_get_the_partition_key_that_was_asked_for(nights: Nights, key: str, keys: set[str]) -> None:
-    asset = Asset("file:///one")
-    _, context = run(nights, outlets=[asset], partition_key=key)
-    assert context["outlet_events"][asset].partition_keys == keys
-
-
-def test_a_partition_key_that_airflow_would_refuse_leaves_nothing(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HAS_PARTITION_KEYS", True)
-    with pytest.raises(AirflowFailException, match="partition_key has 251 characters; Airflow allows 250"):
-        run(nights, partition_key="x" * 251)
-    assert nights.entries == []
-
-
-def test_a_partition_key_has_no_effect_before_airflow_3_3(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "HAS_PARTITION_KEYS", False)
-    with pytest.warns(UserWarning, match="`partition_key` has no effect before Airflow 3.3"):
-        ComplianceCloseNightOperator(task_id="close", destination="s3://b/x", partition_key="k")
-    compat.add_partition_key(SimpleNamespace(extra={}), "k")
 
 
 def test_a_mapped_task_is_named_by_its_destination(nights: Nights) -> None:

@@ -32,11 +32,6 @@ def test_frameworks_are_returned_with_their_criteria(service: Emulator, attempts
     assert listed[0]["criteria"][0].keys() == {"name", "code_name", "description"}
 
 
-def test_frameworks_can_be_returned_without_their_criteria(service: Emulator, attempts: Attempts) -> None:
-    listed = attempts.run(make(ComplianceListFrameworksOperator, with_criteria=False))
-    assert listed[0].keys() == {"id", "name", "code_name", "description"}
-
-
 @pytest.mark.parametrize("framework_id", ["2", 2])
 def test_the_criteria_of_one_framework_are_returned(
     service: Emulator, attempts: Attempts, framework_id: Any

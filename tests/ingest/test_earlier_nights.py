@@ -85,15 +85,16 @@ class Shard:
 
 
 @pytest.fixture
-def shard(service: Emulator, tmp_path: Path) -> Shard:
+def shard(service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shard:
     """Give up after three nights."""
-    return Shard(service, tmp_path, give_up_after=3)
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", "3")
+    return Shard(service, tmp_path)
 
 
 @pytest.fixture
 def skipping(service: Emulator, tmp_path: Path) -> Shard:
     """Skip what is unchanged."""
-    return Shard(service, tmp_path, skip_unchanged=True, max_age=3600)
+    return Shard(service, tmp_path, skip_unchanged=timedelta(hours=1))
 
 
 # -- unchanged documents
@@ -227,9 +228,8 @@ def test_a_clear_skips_what_its_first_attempt_skipped(skipping: Shard) -> None:
     ("options", "is_submitted"),
     [
         ({}, True),
-        ({"resubmit_missing": False}, False),
-        ({"delete_after": "assess"}, True),
-        ({"delete_after": "fetch"}, False),  # they are meant to be gone
+        ({"delete_after": "assess"}, False),  # they are meant to be gone
+        ({"delete_after": "fetch"}, False),
     ],
 )
 def test_an_unchanged_document_is_submitted_again_if_the_service_forgot_its_job(
@@ -275,7 +275,7 @@ def test_a_document_that_failed_in_many_nights_is_listed_and_not_sent(
     assert (result["completed"], result["failed"], result["given_up"]) == (2, 1, 1)
     row = result["rows"][shard.bad]
     assert (row["status"], row["uuid"], row["path"]) == ("FAILED", None, None)
-    assert row["error"] == f"{GIVEN_UP}when its source changes, or in a run with give_up_after=None."
+    assert row["error"] == f"{GIVEN_UP}when its source changes, or if [compliance] give_up_after is 0."
     assert f"'{shard.bad}': {row['error']}" in caplog.text
     again = shard.run(5)
     assert (again["rows"][shard.bad]["error"], shard.streak(again)) == (row["error"], (3, "2026-03-01"))
@@ -338,15 +338,16 @@ def test_a_source_that_changes_is_sent_again(shard: Shard) -> None:
     assert (result["given_up"], shard.streak(result)) == (0, (1, "2026-03-05"))
 
 
-def test_a_run_without_a_limit_sends_it(shard: Shard) -> None:
+def test_a_run_without_a_limit_sends_it(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
     shard.break_document()
     for night in (1, 2, 3, 4):
         shard.run(night)
-    off: list[int | str | None] = [None, 0, "None", "0", ""]
-    for night, limit in enumerate(off, 5):
-        assert shard.run(night, give_up_after=limit)["given_up"] == 0
+    for night, limit in enumerate(("0", "-1"), 5):
+        monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", limit)
+        assert shard.run(night)["given_up"] == 0
         assert shard.submits() == night - 1
-    assert shard.run(10, give_up_after="3")["given_up"] == 1
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", "3")
+    assert shard.run(7)["given_up"] == 1
 
 
 def test_a_file_that_is_missing_is_given_up_until_it_is_there(shard: Shard, tmp_path: Path) -> None:
@@ -427,15 +428,6 @@ def test_a_store_that_cannot_tell_the_version_now_lets_the_document_be_sent(
         shard.run(night)
     monkeypatch.setattr(resuming, "fingerprint", fail_for(shard.bad))
     assert shard.run(4)["given_up"] == 0
-
-
-@pytest.mark.parametrize("invalid", [-1, 1.5, True, "often"])
-def test_an_invalid_limit_is_refused_when_the_dag_is_parsed(invalid: Any) -> None:
-    with pytest.raises(ValueError, match="give_up_after must be a whole number of at least 0"):
-        ComplianceIngestOperator(task_id="t", sources="x", destination="/x/", give_up_after=invalid)
-    ComplianceIngestOperator(
-        task_id="t", sources="x", destination="/x/", give_up_after="{{ params.give_up_after }}"
-    )
 
 
 # -- dry run, root

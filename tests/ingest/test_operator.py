@@ -158,9 +158,9 @@ def test_a_number_or_a_share_of_documents_may_fail(
         {"max_failed": -1}, {"max_failed": 1.5}, {"max_failed": True}, {"max_failed": float("nan")},
         {"max_failed": "5"}, {"max_failed": 2.0}, {"max_failed": "101%"}, {"max_failed": False},
         {"concurrency": 0}, {"concurrency": 1.5}, {"concurrency": True},
-        {"retry_failed": -1}, {"retry_failed": "1"}, {"timeout": -1}, {"timeout": "60"}, {"timeout": None},
+        {"timeout": -1}, {"timeout": "60"}, {"timeout": None},
         {"timeout": timedelta(seconds=-1)}, {"poll_interval": -1}, {"poll_interval": True},
-        {"max_age": "1 day"}, {"max_age": -1},
+        {"skip_unchanged": "1 day"}, {"skip_unchanged": timedelta(0)}, {"skip_unchanged": 60},
     ],
     ids=str,
 )  # fmt: skip

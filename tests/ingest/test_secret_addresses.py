@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -109,7 +110,7 @@ def test_pages_that_are_signed_again_are_the_same_documents_the_next_night(
     nights = [Outcome(tmp_path / f"dt={night}") for night in (1, 2)]
     for number, night in enumerate(nights):
         signed = [presign(page, number) for page in pages(corpus)]
-        night_attempts(number + 1).run(ingest(signed, night, skip_unchanged=True, max_age=3600))
+        night_attempts(number + 1).run(ingest(signed, night, skip_unchanged=timedelta(hours=1)))
     assert service.count("submit_url") == 5
     assert list(nights[0].rows) == list(nights[1].rows)
     assert {row["status"] for row in nights[1].rows.values()} == {"SKIPPED"}

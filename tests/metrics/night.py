@@ -24,7 +24,6 @@ def main(sources: str, destination: str) -> None:
         poll_interval=1.0,
         timeout=TIMEOUT_SECONDS,
         max_failed=1.0,
-        retry_failed=0,
         deferrable=True,
     )
     ingested = Attempts().run(ingest)

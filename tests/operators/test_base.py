@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 from airflow_provider import compat
 from airflow_provider import exceptions as exc
@@ -148,27 +148,16 @@ def test_an_operator_that_waits_says_what_to_do_with_the_result() -> None:
 
 
 def test_default_args_reach_every_parameter() -> None:
-    defaults = {"conn_id": "other", "poll_interval": 7, "timeout": 8, "deferrable": True, "durable": False}
+    defaults = {"conn_id": "other", "poll_interval": 7, "timeout": 8, "deferrable": True}
     with DAG("d", schedule=None, default_args=defaults):
         submit = content.ComplianceSubmitUrlOperator(task_id="submit", url=PAGE)
         sensor = ComplianceContentSensor(task_id="sensor", uuid="u")
         transfer = ComplianceContentToObjectStorageOperator(task_id="to", uuid="u", destination="file:///x/")
         listing = framework.ComplianceListFrameworksOperator(task_id="list")
     assert (submit.conn_id, submit.poll_interval, submit.timeout) == ("other", 7, 8)
-    assert (submit.deferrable, submit.durable) == (True, False)
+    assert submit.deferrable is True
     assert (sensor.conn_id, sensor.poke_interval, sensor.deferrable) == ("other", 7, True)
     assert (transfer.conn_id, transfer.timeout, listing.conn_id) == ("other", 8, "other")
-
-
-@pytest.mark.parametrize("durable", [True, False])
-def test_durable_decides_whether_a_retry_re_attaches(
-    compliance_service: Emulator, attempts: Attempts, durable: bool, tmp_path: Path
-) -> None:
-    compliance_service.configure(jobs="manual")
-    task = content.ComplianceSubmitFileOperator(task_id="t", file=_pdf(tmp_path), durable=durable)
-    first, second = attempts.run(task), attempts.run(task)
-    assert (first == second) is durable
-    assert bool(attempts.store) is durable
 
 
 def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
@@ -178,22 +167,6 @@ def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
         assessment.ComplianceSubmitAssessmentOperator,
     ):
         assert kind._supports_durable_execution is True
-
-
-def test_a_task_that_is_not_durable_has_its_job_cancelled_on_a_clear(
-    compliance_service: Emulator, attempts: Attempts, tmp_path: Path
-) -> None:
-    compliance_service.configure(jobs="manual")
-    task = content.ComplianceSubmitFileOperator(
-        task_id="t", file=_pdf(tmp_path), wait_for_completion=True, deferrable=True, durable=False
-    )
-    context: Any = {"ti": attempts.ti}
-    with pytest.raises(TaskDeferred) as deferred:
-        task.execute(context)
-    trigger: Any = deferred.value.trigger
-    assert trigger.is_durable is False
-    # Before Airflow 3.3 that is the default, which is not stored.
-    assert trigger.serialize()[1].get("is_durable", False) is False
 
 
 def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

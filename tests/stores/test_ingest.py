@@ -118,17 +118,17 @@ def test_rows_have_size_version_and_hash_of_what_the_store_gave(
 
 
 def test_nights_give_up_what_fails_delete_what_is_done_and_ignore_later_nights(
-    service: Emulator, store: Store, tmp_path: Path
+    service: Emulator, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for sample in write_samples(tmp_path / "samples", pdfs=3, docx=0, pages=0):
         store.put(f"in/{sample.path.name}", sample.path.read_bytes())
     bad = "exit-plan-001.pdf"
+    monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", "2")
     service.fail_jobs("Damaged.", match=bad, times=None)
     task = {
         "sources": f"{store.base}in/*.pdf",
         "skip_unchanged": True,
         "delete_after": "fetch",
-        "give_up_after": 2,
         "max_failed": 1,
     }
 

@@ -50,7 +50,7 @@ def test_many_texts_are_written_once_with_a_uri_for_each_uuid(
 ) -> None:
     uuids = [completed(service, text=f"text {number}") for number in range(40)]
     given = [uuids[0], *uuids]
-    uris = attempts.run(transfer(given, f"file://{tmp_path}/", concurrency=3))
+    uris = attempts.run(transfer(given, f"file://{tmp_path}/"))
     assert uris == [f"file://{tmp_path}/{uuid}.txt" for uuid in given]
     assert files(tmp_path) == {f"{uuid}.txt": f"text {n}".encode() for n, uuid in enumerate(uuids)}
     assert attempts.ti.xcoms["bytes"] == [len("text 0"), *(len(f"text {number}") for number in range(40))]
@@ -114,16 +114,6 @@ def test_a_bad_template_ends_the_task_before_any_request(
     assert service.count() == 0
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"overwrite": "maybe"}, {"compression": "zip"}, {"concurrency": 0}],
-    ids=lambda wrong: next(iter(wrong)),
-)
-def test_wrong_parameters_are_refused_when_the_dag_is_read(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))} must be"):
-        transfer("x", "/x", **wrong)
-
-
 def test_an_empty_text_is_an_empty_object_and_said(
     service: Emulator, attempts: Attempts, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,7 +131,7 @@ def test_gzip_makes_the_same_bytes_every_time(
 ) -> None:
     uuids = [completed(service, text=LARGE), completed(service, text="")]
     for folder in ("a", "b"):
-        attempts.run(heard(transfer(uuids, tmp_path / folder, compression="gzip")))
+        attempts.run(heard(transfer(uuids, tmp_path / folder, file_name_template="{uuid}.txt.gz")))
     found = files(tmp_path)
     assert gzip.decompress(found[f"a/{uuids[0]}.txt.gz"]) == LARGE.encode()
     assert gzip.decompress(found[f"a/{uuids[1]}.txt.gz"]) == b""
@@ -151,29 +141,9 @@ def test_gzip_makes_the_same_bytes_every_time(
     assert sum("empty text" in line for line in caplog.messages) == 2
 
 
-def test_a_full_key_is_not_changed_by_gzip(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
-    assert attempts.run(transfer(completed(service), tmp_path / "x", compression="gzip")) == [f"{tmp_path}/x"]
-
-
-def test_old_objects_are_replaced_or_left_or_a_failure(
-    service: Emulator, attempts: Attempts, tmp_path: Path
-) -> None:
-    uuids = [completed(service, text=f"new {number}") for number in range(3)]
-    old, new = tmp_path / f"{uuids[1]}.txt", tmp_path / f"{uuids[0]}.txt"
-    old.write_text("old")
-    with pytest.raises(AirflowFailException, match=f"'{old}' exists already, so nothing was written"):
-        attempts.run(transfer(uuids, tmp_path, overwrite="fail"))
-    assert files(tmp_path) == {old.name: b"old"}
-    assert service.count("get_content") == 0
-    uris = attempts.run(transfer(uuids, tmp_path, overwrite="skip"))
-    assert uris[1] == str(old)
-    assert old.read_text() == "old"
-    assert new.read_text() == "new 0"
-    assert attempts.ti.xcoms["bytes"] == [5, 3, 5]
-    assert attempts.ti.xcoms["sha256"][1] is None
-    assert service.count("get_content") == 2
-    attempts.run(transfer(uuids, tmp_path, overwrite="replace"))
-    assert old.read_text() == "new 1"
+def test_a_full_key_that_ends_with_gz_is_gzip(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
+    attempts.run(transfer(completed(service, text="x"), tmp_path / "x.gz"))
+    assert gzip.decompress(files(tmp_path)["x.gz"]) == b"x"
 
 
 def test_a_job_that_is_not_finished_is_an_error_that_a_retry_may_mend(
@@ -279,7 +249,7 @@ def test_one_text_that_fails_stops_the_others_tidily(
     uuids = [completed(service, text=LARGE) for _ in range(6)]
     service.fail("get_content", status=403, skip=2, times=None)
     with pytest.raises(AirflowFailException):
-        attempts.run(transfer(uuids, tmp_path, concurrency=6))
+        attempts.run(transfer(uuids, tmp_path))
     assert all(content == LARGE.encode() for content in files(tmp_path).values())
 
 

@@ -166,7 +166,7 @@ def test_a_gateway_that_answers_404_for_a_moment_is_outlasted(
 ) -> None:
     identifier = add(service)
     service.fail(operation, status=404, times=2)
-    attempts.run(cancel(identifier, ignore_missing=False))
+    attempts.run(cancel(identifier))
     assert service.count(operation, 200) == 1
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from datetime import datetime
 
 from airflow import __version__
@@ -38,22 +37,19 @@ def fail() -> None:
 with DAG("night", schedule=None, start_date=datetime(2026, 1, 1)) as dag:
     with TaskGroup("group"):
         load = ComplianceIngestOperator.partial(
-            task_id="load_1", destination=f"{NIGHTS}dt=1/", retry_failed=0, trigger_rule="all_done"
+            task_id="load_1", destination=f"{NIGHTS}dt=1/", trigger_rule="all_done"
         ).expand(sources=[f"{DOCUMENTS}/good.txt", f"{DOCUMENTS}/bad.txt", f"{DOCUMENTS}/missing.txt"])
         # Its name is that of an instance of the other one.
         plain = succeed()
     assess = ComplianceAssessOperator(task_id="assess", documents=load.output, destination=f"{NIGHTS}dt=1/")
     message = fail.override(task_id="message")()
     message >> load  # not a part of the night; `load` runs nevertheless
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # before Airflow 3.3
-        close = ComplianceCloseNightOperator(
-            task_id="close",
-            ingested=load.output,
-            assessed=assess.output,
-            destination=f"{NIGHTS}dt=1/",
-            partition_key="2026-03-01",
-            outlets=OUTLETS,
-            trigger_rule="all_done",
-        )
+    close = ComplianceCloseNightOperator(
+        task_id="close",
+        ingested=load.output,
+        assessed=assess.output,
+        destination=f"{NIGHTS}dt=1/",
+        outlets=OUTLETS,
+        trigger_rule="all_done",
+    )
     [plain, skip(), fail.override(task_id="own")()] >> close
