@@ -124,10 +124,10 @@ class Deployment:
         assert answer.ok, f"{method} {path}: {answer.status_code} {answer.text[:500]}"
         return answer.json()
 
-    def trigger(self, dag_id: str, **conf: Any) -> Run:
+    def trigger(self, dag_id: str, logical_date: str | None = None, /, **conf: Any) -> Run:
         """Start a run of a DAG as soon as the DAG is known."""
         self.wait_for_dag(dag_id)
-        run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": None, "conf": conf})
+        run = self.call("POST", f"dags/{dag_id}/dagRuns", {"logical_date": logical_date, "conf": conf})
         return Run(self, dag_id, run["dag_run_id"])
 
     def runs(self, dag_id: str) -> list[Run]:

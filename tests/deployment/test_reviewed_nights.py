@@ -137,6 +137,13 @@ def test_forms_of_a_night_are_answered_or_expire_and_the_next_night_knows_the_de
     }
     assert read_decisions(nights / "dt=2026-03-01") == [decisions]
 
+    # A clear of the assessment after the answers sees what the first attempt saw.
+    attempts = first.tasks("assess")[0]["try_number"]
+    first.clear("assess")
+    first.wait_for("success", "assess", tries=attempts + 1)
+    assert read(first.returned("assess")["findings"]) == rows
+    assert first.wait_for_end()["state"] == "success"
+
     second = start_night(deployment, tmp_path, 2, answered=0)
     assert second.wait_for_end()["state"] == "success"
     result = second.returned("assess")

@@ -38,3 +38,14 @@ with DAG("sense_many"):
     uuids = "{{ dag_run.conf['uuids'] }}"
     ComplianceContentSensor(task_id="together", uuid=uuids, deferrable=True, **SOON)
     ComplianceContentSensor.partial(task_id="each", deferrable=True, **SOON).expand(uuid=listed("uuids"))
+
+with DAG("submit_to_edited"):
+    ComplianceSubmitUrlOperator(
+        task_id="submit",
+        url=URL,
+        conn_id="compliance_edited",
+        wait_for_completion=True,
+        deferrable=True,
+        retries=1,
+        **SOON,
+    )

@@ -1,8 +1,8 @@
-"""A night with a review, like the example of a whole night; documents and the root come with the run."""
+"""Nights with and without a review, like the examples; documents and the root come with the run."""
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, task
@@ -10,6 +10,7 @@ from airflow.sdk import DAG, task
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator, chunk
+from airflow_provider.operators.night import ComplianceCloseNightOperator
 
 NIGHT = "{{ dag_run.conf['nights'] }}dt={{ dag_run.logical_date | ds }}/"
 # LocalExecutor may take a resumption at once for a fault.
@@ -51,3 +52,36 @@ with DAG("review_night", schedule=None, default_args=AGAIN):
         response_timeout=timedelta(hours=1),
         defaults="No feedback",
     ).expand(findings=forms)
+
+# It ends in the past, so that no run starts by itself.
+with DAG(
+    "daily_night",
+    schedule="@daily",
+    start_date=datetime(2026, 3, 1, tzinfo=UTC),
+    end_date=datetime(2026, 3, 10, tzinfo=UTC),
+    catchup=False,
+    default_args=AGAIN,
+):
+    daily = ComplianceIngestOperator(
+        task_id="ingest",
+        sources="{{ dag_run.conf['sources'] }}",
+        destination=NIGHT,
+        skip_unchanged=True,
+        deferrable=True,
+        poll_interval=2,
+    )
+    verdicts = ComplianceAssessOperator(
+        task_id="assess",
+        documents=daily.output,
+        frameworks=["DORA"],
+        destination=NIGHT,
+        deferrable=True,
+        poll_interval=2,
+    )
+    ComplianceCloseNightOperator(
+        task_id="close",
+        ingested=daily.output,
+        assessed=verdicts.output,
+        destination=NIGHT,
+        trigger_rule="all_done",
+    )
