@@ -7,13 +7,13 @@ every version. Both have the methods `get` and `set`.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 from airflow_provider.compat import CLEAR_KEEPS_STATE
 from airflow_provider.exceptions import (
-    ComplianceError,
     ComplianceStateError,
     ComplianceStorageDeniedError,
     ComplianceSupersededError,
@@ -95,45 +95,33 @@ class SubmitState:
     It is the intent while a submit is in flight, then the job; with the input that it is for, and the attempt
     that owns it.
 
-    :param store: see `open_state_store`; None where nothing survives an attempt
+    :param open_store: see `open_state_store`; called when the store is needed
     :param ti: the task instance
     :param log: of the task
-    :param error: why the store can't be opened; raised where it is needed
     """
 
-    def __init__(self, store: Any, ti: Any, log: Any, error: Exception | None = None) -> None:
-        self.store = store
-        self._error = error
+    def __init__(self, open_store: Callable[[], Any], ti: Any, log: Any) -> None:
+        self._open_store = open_store
         self._attempt = describe_attempt(ti)
         self._max_tries = getattr(ti, "max_tries", 0)
         self._log = log
 
-    @property
-    def is_persistent(self) -> bool:
-        """Whether the next attempt finds it."""
-        return self.store is not None
-
-    @property
-    def is_in_object_storage(self) -> bool:
-        """Whether attempts read it even if their task was cleared, unlike in Airflow's store."""
-        return isinstance(self.store, ObjectStateStore)
+    @cached_property
+    def store(self) -> Any:
+        """The store; None where nothing survives an attempt."""
+        return self._open_store()
 
     @property
     def survives_clear(self) -> bool:
         """Whether the next attempt finds it even if the task was cleared."""
-        return self.is_in_object_storage or (CLEAR_KEEPS_STATE and self.is_persistent)
-
-    def _get(self) -> Any:
-        if self._error:
-            raise self._error
-        return None if self.store is None else self.store.get(JOB_KEY)
+        return isinstance(self.store, ObjectStateStore) or (CLEAR_KEEPS_STATE and self.store is not None)
 
     def read(self) -> dict[str, Any]:
         """Return what an earlier attempt has stored; empty if there is nothing.
 
         An attempt that Airflow took for dead stops here if a newer one has taken over.
         """
-        stored = self._get()
+        stored = None if self.store is None else self.store.get(JOB_KEY)
         if stored is None:
             return {}
         if not isinstance(stored, dict) or not isinstance(stored.get("uuid", ""), str):
@@ -148,59 +136,27 @@ class SubmitState:
             )
         return stored
 
-    def save_intent(self, given: dict[str, Any]) -> None:
-        """Store that a submit follows: if this attempt dies meanwhile, the next one knows of it.
+    def save(self, state: dict[str, Any], *raised: type[Exception]) -> None:
+        """Store something, and that this attempt owns it; not over what a newer attempt has stored.
 
-        :param given: the input
+        :param raised: the errors that end the task; all others are warnings
         """
         if self.store is None:
             return
         try:
             with suppress(ComplianceStateError):  # what is damaged was reported, and is replaced
                 self.read()
-            self._write({"intent": datetime.now(UTC).isoformat(timespec="seconds"), **given})
-        except ComplianceError:  # the state path can't be written: nothing is submitted
+            self.store.set(JOB_KEY, {**state, **self._attempt, "max_tries": self._max_tries})
+        except raised:
             raise
-        except Exception as error:  # of Airflow's API
-            self._log.warning("Could not store the intent to submit: %s", error)
-
-    def remove_intent(self) -> None:
-        """Store that nothing was submitted; a newer attempt may have stored its own job meanwhile."""
-        if self.store is None:
-            return
-        try:
-            self.read()
-            self.store.set(JOB_KEY, {})
-        except ComplianceSupersededError as error:
-            self._log.warning("%s", error)
-        except Exception as error:  # it must not hide why the submit failed
-            self._log.warning("Could not remove the intent to submit: %s", error)
-
-    def save_job(self, identifier: str, given: dict[str, Any], before: Any) -> None:
-        """Store which job there is, and that this attempt owns it; not over what a newer attempt has stored.
-
-        :param before: the record of a refreshed job from before the refresh
-        """
-        if self.store is None:
-            return
-        try:
-            self.read()
-            self._write({"uuid": identifier, **given, "before": before})
-        except ComplianceSupersededError:
-            raise
-        except Exception as error:  # the job is there, and this attempt can wait for it
-            self._log.warning(
-                "%s can't be stored for later attempts, which may submit again: %s", identifier, error
-            )
-
-    def _write(self, state: dict[str, Any]) -> None:
-        self.store.set(JOB_KEY, {**state, **self._attempt, "max_tries": self._max_tries})
+        except Exception as error:
+            self._log.warning("The state can't be stored, so a later attempt may submit again: %s", error)
 
     def owns(self, identifier: str) -> bool:
         """Return whether a job belongs to this attempt; also where nothing is stored at all."""
-        stored = self._get()
         if self.store is None:
             return True
+        stored = self.store.get(JOB_KEY)
         # Airflow returns nothing to an attempt that has been superseded.
         if not isinstance(stored, dict):
             return False

@@ -23,8 +23,7 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 @pytest.fixture(autouse=True)
 def _patient_kills(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let `on_kill` wait until the job is cancelled, however busy the machine is."""
-    for name in ("CANCEL_GRACE_SECONDS", "CANCEL_GRACE_SECONDS_WITH_STORE"):
-        monkeypatch.setattr(f"airflow_provider.operators.base_job.{name}", 240.0)
+    monkeypatch.setattr("airflow_provider.operators.base_job.CANCEL_GRACE_SECONDS", 240.0)
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, AirflowTaskTimeout
+from airflow.providers.common.compat.sdk import AirflowFailException
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
@@ -21,7 +20,6 @@ from airflow_provider.operators.assessment import (
 )
 from tests.support.attempts import Attempts, heard
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
-from tests.support.signals import until
 from tests.test_params import MappedOutputs
 
 PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
@@ -59,13 +57,6 @@ def judgements(results: Any) -> list[tuple[int, str, str]]:
     ]
 
 
-def test_a_submit_returns_the_id_as_soon_as_the_service_has_it(service: Emulator, attempts: Attempts) -> None:
-    assessment_id = attempts.run(submit(wait_for_completion=False))
-    assert only(service)["uuid"] == assessment_id
-    assert not attempts.deferrals
-    assert service.count("get_assessment") == 0
-
-
 def test_the_payload_goes_through_unchanged(service: Emulator, attempts: Attempts) -> None:
     payload = {"b": [1, {"ü": None}], "a": 2**60, "file": "template.json", "n": 1.5, "": True, "t": "{ x }"}
     attempts.run(submit(payload=payload, wait_for_completion=False))
@@ -99,13 +90,6 @@ def test_what_is_not_json_is_refused_before_it_is_sent(
     with pytest.raises(exc.ComplianceInputError, match="not JSON") as caught:
         attempts.run(submit(payload=payload))
     assert isinstance(caught.value, AirflowFailException)
-    assert service.count("submit_assessment") == 0
-
-
-@pytest.mark.parametrize("payload", [None, "", "None"])
-def test_no_payload_at_all_is_refused(service: Emulator, attempts: Attempts, payload: Any) -> None:
-    with pytest.raises(exc.ComplianceInputError, match="Missing payload"):
-        attempts.run(submit(payload=payload))
     assert service.count("submit_assessment") == 0
 
 
@@ -170,67 +154,11 @@ def test_after_the_timeout_the_assessment_is_cancelled_and_the_task_fails(
     assert service.assessments() == []
 
 
-def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts: Attempts) -> None:
-    with pytest.raises(AirflowTaskTimeout, match="still in progress"):
-        attempts.run(submit(deferrable=True, execution_timeout=timedelta(seconds=1)))
-    assert service.count("cancel_assessment", 200) == 1
-
-
-@pytest.mark.parametrize("fault", [{"status": 500}, {"reset": "before"}, {"html": True}])
-def test_passing_faults_do_not_end_a_wait(
-    service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
-) -> None:
-    service.configure(jobs="polls:1")
-    service.fail("get_assessment", times=3, **fault)
-    attempts.run(submit(deferrable))
-    assert only(service)["status"] == "COMPLETED"
-    assert not service.faults()
-
-
-def test_a_killed_task_cancels_its_assessment(service: Emulator, attempts: Attempts) -> None:
-    task = submit(wait_for_completion=False)
-    task._id = attempts.run(task)  # as while it waits
-    task.on_kill()
-    until(lambda: service.count("cancel_assessment", 200))  # it waits itself, but not for long
-    task.on_kill()
-    assert service.count("cancel_assessment", 200) == service.count("cancel_assessment") == 1
-
-
-@pytest.mark.parametrize("wanted", [True, False])
-def test_a_deferred_task_hands_on_whether_to_cancel(
-    service: Emulator, attempts: Attempts, wanted: bool
-) -> None:
-    with pytest.raises(exc.ComplianceJobTimeoutError):
-        attempts.run(submit(deferrable=True, timeout=0.1, cancel_on_kill=wanted))
-    assert attempts.deferrals[0]["cancel_on_kill"] is wanted
-
-
-def test_a_retry_continues_with_the_assessment_of_the_attempt_before(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    first = attempts.run(submit(wait_for_completion=False))
-    service.set_assessment(first, status="COMPLETED")
-    assert attempts.run(submit(deferrable)) == first
-    assert service.count("submit_assessment") == 1
-
-
 def test_another_payload_is_another_assessment(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit(wait_for_completion=False))
     in_another_order = dict(reversed(PAYLOAD.items()))
     assert attempts.run(submit(wait_for_completion=False, payload=in_another_order)) == first
     assert attempts.run(submit(wait_for_completion=False, payload={**PAYLOAD, "text": "y"})) != first
-
-
-@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", None])
-def test_a_retry_submits_anew_where_the_assessment_is_lost(
-    service: Emulator, attempts: Attempts, status: str | None
-) -> None:
-    first = attempts.run(submit(wait_for_completion=False))
-    if status:
-        service.set_assessment(first, status=status)
-    else:
-        service.remove_assessment(first)
-    assert attempts.run(submit(wait_for_completion=False)) != first
 
 
 def test_neither_log_nor_state_nor_trigger_hold_the_payload(
@@ -296,16 +224,6 @@ def test_a_destination_that_can_t_be_written_is_named(
     with pytest.raises(exc.ComplianceStorageDeniedError, match="Choose a path"):
         attempts.run(get_results(assessment["uuid"], destination=f"{tmp_path}/file/x.json"))
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
-
-
-@pytest.mark.parametrize("assessment_id", [None, "", " ", ["a", "b"], [], [None]])
-def test_what_is_no_assessment_id_ends_the_task(
-    service: Emulator, attempts: Attempts, assessment_id: Any
-) -> None:
-    for kind in (ComplianceGetAssessmentResultsOperator, ComplianceCancelAssessmentOperator):
-        with pytest.raises(exc.ComplianceInputError, match="assessment id") as caught:
-            attempts.run(kind(task_id="t", assessment_id=assessment_id))
-        assert isinstance(caught.value, AirflowFailException)
 
 
 def test_a_cancel_deletes_the_assessment(service: Emulator, attempts: Attempts) -> None:

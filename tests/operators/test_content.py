@@ -117,23 +117,10 @@ def test_the_execution_timeout_counts_while_deferred(service: Emulator, attempts
     assert service.count("cancel", 200) == 1
 
 
-@pytest.mark.parametrize(
-    "fault", [{"status": 500}, {"reset": "before"}, {"html": True}, {"status": 503, "retry_after": 0}]
-)
-def test_passing_faults_do_not_end_a_wait(
-    service: Emulator, attempts: Attempts, deferrable: bool, fault: dict[str, Any]
-) -> None:
-    service.configure(jobs="polls:1")
-    service.fail("get_status*", times=3, **fault)
-    uuid = attempts.run(submit(deferrable, url=f"{service.url}/"))
-    assert service.job(uuid)["status"] == "COMPLETED"
-    assert not service.faults()
-
-
 @pytest.mark.parametrize("event", [None, {}, {"status": "?"}, "success", {"kind": "done"}])
 def test_an_event_that_is_not_understood_fails_the_task(service: Emulator, event: Any) -> None:
     with pytest.raises(exc.ComplianceError, match="unknown event"):
-        submit().execute_complete({}, event=event, uuid="u")
+        submit().execute_complete({}, event=event, job={"uuid": "u", "account": ""})
 
 
 def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
@@ -148,7 +135,8 @@ def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
 
 def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
-    task._id = uuid = attempts.run(task)  # as while it waits
+    uuid = attempts.run(task)
+    task._job = {"uuid": uuid, "account": ""}  # as while it waits
     task.on_kill()
     assert uuid not in [job["uuid"] for job in service.jobs()]
     task.on_kill()  # the job is gone already
@@ -158,79 +146,17 @@ def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) ->
 
 def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False, cancel_on_kill=False)
-    task._id = attempts.run(task)
+    task._job = {"uuid": attempts.run(task), "account": ""}
     task.on_kill()
     assert service.count("cancel") == 0
 
 
 def test_a_kill_whose_cancel_fails_is_only_a_warning(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False)
-    task._id = attempts.run(task)
+    task._job = {"uuid": attempts.run(task), "account": ""}
     service.fail("cancel", status=403)
     task.on_kill()
     assert service.count("cancel", 403) == 1
-
-
-def test_a_retry_continues_with_the_job_of_the_attempt_before(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    uuid = attempts.run(submit(wait_for_completion=False))
-    service.set_job(uuid, status="COMPLETED")
-    assert attempts.run(submit(deferrable)) == uuid
-    assert service.count("submit_url") == 1
-
-
-def test_a_retry_waits_on_for_a_job_that_is_under_way(service: Emulator, attempts: Attempts) -> None:
-    uuid = attempts.run(submit(wait_for_completion=False))
-    with pytest.raises(exc.ComplianceJobTimeoutError):
-        attempts.run(submit(deferrable=True, timeout=0.2, cancel_on_kill=False))
-    assert attempts.deferrals[0]["uuids"] == [uuid]
-    assert service.count("submit_url") == 1
-
-
-@pytest.mark.parametrize("status", ["FAILED", "CANCELLED", None])
-def test_a_retry_submits_anew_where_the_job_is_lost(
-    service: Emulator, attempts: Attempts, status: str | None
-) -> None:
-    first = attempts.run(submit(wait_for_completion=False))
-    if status:
-        service.set_job(first, status=status)
-    else:
-        service.remove_job(first)
-    second = attempts.run(submit(wait_for_completion=False))
-    assert second != first
-    assert service.count("submit_url") == 2
-    assert attempts.run(submit(wait_for_completion=False)) == second
-
-
-def test_a_job_of_an_earlier_attempt_that_is_cancelled_meanwhile_is_begun_anew(
-    service: Emulator, attempts: Attempts
-) -> None:
-    first = attempts.run(submit(wait_for_completion=False))
-
-    def happen(deferral: int) -> None:
-        (job,) = service.jobs()
-        if deferral == 1:  # as when a clear's kill comes after the next attempt has begun
-            service.remove_job(job["uuid"])
-        else:
-            service.set_job(job["uuid"], status="COMPLETED")
-
-    attempts.while_deferred = happen
-    second = attempts.run(submit(deferrable=True))
-    assert second != first
-    assert [row["uuids"] for row in attempts.deferrals] == [[first], [second]]
-    assert service.count("submit_url", 202) == 2
-
-
-def test_a_job_of_another_source_is_not_gone_on_with(service: Emulator, attempts: Attempts) -> None:
-    first = attempts.run(submit(wait_for_completion=False))
-    second = attempts.run(submit(wait_for_completion=False, url=f"{PAGE}/other"))
-    assert first != second
-
-
-def test_without_a_state_store_each_attempt_submits(service: Emulator) -> None:
-    attempts = Attempts(store=None)
-    assert attempts.run(submit(wait_for_completion=False)) != attempts.run(submit(wait_for_completion=False))
 
 
 def test_a_refresh_processes_the_job_again(service: Emulator, attempts: Attempts, deferrable: bool) -> None:

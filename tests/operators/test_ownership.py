@@ -12,16 +12,15 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators import base_job as job_module
-from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
-from airflow_provider.storage.task_state import JOB_KEY
+from airflow_provider.storage import task_state
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts, StateStore, heard
 from tests.support.signals import signalled_when, until
+from tests.support.state_stores import use_state_path
 from tests.support.values import PDF
 
 PAGE = "http://127.0.0.1:9/page"
@@ -34,7 +33,8 @@ def submit(**kwargs: Any) -> Any:
 
 def run_and_wait(attempts: Attempts, task: Any) -> str:
     """Make an attempt, and leave its task as it is while it waits for its job."""
-    task._id = uuid = str(attempts.run(task))
+    uuid = str(attempts.run(task))
+    task._job = {"uuid": uuid, "account": ""}
     return uuid
 
 
@@ -56,23 +56,72 @@ class Unreachable(StateStore):
         raise RuntimeError("no API server")
 
 
-def test_a_late_kill_leaves_the_job_of_the_next_attempt_alone(service: Emulator, attempts: Attempts) -> None:
-    """The first attempt was taken for dead, and is killed while the second one waits for the same job."""
-    first = submit()
+AIRFLOW, OBJECTS, EMPTIED = "Airflow's store", "object storage", "Airflow's store, emptied by a clear"
+
+
+@pytest.mark.parametrize(
+    ("memory", "state", "is_cancelled"),
+    [
+        ("nothing", "restarting", True),
+        (AIRFLOW, "running", True),
+        (AIRFLOW, "failed", True),
+        (AIRFLOW, "restarting", False),
+        (AIRFLOW, "up_for_retry", False),
+        (AIRFLOW, "unknown", False),
+        (EMPTIED, "restarting", True),
+        (EMPTIED, "running", False),
+        (OBJECTS, "running", True),
+        (OBJECTS, "success", True),
+        (OBJECTS, "restarting", False),
+        (OBJECTS, "up_for_retry", False),
+        (OBJECTS, "unknown", False),
+    ],
+)
+def test_a_kill_cancels_the_job_unless_a_later_attempt_may_use_it(
+    service: Emulator,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    memory: str,
+    state: str,
+    is_cancelled: bool,
+) -> None:
+    """A task that is cleared while it runs is killed; one that is marked, too."""
+
+    def read_state(_: Any) -> str:
+        if state == "unknown":
+            raise RuntimeError("no API server")
+        return state
+
+    monkeypatch.setattr(job_module, "read_task_state", read_state)
+    monkeypatch.setattr(task_state, "CLEAR_KEEPS_STATE", memory != EMPTIED)
+    if memory == OBJECTS:
+        use_state_path(tmp_path, monkeypatch)
+    attempts = Attempts(store=None if memory in ("nothing", OBJECTS) else StateStore())
+    task = submit()
+    run_and_wait(attempts, task)
+    if memory == EMPTIED:
+        assert attempts.store
+        attempts.store.clear()
+    task.on_kill()
+    assert service.count("cancel", 200) == service.count("cancel") == is_cancelled
+
+
+def test_a_kill_or_a_timeout_leaves_the_job_of_the_next_attempt_alone(
+    service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first attempt was taken for dead, and ends while the second one waits for the same job."""
+    first = heard(submit(wait_for_completion=False))
     uuid = run_and_wait(attempts, first)
+    context: Any = {"ti": attempts.ti, "task_state_store": attempts.store}
     assert attempts.run(submit()) == uuid
     first.on_kill()
+    event = {"status": "timeout", "pending": [uuid], "message": "x"}
+    for status in ("timeout", "error"):
+        resumed = {"event": {**event, "status": status}, "job": first._job or {"uuid": uuid, "account": ""}}
+        with pytest.raises(exc.ComplianceError):
+            first.resume_execution("execute_complete", resumed, context)
     assert service.count("cancel") == 0
-
-
-def test_a_kill_after_the_end_of_a_task_leaves_its_job_to_what_comes_next(
-    service: Emulator, attempts: Attempts
-) -> None:
-    task = submit()
-    uuid = attempts.run(task)
-    task.on_kill()
-    assert service.count("cancel") == 0
-    assert uuids(service) == {uuid}
+    assert caplog.text.count("belongs to another attempt now") == 3
 
 
 @pytest.mark.parametrize("kind", [Superseded, Unreachable])
@@ -85,6 +134,16 @@ def test_a_kill_cancels_nothing_where_the_owner_is_not_known(
     task.on_kill()
     assert service.count("cancel") == 0
     assert "not cancelled" in caplog.text or "could not be cancelled" in caplog.text
+
+
+def test_a_kill_after_the_end_of_a_task_leaves_its_job_to_what_comes_next(
+    service: Emulator, attempts: Attempts
+) -> None:
+    task = submit()
+    uuid = attempts.run(task)
+    task.on_kill()
+    assert service.count("cancel") == 0
+    assert uuids(service) == {uuid}
 
 
 @pytest.mark.parametrize("store", [True, False], ids=["state store", "Airflow before 3.3"])
@@ -110,8 +169,7 @@ def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A signal may come while the task talks to Airflow, with one lock for all who do."""
-    for name in ("CANCEL_GRACE_SECONDS", "CANCEL_GRACE_SECONDS_WITH_STORE"):  # Airflow 2, Airflow 3.3
-        monkeypatch.setattr(job_module, name, 0.2)
+    monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS", 0.2)
     channel = threading.Lock()
 
     class Store(StateStore):
@@ -134,21 +192,6 @@ def test_a_kill_that_meets_a_lock_of_the_interrupted_code_does_not_hang(
     until(lambda: service.count("cancel", 200))
 
 
-def test_a_killed_task_submits_nothing_any_more(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Airflow lets the task go on for some seconds: it must not take its own cancellation for a loss."""
-    attempts.run(submit())
-    task = submit(wait_for_completion=True)
-    with (
-        signalled_when(lambda: service.count("get_statuses") >= 2, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    assert service.count("submit_url") == service.count("cancel", 200) == 1
-    assert not uuids(service)
-
-
 @pytest.fixture
 def document(tmp_path: Path) -> Path:
     path = tmp_path / "contract.pdf"
@@ -162,6 +205,16 @@ def correct(path: Path) -> None:
 
 def upload(path: Path, **kwargs: Any) -> ComplianceSubmitFileOperator:
     return ComplianceSubmitFileOperator(task_id="t", file=str(path), **kwargs)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda _: {"file_name": "other.pdf"}, lambda path: os.utime(path, (1, 1))]
+)
+def test_a_file_with_another_name_or_time_is_another_input(
+    service: Emulator, attempts: Attempts, document: Path, change: Any
+) -> None:
+    first = attempts.run(upload(document))
+    assert attempts.run(upload(document, **(change(document) or {}))) != first
 
 
 @pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
@@ -182,21 +235,6 @@ def test_a_corrected_document_is_submitted(
     assert uuids(service) == ({second} if status == "RUNNING" else {first, second})
 
 
-def test_a_file_of_the_same_size_with_another_time_is_another_file(
-    service: Emulator, attempts: Attempts, document: Path
-) -> None:
-    first = attempts.run(upload(document))
-    os.utime(document, (1, 1))
-    assert attempts.run(upload(document)) != first
-
-
-def test_a_file_under_another_name_is_another_input(
-    service: Emulator, attempts: Attempts, document: Path
-) -> None:
-    first = attempts.run(upload(document))
-    assert attempts.run(upload(document, file_name="other.pdf")) != first
-
-
 def test_a_superseded_job_is_left_running_where_asked_to(
     service: Emulator, attempts: Attempts, document: Path
 ) -> None:
@@ -214,20 +252,6 @@ def test_a_retry_continues_though_the_file_is_gone_meanwhile(
     assert attempts.run(upload(document)) == first
 
 
-@pytest.mark.parametrize("status", ["COMPLETED", "FAILED", "CANCELLED"])
-def test_a_clear_submits_again_what_has_come_to_its_end(
-    service: Emulator, attempts: Attempts, status: str
-) -> None:
-    first = attempts.run(submit())
-    service.set_job(first, status=status)
-    attempts.clear()
-    second = attempts.run(submit())
-    assert second != first
-    assert service.count("cancel") == 0
-    service.set_job(second, status="COMPLETED")
-    assert attempts.run(submit()) == second  # that is a retry
-
-
 def test_a_clear_continues_with_a_job_in_flight(service: Emulator, attempts: Attempts) -> None:
     first = attempts.run(submit())
     attempts.clear()
@@ -236,19 +260,6 @@ def test_a_clear_continues_with_a_job_in_flight(service: Emulator, attempts: Att
     assert attempts.run(submit()) == first  # a retry after the clear
     attempts.clear()
     assert attempts.run(submit()) != first
-
-
-def test_a_cleared_assessment_that_is_done_is_made_again(service: Emulator, attempts: Attempts) -> None:
-    def assess() -> ComplianceSubmitAssessmentOperator:
-        return ComplianceSubmitAssessmentOperator(task_id="t", payload={"a": 1})
-
-    first = attempts.run(assess())
-    attempts.clear()
-    assert attempts.run(assess()) == first
-    service.set_assessment(first, status="COMPLETED")
-    assert attempts.run(assess()) == first
-    attempts.clear()
-    assert attempts.run(assess()) != first
 
 
 def test_a_blip_does_not_make_a_retry_submit_twice(
@@ -260,17 +271,6 @@ def test_a_blip_does_not_make_a_retry_submit_twice(
     service.fail("get_status", status=404, times=1)
     assert attempts.run(submit()) == first
     assert service.count("submit_url") == 1
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-def test_a_blip_does_not_end_a_retry(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch, status: int
-) -> None:
-    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0, raising=False)
-    first = attempts.run(submit())
-    service.fail("get_statuses", status=status, times=2)
-    service.fail("get_status", status=status, times=2)
-    assert attempts.run(submit()) == first
 
 
 def test_a_retry_that_finds_no_answer_is_retried(
@@ -285,47 +285,8 @@ def test_a_retry_that_finds_no_answer_is_retried(
     assert service.count("submit_url") == 1
 
 
-@pytest.mark.parametrize("cancels", [True, False], ids=["Airflow before 3.3", "state store"])
-def test_a_kill_gives_the_cancellation_time(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, cancels: bool
-) -> None:
-    """Where nothing goes on after `on_kill`, it has to wait for the service; otherwise Airflow waits."""
-    monkeypatch.setattr(job_module, "CANCEL_GRACE_SECONDS_WITH_STORE", 0.05)
-    monkeypatch.setattr(job_module, "ON_KILL_ENDS_TASK", False)
-    attempts = Attempts(store=None if cancels else StateStore())
-    task = submit()
-    run_and_wait(attempts, task)
-    may_cancel = threading.Event()
-
-    def cancel_later(*args: Any) -> Any:
-        may_cancel.wait(240)
-        return waits.cancel_in_worker(*args)
-
-    monkeypatch.setattr(job_module, "cancel_in_worker", cancel_later)
-    if cancels:
-        threading.Timer(1, may_cancel.set).start()
-    task.on_kill()
-    assert service.count("cancel", 200) == cancels
-    may_cancel.set()
-    until(lambda: service.count("cancel", 200))
-
-
 class Refusing(StateStore):
     """A state store that takes nothing, as when its API server is away."""
 
     def set(self, key: str, value: Any) -> None:
         raise RuntimeError("no API server")
-
-
-def test_an_attempt_continues_where_its_job_can_not_be_kept(
-    service: Emulator, caplog: pytest.LogCaptureFixture
-) -> None:
-    attempts = Attempts(store=Refusing())
-    assert attempts.run(heard(submit())) in uuids(service)
-    assert "can't be stored for later attempts" in caplog.text
-
-
-@pytest.mark.parametrize("rubbish", ["text", 7, [], {"uuid": ""}])
-def test_a_state_that_is_not_understood_counts_as_none(service: Emulator, rubbish: Any) -> None:
-    attempts = Attempts(store=StateStore({JOB_KEY: rubbish}))
-    assert attempts.run(submit()) in uuids(service)

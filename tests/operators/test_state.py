@@ -24,7 +24,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.task_state import ObjectStateStore
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.results import WaitResult
-from tests.support.attempts import Attempts, TaskInstance, heard
+from tests.support.attempts import Attempts, heard
 from tests.support.state_stores import STATE_STORES, make_attempts
 
 PAGE = "http://127.0.0.1:9/page"
@@ -330,52 +330,6 @@ def test_an_attempt_that_hung_before_it_began_does_nothing(service: Emulator, in
     assert (service.count("submit_url"), service.count("cancel")) == (1, 0)
 
 
-@pytest.mark.parametrize(
-    ("state", "is_cancelled"),
-    [("running", True), ("failed", True), ("success", True), ("restarting", False), ("up_for_retry", False)],
-)
-def test_a_kill_leaves_the_job_of_a_cleared_task_to_the_next_attempt(
-    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch, state: str, is_cancelled: bool
-) -> None:
-    """A task that is cleared while it runs is killed; one that is marked, too."""
-    monkeypatch.setattr(base_job, "read_task_state", lambda _: state)
-    task = submit()
-    task._id = in_objects.run(task)  # as while it waits
-    task.on_kill()
-    task._killing.join(240)
-    assert service.count("cancel", 200) == is_cancelled
-
-
-def test_a_kill_cancels_nothing_that_is_not_its_own_or_not_known_to_be(
-    service: Emulator, in_objects: Attempts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first, second = submit(), submit()
-    first._id = in_objects.run(first)
-    second._id = in_objects.run(second)
-    assert first._id == second._id
-    first.on_kill()
-    first._killing.join(240)
-    monkeypatch.setattr(base_job, "read_task_state", lambda _: 1 / 0)
-    second.on_kill()
-    second._killing.join(240)
-    assert service.count("cancel") == 0
-
-
-@pytest.mark.parametrize("kind", ["timeout", "error"])
-def test_only_the_owner_cancels_when_its_wait_ends(
-    service: Emulator, in_objects: Attempts, kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    task = heard(submit(wait_for_completion=True))
-    uuid = in_objects.run(submit())
-    ti = TaskInstance(try_number=1, start_date=in_objects.ti.start_date)
-    in_objects.run(submit())
-    event = {"status": kind, "pending": [uuid], "message": "x"}
-    with pytest.raises(exc.ComplianceError):
-        task.execute_complete({"ti": ti}, event, uuid=uuid)
-    assert service.count("cancel") == 0
-    assert "belongs to another attempt now" in caplog.text
-
-
 @pytest.mark.parametrize("keeps_state", [False, True])
 @pytest.mark.parametrize("memory", STATE_STORES)
 def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_survives(
@@ -388,21 +342,6 @@ def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_su
     row = {name: value for name, value in attempts.deferrals[0].items() if name not in ("path", "timeout")}
     expected = keeps_state or memory != "Airflow's store"
     assert ComplianceContentTrigger(**row).next_attempt_reattaches is expected
-
-
-@pytest.mark.parametrize(("state", "is_cancelled"), [("restarting", True), ("running", False)])
-def test_a_kill_cancels_the_job_of_a_cleared_task_whose_store_is_emptied(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, state: str, is_cancelled: bool
-) -> None:
-    monkeypatch.setattr(base_job, "read_task_state", lambda _: state)
-    monkeypatch.setattr(task_state, "CLEAR_KEEPS_STATE", False)
-    attempts, task = Attempts(), submit()
-    task._id = attempts.run(task)
-    assert attempts.store
-    attempts.store.clear()
-    task.on_kill()
-    task._killing.join(240)
-    assert service.count("cancel", 200) == is_cancelled
 
 
 class UnlistableBucket:
@@ -495,9 +434,9 @@ def test_a_job_is_not_lost_where_it_can_t_be_stored(
         patch.setattr(task_state, "put_sync", put_first_only)
         uuid = in_objects.run(task)
     assert uuid in uuids(service)
-    assert "can't be stored for later attempts" in caplog.text
+    assert "The state can't be stored" in caplog.text
     # This attempt owns the job though the store knows the intent only.
-    task._id = uuid
+    task._job = {"uuid": uuid, "account": ""}
     task.on_kill()
     task._killing.join(240)
     assert service.count("cancel", 200) == 1
@@ -513,11 +452,16 @@ def test_the_end_of_a_wait_does_not_need_the_store(
         raise exc.ComplianceInputError("'x://' can't be used.")
 
     monkeypatch.setattr(base_job, "open_state_store", refuse)
-    task = submit(wait_for_completion=True)
-    assert task.execute_complete({"ti": in_objects.ti}, event, uuid=uuid) == uuid
+    task, context, job = (
+        submit(wait_for_completion=True),
+        {"ti": in_objects.ti},
+        {"uuid": uuid, "account": ""},
+    )
+    assert task.resume_execution("execute_complete", {"event": event, "job": job}, context) == uuid
+    event = {"status": "timeout", "pending": [uuid]}
     with pytest.raises(exc.ComplianceError):
-        task.execute_complete({"ti": in_objects.ti}, {"status": "timeout", "pending": [uuid]}, uuid=uuid)
-    assert service.count("cancel") == 0  # nobody knows whose it is
+        task.resume_execution("execute_complete", {"event": event, "job": job}, context)
+    assert service.count("cancel") == 0  # its owner is not known
 
 
 # -- a task that fails for good
