@@ -79,7 +79,7 @@ CHANGES: dict[str, Any] = {
 
 @pytest.mark.parametrize("job", CHANGES)
 @pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
-def test_what_the_next_attempt_does(
+def test_retry_and_clear_reuse_or_submit_by_the_state_of_the_job(
     service: Emulator, attempts: Attempts, deferrable: bool, is_cleared: bool, job: str
 ) -> None:
     def die(_: int) -> None:
