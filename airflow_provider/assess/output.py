@@ -243,9 +243,10 @@ class Outcome:
         keys = (key for cell in self.cells for key in (cell.key, cell.digest))
         self.nights.publish(
             {
-                "assessments": Table.of(self.checkpoint.manifest, rows, keys),
+                "assessments": Table.of(self.checkpoint.manifest, rows),
                 "findings": Table.of(self.checkpoint.output_folder / FINDINGS, findings_sha256),
             },
+            keys,
             self.checkpoint.account,
             {
                 ROOT: self.nights.root.uri,

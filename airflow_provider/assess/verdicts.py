@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, cell_key
 from airflow_provider.assess.findings import VERDICT_COLUMNS
-from airflow_provider.storage.nights import EarlierNights, Entry, latest_rows
+from airflow_provider.storage.nights import EarlierNights, Entry, entries_with, latest_rows
 from airflow_provider.storage.spool import Spool
 
 TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
@@ -82,10 +82,8 @@ def find_carried(nights: EarlierNights, cells: Iterable[Cell]) -> Iterator[tuple
             wanted.setdefault(cell.digest, {})[cell.key] = cell
     of_any: dict[str, tuple[Entry, Row]] = {}
     row: Row
-    for entry in nights.entries(same_time=True):
-        if not wanted:
-            return
-        for row in entry.rows(TABLE) if entry.may_have(TABLE, wanted) else ():
+    for entry in entries_with(nights.entries(same_time=True), TABLE, wanted):
+        for row in entry.rows(TABLE):
             digest = row["cell"]
             # Criteria that the service has not answered are asked again.
             if digest not in wanted or row["status"] != "COMPLETED" or row["unanswered"]:
@@ -118,10 +116,12 @@ def find_compared(
         return key if key and payloads.get(key) == row["payload_digest"] else None
 
     def usable(keys: set[str], *, own: bool) -> Iterator[Entry]:
-        for entry in nights.entries():
-            is_ours = entry.task.is_same_task(nights.task) is own and entry.account == account
-            if is_ours and entry.may_have(TABLE, keys) and entry.is_intact(FINDINGS):
-                yield entry
+        ours = (
+            entry
+            for entry in nights.entries()
+            if entry.task.is_same_task(nights.task) is own and entry.account == account
+        )
+        return (entry for entry in entries_with(ours, TABLE, keys) if entry.is_intact(FINDINGS))
 
     def key_of_answered(row: Row) -> str | None:
         return None if row["unanswered"] else key_of(row)

@@ -51,9 +51,9 @@ async def publish(
     await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
     sha256 = await checkpoint.publish(rows)
-    table = Table.of(checkpoint.manifest, sha256, keys=[document.source for document in documents])
+    tables, sources = {MANIFEST_TABLE: Table.of(checkpoint.manifest, sha256)}, [row["source"] for row in rows]
     await checkpoint.check_owner()
-    await in_thread(earlier.nights.publish, {MANIFEST_TABLE: table}, checkpoint.account)
+    await in_thread(earlier.nights.publish, tables, sources, checkpoint.account)
     return report
 
 

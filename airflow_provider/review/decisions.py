@@ -48,11 +48,11 @@ def write_decisions(
         folder = Location.to_write(str(rows[0]["findings"]).rpartition("/")[0])
         written.append(location := folder / DECISIONS / f"{safe(ti.task_id)}-{task}.jsonl")
         put_sync(location, content := to_lines(rows))
-        table = Table.of(location, content, keys=[str(row["cell"]) for row in rows])
+        cells = [str(row["cell"]) for row in rows]
         nights = EarlierNights(
             Location.to_write(root), "review", Night(at, f"{ti.dag_id}/{ti.run_id}"), TaskKey.of(ti)
         )
-        nights.publish({DECISIONS: table}, account)
+        nights.publish({DECISIONS: Table.of(location, content)}, cells, account)
     return written
 
 

@@ -5,11 +5,13 @@ A task instance reads, then publishes its own tables:
     earlier = EarlierNights(root, "ingest", Night.of(context), TaskKey.of(ti))
     for entry, row in latest_rows(earlier.entries(), "manifest", sources, lambda row: row.get("source")):
         ...
-    earlier.publish({"manifest": Table.of(manifest, content, keys=sources)}, account)  # owning the lease
+    earlier.publish({"manifest": Table.of(manifest, content)}, sources, account)  # owning the lease
 
-Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.json`, with digests of task and run. A run writes only its
-own, so runs at the same time never touch the same object. A night sees entries of earlier nights, never those
-of later nights or of its own run. A cleared run sees what its first attempt saw. Everything here blocks.
+Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.txt`, with digests of task and run. An entry is a line of JSON
+and a line with hashes of the keys of its rows: a night reads many entries, but only the tables that may have
+what it looks for. A run writes only its own, so runs at the same time never touch the same object. A night
+sees entries of earlier nights, never those of later nights or of its own run. A cleared run sees what its
+first attempt saw. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -17,13 +19,12 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import struct
-from base64 import b64decode, b64encode
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Set
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Set
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import cached_property
 from typing import Any
+from zlib import crc32
 
 from airflow_provider.provenance import instance_of
 from airflow_provider.storage import names
@@ -37,8 +38,9 @@ log = logging.getLogger(__name__)
 
 LOOK_BACK_DAYS = 400
 MAX_DATES = 30  # with entries of the same task, and of any task, that a night looks back over
-FIELDS = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # of an entry, as they are
-HASH_BYTES = 4  # of a key: where two have the same, a table is read in vain
+TEXTS = ("kind", "account", "published_at", "read_at", "written_at")  # of an entry
+HASH_DIGITS = 8  # of a key: where two have the same, a table is read in vain
+FEW_KEYS = 8  # to search one by one, which is quicker than to split the hashes of a table
 
 
 @dataclass(frozen=True)
@@ -105,33 +107,19 @@ class Table:
 
     :param uri: where it is; below the root, relative to that, so that a tree can be moved
     :param sha256: of its bytes: a table that was edited is not used
-    :param keys: hashes of the keys of its rows in Base64, so that a table without a wanted key is not read;
-        None if unknown
     """
 
     uri: str
     sha256: str
-    keys: str | None = None
 
     @classmethod
-    def of(cls, location: Location, content: bytes | str, keys: Iterable[str] | None = None) -> Table:
+    def of(cls, location: Location, content: bytes | str) -> Table:
         """Return the table that was written to a location.
 
         :param content: its bytes, or their SHA-256
-        :param keys: by which rows will be looked up, of any kind
         """
         sha256 = content if isinstance(content, str) else hashlib.sha256(content).hexdigest()
-        if keys is None:
-            return cls(location.uri, sha256)
-        hashes = sorted(set(map(_hash, keys)))
-        return cls(location.uri, sha256, b64encode(struct.pack(f"<{len(hashes)}I", *hashes)).decode())
-
-    def may_contain(self, hashes: Set[int]) -> bool:
-        """Return whether it may have a row with one of these hashes of keys."""
-        if self.keys is None:
-            return True
-        packed = b64decode(self.keys)
-        return not hashes.isdisjoint(struct.unpack(f"<{len(packed) // HASH_BYTES}I", packed))
+        return cls(location.uri, sha256)
 
 
 @dataclass(frozen=True)
@@ -143,6 +131,7 @@ class Entry:
     :param published_at: when the run published first: clearing it does not change that
     :param read_at: when it read earlier nights, and not before it saw the latest of them, by whichever clock
     :param written_at: when this entry was written: a shard that a cleared run no longer has is older
+    :param keys: hashes of the keys by which rows are looked up
     :param facts: small ones, such as rates
     """
 
@@ -155,6 +144,7 @@ class Entry:
     published_at: str
     read_at: str
     written_at: str
+    keys: bytes = b""
     facts: Mapping[str, Any] = field(default_factory=dict)
     _sha256: dict[str, str | None] = field(default_factory=dict, compare=False, repr=False)  # of tables
 
@@ -162,38 +152,36 @@ class Entry:
     def parse(cls, content: bytes, root: Location) -> Entry:
         """Read an entry; ValueError if it is damaged."""
         try:
-            record = json.loads(content)
-            fields = {name: record[name] for name in FIELDS}
-            night, task = Night(**record["night"]), TaskKey(**record["task"])
+            header, keys, _ = content.split(b"\n")
+            record = json.loads(header)
+            night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
+            tables = {name: Table(**table) for name, table in record.pop("tables").items()}
+            entry = cls(root, night=night, task=task, tables=tables, keys=keys, **record)
             night.days_since(night.at)
-            tables = {name: Table(**table) for name, table in record["tables"].items()}
-            for table in tables.values():
-                table.may_contain(set())
-            texts = [*fields.values(), *vars(night).values(), *vars(task).values()]
-            texts += [text for table in tables.values() for text in (table.uri, table.sha256)]
-            texts.remove(facts := fields["facts"])
-        except (TypeError, KeyError, AttributeError, RecursionError, struct.error) as error:
+        except (TypeError, KeyError, AttributeError, RecursionError) as error:
             raise ValueError(str(error)) from None
-        if not isinstance(facts, dict) or not all(isinstance(text, str) for text in texts):
+        texts = [record[name] for name in TEXTS] + [*vars(night).values(), *vars(task).values()]
+        texts += [text for table in tables.values() for text in (table.uri, table.sha256)]
+        if not isinstance(entry.facts, dict) or not all(isinstance(text, str) for text in texts):
             raise ValueError("a field has another type")
-        return cls(root, night=night, task=task, tables=tables, **fields)
+        return entry
 
-    def to_json(self) -> bytes:
+    def dump(self) -> bytes:
         """Return its content."""
         prefix = self.root.uri.rstrip("/") + "/"
-        record = {name: getattr(self, name) for name in FIELDS}
+        record: dict[str, Any] = {name: getattr(self, name) for name in (*TEXTS, "facts")}
         record |= {"night": asdict(self.night), "task": asdict(self.task)}
         record["tables"] = {
             name: asdict(table) | {"uri": table.uri.removeprefix(prefix)}
             for name, table in self.tables.items()
         }
-        return json.dumps(record).encode()
+        return json.dumps(record).encode() + b"\n" + self.keys + b"\n"
 
     @property
     def path(self) -> str:
         """Where it is below the root."""
         key = names.digest(json.dumps([self.night.run, *vars(self.task).values()]))
-        return f"{NIGHTS}/{self.night.date}/{self.task.prefix(self.kind)}{key}.json"
+        return f"{NIGHTS}/{self.night.date}/{self.task.prefix(self.kind)}{key}.txt"
 
     def location(self, table: str) -> Location:
         """Return where a table is."""
@@ -205,9 +193,12 @@ class Entry:
             location.fs = self.root.fs  # else Airflow would be asked for the connection
         return location
 
-    def may_have(self, table: str, keys: Iterable[str]) -> bool:
-        """Return whether a table may have a row with one of these keys."""
-        return table in self.tables and self.tables[table].may_contain(set(map(_hash, keys)))
+    def may_contain(self, hashes: Set[bytes]) -> bool:
+        """Return whether it may have a row with one of these hashes of keys."""
+        if len(hashes) <= FEW_KEYS:
+            return any(key in self.keys for key in hashes)
+        starts = range(0, len(self.keys), HASH_DIGITS)
+        return not hashes.isdisjoint([self.keys[start : start + HASH_DIGITS] for start in starts])
 
     def is_intact(self, table: str) -> bool:
         """Return whether a table is there as it was published; a warning names one that is not."""
@@ -242,8 +233,7 @@ class EarlierNights:
     @cached_property
     def own(self) -> Entry | None:
         """What an earlier attempt of this run has published."""
-        entry = Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "")
-        location = self.root / entry.path
+        location = self.root / self._blank.path
         content = location.read()
         return None if content is None else self._parse(content, location.path)
 
@@ -272,27 +262,28 @@ class EarlierNights:
                 return
 
     def publish(
-        self, tables: Mapping[str, Table], account: str, facts: Mapping[str, Any] | None = None
+        self,
+        tables: Mapping[str, Table],
+        keys: Iterable[str],
+        account: str,
+        facts: Mapping[str, Any] | None = None,
     ) -> Entry:
-        """Write the entry of this task instance; after its tables, by the attempt that owns the lease."""
+        """Write the entry of this task instance; after its tables, by the attempt that owns the lease.
+
+        :param keys: by which rows of the tables will be looked up, of any kind
+        """
         now = max(_now(), self._read_at)
-        published_at, read_at = (
-            (self.own.published_at, self.own.read_at) if self.own else (now, self._read_at)
+        first = self.own or replace(self._blank, published_at=now, read_at=self._read_at)
+        hashes = b"".join(sorted(set(map(_hash, keys))))
+        entry = replace(
+            first, account=account, tables=tables, written_at=now, keys=hashes, facts=facts or {}, _sha256={}
         )
-        entry = Entry(
-            self.root,
-            self.kind,
-            self.night,
-            self.task,
-            account,
-            tables,
-            published_at,
-            read_at,
-            written_at=now,
-            facts=facts or {},
-        )
-        put_sync(self.root / entry.path, entry.to_json())
+        put_sync(self.root / entry.path, entry.dump())
         return entry
+
+    @property
+    def _blank(self) -> Entry:
+        return Entry(self.root, self.kind, self.night, self.task, "", {}, "", "", "")
 
     @cached_property
     def _dates(self) -> list[str]:
@@ -342,27 +333,26 @@ def latest_rows(
     :param entries: newest first; those that do not count are filtered out by the caller
     :param key_of: returns the key of a row; None for a row that does not count, so that an older one may
     """
-    wanted = {key: _hash(key) for key in keys}
-    hashes = set(wanted.values())
-    if not wanted:
-        return
-    for entry in entries:
-        if table not in entry.tables or not entry.tables[table].may_contain(hashes):
-            continue
+    wanted = set(keys)
+    for entry in entries_with(entries, table, wanted):
         for row in entry.rows(table):
             if (key := key_of(row)) in wanted:
-                del wanted[key]
+                wanted.discard(str(key))
                 yield entry, row
-        hashes = set(wanted.values())
-        if not wanted:
-            return
 
 
-def entries_with(entries: Iterable[Entry], table: str, keys: Iterable[str]) -> Iterator[Entry]:
-    """Yield the entries whose table may have rows with one of the keys."""
-    hashes = set(map(_hash, keys))
-    for entry in entries:
-        if table in entry.tables and entry.tables[table].may_contain(hashes):
+def entries_with(entries: Iterable[Entry], table: str, keys: Collection[str]) -> Iterator[Entry]:
+    """Yield the entries whose table may have rows with one of the keys, until no key is left.
+
+    :param keys: the caller may remove those that it has found
+    """
+    hashes: set[bytes] = set()
+    number = 0
+    unread = iter(entries)
+    while keys and (entry := next(unread, None)):
+        if len(keys) != number:
+            hashes, number = set(map(_hash, keys)), len(keys)
+        if table in entry.tables and entry.may_contain(hashes):
             yield entry
 
 
@@ -379,5 +369,5 @@ def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="microseconds")
 
 
-def _hash(key: str) -> int:
-    return int.from_bytes(hashlib.sha256(names.to_bytes(key)).digest()[:HASH_BYTES])
+def _hash(key: str) -> bytes:
+    return b"%08x" % crc32(names.to_bytes(key))

@@ -12,7 +12,7 @@ READS_IN_FLIGHT = 32
 
 
 def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
-    """Read many small objects of one store, some at a time, in order; None for one that does not exist.
+    """Read many small objects of one store, some at a time, in order; None for what is not an object.
 
     Blocks. Only those of one group are in memory.
 
@@ -45,7 +45,7 @@ def _read_group(fs: Any, paths: Sequence[str]) -> list[bytes | None]:
 def _read(fs: Any, path: str) -> bytes | None:
     try:
         data: bytes = fs.cat_file(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return None
     return data
 

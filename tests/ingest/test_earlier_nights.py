@@ -133,7 +133,7 @@ def test_a_document_is_sent_again_unless_all_is_as_it_was(
     elif lost == "manifest":
         manifest.write_bytes(manifest.read_bytes().replace(b"COMPLETED", b"SKIPPED", 1))
     elif lost == "nights":
-        for entry in (skipping.folder / "out/_nights").rglob("*.json"):
+        for entry in (skipping.folder / "out/_nights").rglob("*.txt"):
             entry.unlink()
     else:
         monkeypatch.setattr(resuming, "find_infos", no_infos)
@@ -538,6 +538,6 @@ def test_an_attempt_that_was_overtaken_does_not_replace_the_entry_of_the_newer_o
     monkeypatch.setattr(Checkpoint, "publish", overtaken)
     with pytest.raises(exc.ComplianceSupersededError):
         shard.run(1, attempts)
-    assert not list(shard.folder.rglob("_nights/*/*.json"))
+    assert not list(shard.folder.rglob("_nights/*/*.txt"))
     shard.run(1, attempts)
-    assert len(list(shard.folder.rglob("_nights/*/*.json"))) == 1
+    assert len(list(shard.folder.rglob("_nights/*/*.txt"))) == 1

@@ -44,7 +44,7 @@ def nights_of(root: Path, night: str, run: str = "d/next") -> EarlierNights:
 
 def assessed(root: Path, night: str = NIGHT, shard: str = "a") -> str:
     """Let a night publish its findings below the root; return their URI."""
-    nights_of(root, night, f"d/{night}{shard}").publish({}, "account")
+    nights_of(root, night, f"d/{night}{shard}").publish({}, (), "account")
     return f"file://{root}/dt={night[:10]}/_assess/{shard}/findings.jsonl"
 
 
@@ -118,7 +118,7 @@ def test_a_cleared_night_sees_the_decisions_that_its_first_attempt_saw(tmp_path:
     write(decision(uri))
     nights = nights_of(tmp_path, NEXT)
     first = read_decisions(nights, {"c1"})
-    nights.publish({}, "account")
+    nights.publish({}, (), "account")
     late = decision(uri, decided_at="2026-03-02T09:00:00+00:00", answered_by="eve", expert_id="")
     write(late, task=ti("r1", "another"))
     assert read(tmp_path) == first
