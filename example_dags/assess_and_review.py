@@ -64,10 +64,19 @@ def compliance_assess_and_review() -> None:
         return [{"contentUuid": row["uuid"], "framework": framework} for row in documents]
 
     @task
-    def make_reviews(documents: list[dict[str, Any]], results: Any) -> list[dict[str, Any]]:
-        """Tell each review which document it is about: its name and links are on the form."""
+    def name_results(documents: list[dict[str, Any]], results: Any, **context: Any) -> list[dict[str, Any]]:
+        """Add to all results what the form shows of them: the document and the framework."""
+        import json
+
+        from airflow.providers.common.compat.sdk import ObjectStoragePath
+
+        framework = context["params"]["framework"]
         return [
-            {"results": uri, "source_uri": row["source"], "text_uri": row["path"]}
+            {
+                "fileName": row["source"].rpartition("/")[2],
+                "frameworkCodeName": framework,
+                "results": json.loads(ObjectStoragePath(uri).read_text()),
+            }
             for row, uri in zip(documents, results, strict=True)
         ]
 
@@ -79,13 +88,12 @@ def compliance_assess_and_review() -> None:
     results = ComplianceGetAssessmentResultsOperator.partial(
         task_id="results", destination="{{ params.assessed }}{{ run_id }}/results/"
     ).expand(assessment_id=assess.output)
-    reviews: Any = make_reviews(documents, results.output)
+    named: Any = name_results(documents, results.output)
     ComplianceReviewAssessmentOperator.partial(
         task_id="review",
-        framework="{{ params.framework }}",
         destination="{{ params.assessed }}{{ run_id }}/decisions/",
         response_timeout=timedelta(days=7),
-    ).expand_kwargs(reviews)
+    ).expand(results=named)
 
 
 made = compliance_assess_and_review()

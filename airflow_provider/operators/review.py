@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.client.findings import Finding, parse_id, parse_number
+from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.compat import (
     human_in_the_loop,
     response_timeout_for,
@@ -25,6 +26,7 @@ from airflow_provider.provenance import describe_attempt, read_provenance
 from airflow_provider.review.form import (
     build_fields,
     describe_findings,
+    name_form,
     parse_answers,
     render,
     to_line,
@@ -34,12 +36,11 @@ from airflow_provider.review.selection import (
     BEYOND_LIMIT,
     Selection,
     Verdict,
-    add_context,
     check_only,
     select,
     verdict_of,
 )
-from airflow_provider.review.state import FeedbackSender, ReviewState
+from airflow_provider.review.state import REVIEW, FeedbackSender, ReviewState
 from airflow_provider.storage.names import name_in
 
 if TYPE_CHECKING:
@@ -50,11 +51,11 @@ else:
 
 SEND = "Send feedback"
 NOTHING = "No feedback"
+MAX_FINDINGS = 50  # on one form, by default
 MAX_SUBJECT_CHARS = 160
-MAX_TEXT_BYTES = 10 << 20  # of a text, to find passages in
 MORE_HINT = (
     "Some findings are beyond the limit of the form. For a form with those, map the task over "
-    "group_findings(), or over chunk(results, max_findings); or set a threshold."
+    "group_findings(), or over chunk(results, 50); or raise the limit."
 )
 STORE_HINT = "To have it stored from now on, set `state_path` in the connection, or a `destination`."
 NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
@@ -83,19 +84,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         `findings.jsonl`, one or many; or one of the forms of `group_findings`, which is asked as it is
     :param only: of `findings`: `changed` since the night before, the default, `insufficient`, both without
         what an expert has decided before, or `all`
-    :param limit: at most that many of `findings`, by default all; what has become worse first, then what is
-        missing
-    :param document: name of the document; by default that of `source_uri`, or what the results say
-    :param framework: name of the framework; by default what the results say
-    :param text_uri: where the text is: linked from the form if it is an http or https URL, else read, so that
-        the form can show a finding's passage in its context
-    :param source_uri: where the document came from; linked from the form if it is an http or https URL
+    :param limit: at most that many findings on the form, by default 50; of a night, what has become worse
+        first, then what is missing
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
         below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
-    :param threshold: ask only for findings whose score is below this, or that have none; by default all
-    :param max_findings: most findings on one form, by default 50; the log says how to ask for more
-    :param subject: headline of the form; by default it names the document and the framework
     :param body: Markdown to show above the findings
     :param defaults: `No feedback`, to succeed without feedback if no one answers in time
     :param response_timeout: how long to wait for an answer; by default forever
@@ -104,8 +97,8 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     """
 
     template_fields: Sequence[str] = (
-        "conn_id", "assessment_id", "results", "findings", "only", "limit", "document", "framework",
-        "text_uri", "source_uri", "destination", "expert_id", "threshold", "subject", "body",
+        "conn_id", "assessment_id", "results", "findings", "only", "limit", "destination", "expert_id",
+        "body",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"results": "json", "findings": "json"}
     ui_color = "#e3f0e0"
@@ -118,39 +111,25 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         findings: Any = None,
         only: str = "changed",
         limit: int | str | None = None,
-        document: str | None = None,
-        framework: str | None = None,
-        text_uri: str | None = None,
-        source_uri: str | None = None,
         destination: str | None = None,
         expert_id: str | None = None,
-        threshold: float | str | None = None,
-        max_findings: int = 50,
-        subject: str = "",
         response_timeout: timedelta | None = None,  # here too: `partial` asks who knows a parameter
         **kwargs: Any,
     ) -> None:
         kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
-        super().__init__(subject=subject, options=[SEND, NOTHING], **kwargs)
+        super().__init__(subject="", options=[SEND, NOTHING], **kwargs)
         if sum(each is not None for each in (assessment_id, results, findings)) != 1:
             raise ComplianceInputError(
                 f"Task '{self.task_id}': give either assessment_id or results or findings."
             )
-        if max_findings < 1:
-            raise ComplianceInputError(f"Task '{self.task_id}': max_findings must be at least 1.")
         self.assessment_id = assessment_id
         self.results = results
         self.findings = findings
         self.only = only
         self.limit = limit
-        self.document = document
-        self.framework = framework
-        self.text_uri = text_uri
-        self.source_uri = source_uri
         self.destination = destination
         self.expert_id = expert_id
-        self.threshold = threshold
-        self.max_findings = max_findings
+        self._names: dict[str, str] = {}  # of what is reviewed: see `name_form`
 
     # -- to be overridden
 
@@ -173,12 +152,13 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     @property
     def topic(self) -> object:
         """The document and the framework, for the name of a mapped task."""
-        return ", ".join(filter(None, [self._reviewed, optional(self.framework)]))
+        return ", ".join(filter(None, [self._reviewed, self._names.get("framework")]))
 
     @entry_point
     def execute(self, context: Context) -> Any:
         """Ask, unless an earlier attempt was answered already."""
-        if context["ti"].try_number > 1 and ReviewState.is_lost(self._open_store(context)):
+        store = self._open_store(context)
+        if context["ti"].try_number > 1 and (store is None or store.get(REVIEW) is None):
             from airflow_provider.triggers.review import ComplianceEarlierAnswerTrigger
 
             trigger = ComplianceEarlierAnswerTrigger(str(context["ti"].id))
@@ -199,19 +179,20 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         return self._review(context, self._state(context))
 
     def _review(self, context: Context, state: ReviewState) -> Any:
-        verdicts = verdicts_of(state.shown)
+        review = state.review
+        verdicts = verdicts_of(review.shown) if review.has_form else set()
         selection = self._select(verdicts)
         asked = {verdict_of(finding) for finding in selection.asked}
-        shown = state.shown or describe_findings(selection.asked)
+        shown = review.shown if verdicts else describe_findings(selection.asked)
         resumed = {"shown": shown, "outdated": [verdict[0] for verdict in verdicts - selection.valid]}
-        self._adopt_names(shown)
-        if state.has_open_form:
+        self._names = name_form(shown, self._reviewed)
+        if review.is_open:
             self.log.info("Waiting for the answer to the form of an earlier attempt.")
             send_map_index(self, context)
-            self._set_fields(Finding(parse_id(number), each["name"]) for number, each in shown.items())
+            self._set_fields(Finding(parse_id(number), finding["name"]) for number, finding in shown.items())
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
             return wait_for_form(self, context, resumed)
-        is_answered = state.is_answered and (bool(verdicts) or asked <= verdicts_of(state.answered))
+        is_answered = review.is_answered and (bool(verdicts) or asked <= verdicts_of(review.shown))
         if is_answered:
             self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
         else:
@@ -233,17 +214,14 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     ) -> Any:
         send_map_index(self, context)
         self._set_fields(selection.asked)
-        against = f" against {self.framework}" if self.framework else ""
-        self.subject = self.subject or to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
+        framework = self._names["framework"]
+        against = f" against {framework}" if framework else ""
+        self.subject = to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
         self.body = render(
-            self._add_contexts(selection),
+            selection,
             self.body or "",
-            reviewed=" · ".join(filter(None, [self._reviewed, self.framework])),
-            links={
-                label: uri
-                for label, given in (("Text", self.text_uri), ("Source", self.source_uri))
-                if (uri := optional(given))
-            },
+            reviewed=" · ".join(filter(None, [self._reviewed, framework])),
+            links={"Text": self._names["text_path"], "Source": self._names["source"]},
         )
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
@@ -276,7 +254,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         :param outdated: IDs of those whose verdict has changed since then
         """
         shown = shown or {}
-        self._adopt_names(shown)
+        self._names = name_form(shown, self._reviewed)
         state = self._state(context)
         user = event.get("responded_by_user")
         if user is None:
@@ -286,12 +264,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             self.log.warning("No one answered in time: sending no feedback.")
             return self._finish(context, state)
         is_feedback = SEND in answer["chosen_options"]
-        decisions, warnings = parse_answers(answer["params_input"], shown, with_feedback=is_feedback)
-        if outdated:
-            warnings.append(
-                f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
-                "decisions on them are recorded for what it showed, and not sent."
-            )
+        decisions, warnings = parse_answers(
+            answer["params_input"], shown, outdated=outdated, with_feedback=is_feedback
+        )
         for warning in warnings:
             self.log.warning("%s", warning)
         signature = {
@@ -300,7 +275,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             "decided_at": event["responded_at"].isoformat(),
             **read_provenance(context),
         }
-        state.record_answer(shown, [{**decision, **signature} for decision in decisions], outdated)
+        state.record_answer(shown, [{**decision, **signature} for decision in decisions])
         counts = Counter(decision["decision"] for decision in decisions)
         self.log.info(
             "Recorded decisions: %s. Undecided findings: %d.",
@@ -318,10 +293,11 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     def _finish(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
         """Send what is not sent yet, write all decisions, and return them."""
         try:
-            self._write(context, state.results())  # before anything is sent: sending may fail
-            refused = FeedbackSender(self.hook, state, self.log).send()
-            decisions = state.results()
-            self._write(context, decisions)
+            self._write(context, state)  # before anything is sent: the task may die
+            try:
+                refused = FeedbackSender(self.hook, state, self.log).send()
+            finally:
+                decisions = self._write(context, state)
             if refused:
                 raise ComplianceError(f"The service refused the feedback on {'; '.join(refused)}")
         except ComplianceError as error:
@@ -344,13 +320,17 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         attempt = describe_attempt(context["ti"])
         return ReviewState(self._open_store(context), attempt, is_new_attempt=is_new_attempt)
 
-    def _write(self, context: Context, decisions: list[dict[str, Any]]) -> None:
+    def _write(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
+        """Write all decisions, unless another attempt has taken over; return them."""
         from airflow_provider.review.decisions import write_decisions
 
+        state.check_lease()
+        decisions = state.results()
         for location in write_decisions(
             decisions, optional(self.destination), context["ti"], self._reviewed, self.hook.account_digest
         ):
             self.log.info("Wrote the decisions to %s.", location)
+        return decisions
 
     # -- the findings
 
@@ -359,81 +339,31 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
         :param shown: the verdicts on the form of an earlier attempt
         """
-        threshold, most, only = optional(self.threshold), self.max_findings, "all"
-        if threshold is not None and (threshold := parse_number(threshold)) is None:
-            raise ComplianceInputError(f"threshold must be a number, not {self.threshold!r}.")
-        if self.findings is None:
-            return select(self._load_findings(), most, threshold=threshold, shown=shown)
         from airflow_provider.review.grouping import load_findings, parse_limit
 
+        limit = parse_limit(self.limit) or MAX_FINDINGS
+        if self.findings is None:
+            found = self.findings_of(self._load_results())
+            named = (replace(each, document=each.document or self._reviewed) for each in found)
+            return select(named, limit, shown=shown)
         findings, is_form = load_findings(self.findings)
-        if not is_form:
-            most, only = min(most, parse_limit(self.limit) or most), check_only(self.only)
-        return select(findings, most, threshold=threshold, only=only, shown=shown)
-
-    def _load_findings(self) -> list[Finding]:
-        """Return the findings of an assessment, with the document and the framework of the parameters."""
-        given, framework = optional(self.document) or optional(self.source_uri), optional(self.framework)
-        return [
-            replace(
-                finding,
-                document=self._reviewed if given else finding.document or self._reviewed,
-                framework=framework or finding.framework,
-            )
-            for finding in self.findings_of(self._load_results())
-        ]
+        if is_form:
+            return select(findings, sys.maxsize, shown=shown)
+        return select(findings, limit, only=check_only(self.only), shown=shown)
 
     def _load_results(self) -> Any:
         if self.results is not None:
             return as_json_or_file(self.results, "results of an assessment")
         return self.hook.get_assessment_results(required(self.assessment_id, "assessment_id"))
 
-    def _add_contexts(self, selection: Selection) -> Selection:
-        """Show passages in the context of the text, where it can be read."""
-        uri = optional(self.text_uri)
-        if not uri or uri.startswith(("http://", "https://")):
-            return selection
-        from airflow_provider.storage.texts import read_text
-
-        try:
-            text = read_text(uri, MAX_TEXT_BYTES)
-        except ComplianceError as error:
-            self.log.warning("Showing passages without their context: %s", error)
-            return selection
-        return replace(selection, asked=tuple(add_context(each, text) for each in selection.asked))
-
-    # -- names
-
     @property
     def _reviewed(self) -> str:
         """The name of the document, or what is known instead."""
-        source = str(optional(self.source_uri) or optional(self.text_uri) or "")
-        if name := optional(self.document) or name_in(source):
-            return str(name)
+        if name := self._names.get("document"):
+            return name
         if self.findings is not None:
             return "findings"
         if self.results is None:
             return f"assessment {self.assessment_id}"
         is_uri = isinstance(self.results, str) and not self.results.lstrip().startswith(("{", "["))
         return name_in(self.results) if is_uri else "results"
-
-    def _adopt_names(self, shown: Mapping[str, Mapping[str, Any]]) -> None:
-        """Take the document and the framework of all findings on the form, where no parameter gives them."""
-        common = {
-            name: _common(each.get(name, "") for each in shown.values())
-            for name in ("document", "framework", "criterion", "source", "text_path")
-        }
-        self.framework = optional(self.framework) or common["framework"]
-        self.source_uri = optional(self.source_uri) or common["source"]
-        self.text_uri = optional(self.text_uri) or common["text_path"]
-        self.document = optional(self.document) or common["document"]
-        if shown and self.findings is not None and not self.document:
-            documents = len({each["source"] for each in shown.values()})
-            about = f"{common['criterion']} in " if common["criterion"] else ""
-            self.document = f"{about}{documents} documents"
-
-
-def _common(values: Iterable[str]) -> str:
-    """Return the value that all have in common; empty if they differ."""
-    found = set(values)
-    return found.pop() if len(found) == 1 else ""

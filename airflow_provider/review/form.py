@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id
 from airflow_provider.client.models import FeedbackCategory
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import plural, split_source
-from airflow_provider.review.selection import CONTEXT_CHARS, NightFinding, Selection, Verdict
+from airflow_provider.review.selection import NightFinding, Selection, Verdict
+from airflow_provider.review.state import PENDING, RECORDED
 from airflow_provider.severity import normalize_category
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
 AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
+ORIGIN = ("source", "text_path", "night", "cell", "findings")  # of a finding of a night
 DECIDED = ("document", "framework", "criterion", "source", "night", "cell", "findings")
 MAX_LABEL_CHARS = 60
+MAX_CONTEXT_CHARS = 600  # on each side of a passage
 MAX_HINT_CHARS = 240
 MAX_RATIONALE_CHARS = 1200
 MAX_TITLE_CHARS = 160
@@ -50,7 +53,7 @@ def describe_findings(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
             "framework": finding.framework,
             "criterion": finding.code or finding.title,
             "category": finding.category,
-            **(finding.origin if isinstance(finding, NightFinding) else {}),
+            **{name: getattr(finding, name) for name in ORIGIN if isinstance(finding, NightFinding)},
         }
         for finding in findings
     }
@@ -59,6 +62,20 @@ def describe_findings(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
 def verdicts_of(shown: Mapping[str, Mapping[str, Any]]) -> set[Verdict]:
     """Return the verdicts that a form shows, as `describe_findings` describes them."""
     return {(parse_id(number), each["category"], each.get("cell", "")) for number, each in shown.items()}
+
+
+def name_form(shown: Mapping[str, Mapping[str, Any]], default: str) -> dict[str, str]:
+    """Return what all findings on a form have in common: document, framework, source, text_path.
+
+    :param default: the name of the document if it is unknown
+    """
+    names = ("document", "framework", "source", "text_path", "criterion")
+    values = {name: {finding.get(name) or "" for finding in shown.values()} for name in names}
+    common = {name: found.pop() if len(found) == 1 else "" for name, found in values.items()}
+    criterion = common.pop("criterion")
+    if values["source"]:  # of more than one document of a night
+        default = f"{criterion and f'{criterion} in '}{len(values['source'])} documents"
+    return common | {"document": common["document"] or default}
 
 
 def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
@@ -98,7 +115,11 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
 
 
 def parse_answers(
-    answered: Mapping[str, Any], shown: Mapping[str, Mapping[str, Any]], *, with_feedback: bool = True
+    answered: Mapping[str, Any],
+    shown: Mapping[str, Mapping[str, Any]],
+    *,
+    outdated: Collection[int] = (),
+    with_feedback: bool = True,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the decisions of an answered form, and warnings about what is not sent.
 
@@ -106,6 +127,7 @@ def parse_answers(
     agreed with. So is one without fields: answers through Airflow's REST API may omit them.
 
     :param shown: what `describe_findings` returned
+    :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
     :param with_feedback: False to read agreements only
     """
     if not with_feedback:
@@ -144,8 +166,14 @@ def parse_answers(
                     "rational_feedback": rationale,
                     "assessment_response_id": parse_id(number),
                     "category_feedback": category if rationale else None,
+                    "outcome": PENDING if rationale and parse_id(number) not in outdated else RECORDED,
                 }
             )
+    if outdated:
+        warnings.append(
+            f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
+            "decisions on them are recorded for what it showed, and not sent."
+        )
     return decisions, warnings
 
 
@@ -243,6 +271,6 @@ def _passage(finding: Finding) -> list[str]:
         return []
     before, found, after = finding.context.partition(finding.passage)
     around = (before, after) if found else ("", "")
-    left, right = (escape(each, 2 * CONTEXT_CHARS) for each in around)
+    left, right = (escape(each, MAX_CONTEXT_CHARS) for each in around)
     passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
     return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]

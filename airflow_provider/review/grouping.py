@@ -104,7 +104,8 @@ def load_findings(value: Any) -> tuple[Iterator[NightFinding], bool]:
     if not forms:
         return _read_tables(tables), False
     outdated = {number for form in forms for number in form.get("outdated") or ()}
-    found = (finding for form in forms for finding in _read_form(Location(form["form"])))
+    places = [Location(form["form"]) for form in forms]
+    found = (finding for place in places for finding in _read_form(place, place.read()))
     return (finding for finding in found if finding.id not in outdated), True
 
 
@@ -154,15 +155,10 @@ def _read_tables(uris: Iterable[str]) -> Iterator[NightFinding]:
             yield NightFinding.from_row(row, uri)
 
 
-def _read_form(location: Location, content: bytes | None = None) -> list[NightFinding]:
-    if content is None and (content := location.read()) is None:
+def _read_form(location: Location, content: bytes | None) -> list[NightFinding]:
+    if content is None:
         raise _missing(location)
-    try:
-        return [NightFinding(**json.loads(line)) for line in content.splitlines()]
-    except (ValueError, TypeError):
-        raise ComplianceInputError(
-            f"The form '{location}' is damaged. Restore it, or start a new DAG run."
-        ) from None
+    return [NightFinding(**parse_line(line, f"The form '{location}'")) for line in content.splitlines()]
 
 
 def _read_rows(location: Location) -> Iterator[dict[str, Any]]:

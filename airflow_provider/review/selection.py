@@ -1,9 +1,8 @@
-"""Which findings of an assessment or a night an expert is asked about, and what the form shows of them."""
+"""Which findings of an assessment or a night an expert is asked about, the most urgent first."""
 
 from __future__ import annotations
 
 import heapq
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,10 +12,8 @@ from airflow_provider.client.findings import Finding, parse_id, parse_number
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.reports.page import split_source
 from airflow_provider.severity import SUFFICIENT, is_worse, normalize_category, severity_of
-from airflow_provider.storage.names import name_in
+from airflow_provider.storage.names import name_in, printable
 
-QUOTE = re.compile(r"""["\u201c\u201e](.{20,2000}?)["\u201c\u201d]""", re.DOTALL)
-CONTEXT_CHARS = 300  # of the text, on each side of a passage
 TEXT_COLUMNS = (
     "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "expert"
 )  # fmt: skip
@@ -43,11 +40,6 @@ class NightFinding(Finding):
     changed_from: str = ""
     expert: str = ""
     findings: str = ""
-
-    @property
-    def origin(self) -> dict[str, str]:
-        """Where the finding comes from."""
-        return {name: getattr(self, name) for name in ("source", "text_path", "night", "cell", "findings")}
 
     @property
     def priority(self) -> tuple[bool, int, bool]:
@@ -111,13 +103,11 @@ def select(
     findings: Iterable[Finding],
     limit: int,
     *,
-    threshold: float | None = None,
     only: str = "all",
     shown: Collection[Verdict] = (),
 ) -> Selection:
     """Select the findings that an expert is asked about; only those are held in memory.
 
-    :param threshold: leave out findings with this score or more
     :param only: of a night: `changed` or `insufficient`, without what an expert has decided before, or `all`
     :param shown: the verdicts that an earlier form showed
     """
@@ -126,7 +116,7 @@ def select(
     chosen: set[int] = set()
 
     def choose() -> Iterator[Finding]:
-        for finding in findings:
+        for finding in map(_storable, findings):
             if (verdict := verdict_of(finding)) in shown:
                 selection.valid.add(verdict)
             if isinstance(finding, NightFinding) and not finding.is_wanted(only):
@@ -138,8 +128,6 @@ def select(
                 reason = "with the response ID of another finding"
             elif only != "all" and isinstance(finding, NightFinding) and finding.expert:
                 reason = "decided by an expert before"
-            elif threshold is not None and finding.score is not None and finding.score >= threshold:
-                reason = f"with a score of {threshold:g} or more"
             elif finding.id in chosen:  # equal texts share a verdict: one decision is enough
                 continue
             else:
@@ -154,6 +142,16 @@ def select(
     return selection
 
 
+def _storable(finding: Finding) -> Finding:
+    """Return a finding that Airflow can store: without invalid UTF-8, as in a file name, and without NUL."""
+    odd: dict[str, Any] = {
+        name: printable(value).replace("\0", "\ufffd")
+        for name, value in vars(finding).items()
+        if isinstance(value, str) and not (value.isascii() and value.isprintable())
+    }
+    return replace(finding, **odd) if odd else finding
+
+
 def _tell_apart(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Name documents by their whole source where two have the same file name."""
     sources: dict[str, set[str]] = {}
@@ -163,18 +161,3 @@ def _tell_apart(findings: Sequence[Finding]) -> Iterator[Finding]:
         if len(sources[finding.document]) > 1 and isinstance(finding, NightFinding):
             finding = replace(finding, document="".join(split_source(finding.source)[:2]))  # without a login
         yield finding
-
-
-def add_context(finding: Finding, text: str) -> Finding:
-    """Return the finding with what is around its passage in the text; unchanged if the passage is not in it.
-
-    A finding without a passage may quote one in its rationale.
-    """
-    quotes = [finding.passage] if finding.passage else QUOTE.findall(finding.rationale)
-    for passage in sorted(quotes, key=len, reverse=True):
-        pattern = r"\s+".join(map(re.escape, passage.split()))
-        if pattern and (found := re.search(pattern, text)):
-            start, end = max(found.start() - CONTEXT_CHARS, 0), found.end() + CONTEXT_CHARS
-            context = "… " * (start > 0) + text[start:end] + " …" * (end < len(text))
-            return replace(finding, passage=found.group(), context=context)
-    return finding

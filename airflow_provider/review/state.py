@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -19,10 +20,28 @@ from airflow_provider.provenance import is_newer
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.rules import is_refusal
 
-FORM, ANSWER, SENT = "compliance_review_form", "compliance_review_answer", "compliance_review_sent"
+REVIEW, SENT = "compliance_review", "compliance_review_sent"
 LEASE = "compliance_review_lease"
+PENDING, RECORDED = "pending", "recorded"  # outcomes of a decision: to be sent, or not
 SENDING = "sending"
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
+
+
+@dataclass
+class Review:
+    """What is stored of a review: its newest form, and all decisions.
+
+    :param shown: what the form shows: see `describe_findings`
+    :param has_form: Airflow has the form, open or not; it never changes the form of a task instance
+    :param is_open: the form waits for its answer
+    :param is_answered: the form was answered
+    """
+
+    shown: dict[str, dict[str, Any]] = field(default_factory=dict)
+    has_form: bool = False
+    is_open: bool = False
+    is_answered: bool = False
+    decisions: list[dict[str, Any]] = field(default_factory=list)
 
 
 class _Unstored(dict[str, Any]):
@@ -49,101 +68,64 @@ class ReviewState:
         self._lease = {**attempt, "process": uuid4().hex}
         held = self._store.get(LEASE) or {}
         self._acquire_lease(held)
+        stored = self._store.get(REVIEW)
+        self.review = Review(**(stored or {}))
         # A run that was deleted and created again counts its attempts from 1, and has no form yet.
         is_created_again = is_new_attempt and held.get("try_number", 0) >= attempt["try_number"]
-        if is_created_again or self._store.get(FORM) is None:
-            self._store.set(FORM, {})
-        self._read_answer()
-
-    @staticmethod
-    def is_lost(store: Any) -> bool:
-        """Return whether nothing is stored of earlier attempts, or not enough to know what was answered."""
-        return store is None or (store.get(FORM) is None and not store.get(ANSWER))
+        if is_created_again or stored is None:
+            self.review = replace(self.review, has_form=False, is_open=False)
+            self._store.set(REVIEW, asdict(self.review))
 
     # -- the lease
 
-    def _check_lease(self) -> bool:
+    def check_lease(self) -> bool:
         """Return whether this process still holds the lease; reacquire it from an older attempt."""
         held = self._store.get(LEASE) or {}
         if held == self._lease:
             return True
         if not held or not is_newer(self._lease, held):
-            raise ComplianceSupersededError(_superseded_message(held))
+            raise _superseded(held)
         self._acquire_lease(held)
         return False
 
     def _acquire_lease(self, held: Mapping[str, Any]) -> None:
         if is_newer(held, self._lease):
-            raise ComplianceSupersededError(_superseded_message(held))
+            raise _superseded(held)
         self._store.set(LEASE, self._lease)
 
-    def _set(self, key: str, value: dict[str, Any]) -> None:
-        self._check_lease()
-        self._store.set(key, value)
-
-    # -- the form
-
-    @property
-    def shown(self) -> dict[str, dict[str, Any]]:
-        """What the form shows that Airflow has of this task: see `describe_findings`; empty without one."""
-        return dict((self._store.get(FORM) or {}).get("shown") or {})
-
-    @property
-    def has_open_form(self) -> bool:
-        """Whether a form waits for its answer."""
-        return bool((self._store.get(FORM) or {}).get("is_open"))
-
-    def record_form(self, shown: Mapping[str, Any]) -> None:
-        """Record that the form is shown."""
-        self._set(FORM, {"shown": dict(shown), "is_open": True})
-
-    def close_form(self) -> None:
-        """Record that the form is closed: unless it was answered, the next attempt asks again."""
-        self._set(FORM, {"shown": self.shown, "is_open": False})
-
-    # -- the answer
-
-    def _read_answer(self) -> None:
-        answer: Any = self._store.get(ANSWER) or {}
-        self.answered: dict[str, dict[str, Any]] = dict(answer.get("shown") or {})
-        self.decisions: list[dict[str, Any]] = list(answer.get("decisions") or [])
-        self.outdated: list[int] = list(answer.get("outdated") or [])
-        self.is_answered = bool(answer)
+    # -- the form and its answer
 
     @property
     def feedback(self) -> list[dict[str, Any]]:
-        """The decisions to send: on verdicts that still hold, with a rationale, which is required."""
-        return [each for each in self.decisions if self._is_feedback(each)]
+        """The decisions to send, sent or not."""
+        return [decision for decision in self.review.decisions if decision["outcome"] == PENDING]
 
-    def _is_feedback(self, decision: Mapping[str, Any]) -> bool:
-        is_outdated = decision["assessment_response_id"] in self.outdated
-        return bool(decision["rational_feedback"]) and not is_outdated
+    def record_form(self, shown: Mapping[str, Any]) -> None:
+        """Record that the form is shown."""
+        self._update(shown=dict(shown), has_form=True, is_open=True, is_answered=False)
 
-    def record_answer(
-        self,
-        shown: Mapping[str, Any],
-        decisions: Sequence[dict[str, Any]],
-        outdated: Collection[int] = (),
-    ) -> None:
-        """Record the decisions on a form; feedback that was sent before stays as it is.
+    def close_form(self) -> None:
+        """Record that the form is closed: unless it was answered, the next attempt asks again."""
+        self._update(is_open=False)
 
-        :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
-        """
-        self._read_answer()
-        given = [each for each in self.feedback if self.outcome(each)]
-        merged = {each["assessment_response_id"]: each for each in (*decisions, *given)}
-        self._set(
-            ANSWER,
-            {"shown": dict(shown), "decisions": list(merged.values()), "outdated": sorted(outdated)},
-        )
-        self._read_answer()
-        self.close_form()
+    def record_answer(self, shown: Mapping[str, Any], decisions: Sequence[dict[str, Any]]) -> None:
+        """Record the decisions on a form; feedback that was sent before stays as it is."""
+        self.review = Review(**(self._store.get(REVIEW) or {}))
+        given = [feedback for feedback in self.feedback if self.outcome(feedback)]
+        merged = {decision["assessment_response_id"]: decision for decision in (*decisions, *given)}
+        self._update(shown=dict(shown), decisions=list(merged.values()), is_open=False, is_answered=True)
+
+    def _update(self, **changes: Any) -> None:
+        self.check_lease()
+        self.review = replace(self.review, **changes)
+        self._store.set(REVIEW, asdict(self.review))
 
     def results(self) -> list[dict[str, Any]]:
-        """Return all decisions, each with its `outcome`."""
+        """Return all decisions, each with what has become of it."""
+        sent = {feedback["assessment_response_id"]: self.outcome(feedback) for feedback in self.feedback}
         return [
-            {**each, "outcome": (self.outcome(each) or "pending") if self._is_feedback(each) else "recorded"}
-            for each in self.decisions
+            {**decision, "outcome": sent.get(decision["assessment_response_id"]) or decision["outcome"]}
+            for decision in self.review.decisions
         ]
 
     # -- sending
@@ -154,11 +136,11 @@ class ReviewState:
         The store has no compare-and-set. A sender writes its intent, then checks its lease; whoever takes the
         lease reads the intents afterwards. So one of two processes stops, or finds the other's intent.
         """
-        self._check_lease()
+        self.check_lease()
         if noted := self.outcome(feedback):
             return noted
         self.record_outcome(feedback, SENDING)
-        return "" if self._check_lease() else "uncertain"
+        return "" if self.check_lease() else "uncertain"
 
     def outcome(self, feedback: dict[str, Any]) -> str:
         """Return `sent`, `uncertain`, or an empty string if it is not sent yet."""
@@ -237,9 +219,8 @@ def _key(feedback: dict[str, Any]) -> str:
     return f"{SENT}_{feedback['assessment_response_id']}"
 
 
-def _superseded_message(held: Mapping[str, Any]) -> str:
-    who = f"attempt {held['try_number']} of this task" if held else "another attempt of this task"
-    return (
-        f"This attempt stops, because {who} has taken over: Airflow considered this one dead. The other one "
-        "sends the rest: see its log."
+def _superseded(held: Mapping[str, Any]) -> ComplianceSupersededError:
+    return ComplianceSupersededError(
+        f"This attempt stops, because attempt {held.get('try_number', '?')} of this task has taken over: "
+        "Airflow considered this one dead. The other one sends the rest: see its log."
     )

@@ -39,19 +39,6 @@ class Written:
     sha256: str
 
 
-def read_text(uri: str, limit: int) -> str:
-    """Read the first bytes of a stored text, compressed or not.
-
-    :param limit: how many
-    """
-    location = Location(uri)
-    with (
-        storage_errors(location, "read"),
-        location.fs.open(location.path, "rb", compression="infer") as file,
-    ):
-        return str(file.read(limit).decode(errors="replace"))
-
-
 async def store_text(
     client: AsyncComplianceClient,
     uuid: str,

@@ -240,7 +240,7 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
     forms = group_findings(shards, only="all", by="criterion")
     subjects, everything = [], []
     for hitl.map_index, form in enumerate(forms):
-        everything += review(hitl, form, {responses(form)[0]: ("MISSING", "Look again.")}, max_findings=10)
+        everything += review(hitl, form, {responses(form)[0]: ("MISSING", "Look again.")})
         assert hitl.form is not None
         subjects.append(hitl.form["subject"])
     assert len(subjects) == len(service.frameworks()[0]["criteria"])
@@ -250,7 +250,7 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
     assert sum(len(read(str(path))) for path in files) == len(everything) == len(forms)
 
 
-def test_the_form_shows_passages_in_the_text_of_the_ingestion(
+def test_the_form_links_to_the_text_of_the_ingestion(
     service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
 ) -> None:
     (tmp_path / "exit.txt").write_text(TEXTS["in/exit.pdf"])

@@ -27,6 +27,13 @@ EXPERT = {"id": "ada", "name": "Ada L."}
 Answer = dict[int, tuple[str | None, str | None] | Literal["agreed"]] | str | None
 
 
+def stored(value: Any) -> Any:
+    """Return what Airflow makes of a value: JSON in UTF-8, without NUL, which PostgreSQL refuses."""
+    text = json.dumps(value, ensure_ascii=False).encode()
+    assert b"\\u0000" not in text
+    return json.loads(text)
+
+
 @dataclass
 class Instance(TaskInstance):
     """A task instance with the id that forms are kept under."""
@@ -51,7 +58,7 @@ class FakeHitl:
         """Take a form: only the first one of a task is kept, and an answer to it is forgotten."""
         self.asked += 1
         self.response = None
-        self.form = self.form or json.loads(json.dumps({**form, "ti_id": ""}))
+        self.form = self.form or stored({**form, "ti_id": ""})
 
     def detail(self, ti_id: UUID) -> Any:
         if self.form is None:
@@ -96,11 +103,11 @@ class FakeHitl:
         step: Callable[[], Any] = partial(make().execute, context)
         while True:
             try:
-                return step()
+                return stored(step())
             except waiting_for_input() as signal:
                 waiting: Any = signal
                 event = self._event(waiting, given)
-                self.kwargs.append(json.loads(json.dumps(waiting.kwargs or {})))
+                self.kwargs.append(stored(waiting.kwargs or {}))
                 resumed = {**self.kwargs[-1], "event": event}
                 step = partial(make().resume_execution, waiting.method_name, resumed, context)
 

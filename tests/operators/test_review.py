@@ -82,7 +82,7 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
         ({"results": "/nowhere/results.json"}, "can't be read"),
         ({"results": {"status": "?"}}, "Override findings_of"),
         ({"results": None, "assessment_id": "None"}, "Missing assessment_id"),
-        ({"threshold": "much"}, "threshold must be a number"),
+        ({"limit": "few"}, "limit must be a whole number"),
     ],
 )
 def test_what_can_t_be_asked_for_ends_the_task(
@@ -94,14 +94,11 @@ def test_what_can_t_be_asked_for_ends_the_task(
     assert hitl.form is None
 
 
-@pytest.mark.parametrize("threshold", [0.9, "0.9"])
-def test_only_what_is_below_the_threshold_or_has_no_score_is_asked_for(
-    service: Emulator, hitl: FakeHitl, threshold: Any
-) -> None:
-    hitl.run(Made(threshold=threshold), "No feedback")
+def test_a_limit_leaves_out_the_rest_and_says_so(service: Emulator, hitl: FakeHitl) -> None:
+    hitl.run(Made(limit="2"), "No feedback")
     assert hitl.form is not None
-    assert [name for name in hitl.form["params"] if name[0] == "c"] == ["category_1", "category_3"]
-    assert "not on the form: 1 with a score of 0.9 or more" in hitl.form["body"]
+    assert [name for name in hitl.form["params"] if name[0] == "c"] == ["category_1", "category_2"]
+    assert "not on the form: 1 beyond the limit" in hitl.form["body"]
 
 
 def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: FakeHitl) -> None:
@@ -123,11 +120,11 @@ def test_people_notifiers_and_time_go_to_airflow(service: Emulator, hitl: FakeHi
             told.append("told")
 
     users = [{"id": "ada", "name": "Ada"}]
-    review = Made(assigned_users=users, notifiers=[Note()], response_timeout=timedelta(hours=1), subject="S")
+    review = Made(assigned_users=users, notifiers=[Note()], response_timeout=timedelta(hours=1))
     hitl.run(review, "No feedback")
     assert told == ["told"]
     assert hitl.form is not None
-    assert (hitl.form["assigned_users"], hitl.form["subject"]) == (users, "S")
+    assert hitl.form["assigned_users"] == users
 
 
 # -- the answer

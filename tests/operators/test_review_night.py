@@ -118,7 +118,6 @@ def test_without_findings_no_form_is_created(service: Emulator, hitl: FakeHitl, 
         ({"findings": "None"}, "upstream task returned nothing"),
         ({"findings": "/nowhere/findings.jsonl"}, "do not exist"),
         ({"findings": [], "only": "new"}, "only must be"),
-        ({"findings": [], "limit": "few"}, "limit must be"),
     ],
 )
 def test_what_can_t_be_asked_for_ends_the_task(

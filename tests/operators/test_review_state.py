@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import ANSWER, FORM, LEASE
+from airflow_provider.review.state import LEASE, REVIEW
 from airflow_provider.storage.locations import Location
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.state_stores import STATE_STORES, make_store, use_state_path
@@ -136,7 +136,7 @@ def test_an_attempt_that_failed_before_it_asked_needs_no_check(
     assert [each[1] for each in sent(service)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("key", [LEASE, FORM, ANSWER, "compliance_review_sent_1"])
+@pytest.mark.parametrize("key", [LEASE, REVIEW, "compliance_review_sent_1"])
 def test_damaged_state_stops_a_review(
     service: Emulator, in_objects: FakeHitl, tmp_path: Path, key: str
 ) -> None:
@@ -200,4 +200,12 @@ def test_a_run_that_was_created_again_asks_about_other_findings(
         in_objects.run(Made(results=[*RESULTS, {"id": 4, "category": "MISSING"}]))
 
 
-# -- two attempts at once
+def test_a_form_of_a_run_that_was_created_again_is_asked_again_though_an_earlier_one_was_answered(
+    service: Emulator, in_objects: FakeHitl
+) -> None:
+    in_objects.run(Made(results=RESULTS[:1]), {1: ("MISSING", "One.")})
+    created_again(in_objects)
+    with pytest.raises(Exception, match="time is up"):
+        in_objects.run(Made())
+    in_objects.run(Made(), ANSWERS)
+    assert [each[1] for each in sent(service)] == [1, 2, 3]

@@ -20,7 +20,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, FeedbackSender, ReviewState
+from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, FeedbackSender, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import StateStore
 
@@ -150,7 +150,8 @@ class Shared:
 def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: int) -> None:
     """Every order of reads and writes will do: 40 of them, which are the same in each run."""
     feedback = [
-        {**dict.fromkeys(FEEDBACK_FIELDS, "x"), "assessment_response_id": number} for number in range(1, 6)
+        {**dict.fromkeys(FEEDBACK_FIELDS, "x"), "assessment_response_id": number, "outcome": PENDING}
+        for number in range(1, 6)
     ]
     store, turns = StateStore(), Turns(seed)
     ReviewState(store, {"try_number": 0}).record_answer({}, feedback)

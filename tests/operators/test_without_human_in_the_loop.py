@@ -34,4 +34,4 @@ def test_the_review_operator_says_what_it_needs() -> None:
 def test_so_does_a_mapped_one_when_its_dag_is_parsed() -> None:
     operator = importlib.import_module(MODULE).ComplianceReviewAssessmentOperator
     with pytest.raises(ComplianceConfigError, match=r"ComplianceReviewAssessmentOperator needs Airflow 3\.1"):
-        operator.partial(task_id="t", subject="Review")
+        operator.partial(task_id="t", body="Review")

@@ -34,7 +34,7 @@ From the *author*.
 - No feedback is sent on findings that you leave unchanged.
 - **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with.
 
-*Findings that are not on the form: 1 with a score of 0.8 or more; 2 without a response ID.*
+*Findings that are not on the form: 2 without a response ID; 1 beyond the limit.*
 
 ---
 
@@ -56,7 +56,7 @@ def test_findings_are_numbered_with_category_score_and_rationale() -> None:
         Finding(7, "Exit", "MISSING", "Nothing was\nfound.", 0.25, "E-1"),
         Finding(8, "", "NOT_SUFFICIENTLY_REGULATED"),
     )
-    left_out = Counter({"with a score of 0.8 or more": 1, "without a response ID": 2, "beyond the limit": 0})
+    left_out = Counter({"without a response ID": 2, "decided by an expert before": 0, "beyond the limit": 1})
     assert render(Selection(findings, left_out), "From the *author*.") == SHOWN
 
 

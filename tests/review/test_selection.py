@@ -9,10 +9,8 @@ import pytest
 from airflow_provider.client.findings import Finding
 from airflow_provider.review.form import build_fields, describe_findings, render
 from airflow_provider.review.selection import (
-    CONTEXT_CHARS,
     NightFinding,
     Selection,
-    add_context,
     select,
     verdict_of,
 )
@@ -107,15 +105,11 @@ def test_the_form_shows_the_last_verdict_and_links_where_documents_differ() -> N
 
 
 def test_findings_are_left_out_for_a_reason() -> None:
-    scores = [0.9, 0.8, 0.79, None, 0.1, 0.2]
-    findings = [Finding(number, "A", score=score) for number, score in enumerate(scores)]
-    chosen = select(
-        [*findings, Finding(None), Finding(2, "A"), Finding(3, "another criterion")], 3, threshold=0.8
-    )
-    assert [finding.id for finding in chosen.asked] == [2, 3, 4]
+    findings = [Finding(number, "A") for number in range(4)]
+    chosen = select([*findings, Finding(None), Finding(2, "A"), Finding(3, "another criterion")], 3)
+    assert [finding.id for finding in chosen.asked] == [0, 1, 2]
     assert chosen.omitted == (
-        "2 with a score of 0.8 or more; 1 without a response ID; 1 with the response ID of another finding; "
-        "1 beyond the limit"
+        "1 without a response ID; 1 with the response ID of another finding; 1 beyond the limit"
     )
     assert len(select(findings, 50).asked) == len(findings)
 
@@ -134,26 +128,10 @@ def test_a_verdict_on_an_earlier_form_holds_until_its_category_or_its_cell_chang
     assert [select([finding], 50, shown=shown).valid for finding in findings] == [shown, set(), set()]
 
 
-def test_a_passage_is_found_with_any_blanks_between_its_words() -> None:
-    text = "Before it.\nThe  client\nmay inspect. After it."
-    found = add_context(Finding(1, passage="The client may inspect."), text)
-    assert found.passage == "The  client\nmay inspect."
-    assert found.context == text
-
-
-def test_the_longest_quote_of_a_rationale_that_is_in_the_text_is_the_passage() -> None:
-    rationale = (
-        'It says "Clients may inspect." and \u201cClients may inspect all premises.\u201d, "but not that".'
-    )
-    found = add_context(Finding(1, rationale=rationale), "1. Clients may inspect all premises. 2. Fees.")
-    assert found.passage == "Clients may inspect all premises."
-
-
-@pytest.mark.parametrize("finding", [Finding(1), Finding(1, passage=" "), Finding(1, passage="(.*)")])
-def test_a_finding_whose_passage_is_not_in_the_text_stays_as_it_is(finding: Finding) -> None:
-    assert add_context(finding, "Some text.") == finding
-
-
-def test_the_context_of_a_passage_is_bounded() -> None:
-    found = add_context(Finding(1, passage="here"), "x" * 1000 + "here" + "y" * 1000)
-    assert found.context == "… " + "x" * CONTEXT_CHARS + "here" + "y" * CONTEXT_CHARS + " …"
+@pytest.mark.parametrize(
+    ("source", "shown"), [("in/\udce4.pdf", "in/\\xe4.pdf"), ("a\0b", "a\ufffdb"), ("in/ü.pdf", "in/ü.pdf")]
+)
+def test_every_text_of_a_finding_can_be_stored_by_airflow(source: str, shown: str) -> None:
+    finding = NightFinding.from_row({**ROW, "source": source, "title": source}, "u")
+    (asked,) = select([finding], 50).asked
+    assert (getattr(asked, "source", ""), asked.title) == (shown, shown)

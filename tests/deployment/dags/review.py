@@ -22,5 +22,5 @@ with DAG("review_assessment"):
 
 with DAG("review_results"):
     ComplianceReviewAssessmentOperator(
-        task_id="review", results="{{ dag_run.conf['results'] | tojson }}", threshold=0.8, max_findings=2
+        task_id="review", results="{{ dag_run.conf['results'] | tojson }}", limit=2
     )
