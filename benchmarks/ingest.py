@@ -62,7 +62,6 @@ def main(arguments: Sequence[str] = ()) -> int:
             jobs=options.jobs,
             latency=options.latency,
             access_lifetime=3600,
-            max_jobs=1_000_000,
         ) as service,
         task_environment(service) as environment,
     ):

@@ -158,7 +158,6 @@ def main(arguments: Sequence[str] = ()) -> int:
         Service(
             jobs=options.jobs,
             latency=options.latency,
-            max_jobs=2 * options.documents,
         ) as service,
         tempfile.TemporaryDirectory(prefix="texts-") as folder,
         distributed(MAPPED if options.mapped else DAGS, service, options.workers, settings) as (

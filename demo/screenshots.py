@@ -1,6 +1,6 @@
 """Pictures for the documentation: `make screenshots`, two minutes.
 
-DAGs, a review and the connection form in the Airflow UI, a report, and the emulator's page. Needs Chromium.
+DAGs, a review and the connection form in the Airflow UI, and reports. Needs Chromium.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from demo.stage import INGESTION, NIGHTLY, ROOT, Amounts, staged
 from tests.deployment.system import Run, deployed
-from tests.emulator.browser import Page, open_page
+from tests.support.browser import Page, open_page
 
 IMAGES = ROOT / "docs" / "images"
 REVIEW = "compliance_assess_and_review"
@@ -62,7 +62,6 @@ def main() -> int:
             )
             for page in closed[-1:]:
                 camera.take_report("night_report", page.as_uri())
-            camera.take_emulator(f"{stage.service.url}/")
     return 0
 
 
@@ -126,11 +125,6 @@ class Camera:
         """Save what a report looks like."""
         with self._picture(name, url, PAGE) as page:
             page.wait_for("document.querySelectorAll('svg').length > 0")
-
-    def take_emulator(self, url: str) -> None:
-        """Save what the emulator's page looks like."""
-        with self._picture("emulator", url, PAGE) as page:
-            page.wait_for("document.querySelectorAll('tbody tr').length > 3")
 
     @contextmanager
     def _picture(self, name: str, url: str, size: tuple[int, int]) -> Iterator[Page]:

@@ -6,7 +6,6 @@ runs one as a process, the pytest fixture `compliance_service` runs one per test
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,19 +26,8 @@ def __getattr__(name: str) -> Any:
         if error.name is not None and error.name.startswith("airflow_provider"):
             raise
         raise ModuleNotFoundError(
-            f"The emulator needs {error.name}, which is not installed: "
-            f"pip install --constraint {_constraints_url()} '{EXTRA}'",
+            f"The emulator needs {error.name}, which is not installed: pip install '{EXTRA}', with the "
+            "constraints of your Airflow.",
             name=error.name,
         ) from error
     return Emulator
-
-
-def _constraints_url() -> str:
-    """Return where Airflow publishes the constraints for this Airflow and this Python."""
-    from importlib.metadata import version
-
-    airflow, python = version("apache-airflow"), sys.version_info
-    return (
-        f"https://raw.githubusercontent.com/apache/airflow/constraints-{airflow}/"
-        f"constraints-{python.major}.{python.minor}.txt"
-    )

@@ -36,10 +36,8 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="HOW",
         help="how jobs progress: instant, polls:N, seconds:N or manual (default: seconds:3)",
     )
-    add("--seed", type=int, default=0, help="selects which quirks appear (default: 0)")
     add("--no-quirks", dest="quirks", action="store_false", help="no unknown fields, no relative Locations")
     add("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every response")
-    add("--concurrency", type=int, metavar="N", help="return 429 for more than N requests in flight")
     add(
         "--max-batch", type=int, metavar="N", help="return 413 for batch status requests of more than N uuids"
     )
@@ -57,7 +55,6 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="of refresh tokens (default: 1800)",
     )
-    add("--frameworks", metavar="FILE", help="a JSON file with the catalog of frameworks")
     add(
         "--endpoints",
         type=json.loads,
@@ -97,44 +94,30 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def print_banner(emulator: Emulator) -> None:
-    """Print the address and the Airflow connection in every form that Airflow takes."""
+    """Print the address and the Airflow connection, for a shell and for the form."""
     connection = emulator.connection()
     address, extra = urlsplit(connection["host"]), connection["extra"]
-    # Label of the form, option of the command and value; the port is apart, as in both of them.
-    fields = [
-        ("Connection Type", "type", connection["conn_type"]),
-        ("Base URL", "host", f"{address.scheme}://{address.hostname}{address.path}"),
-        ("Port", "port", str(address.port)),
-        ("User name", "login", connection["login"]),
-        ("Password", "password", connection["password"]),
-    ]
     form = {
         "Connection ID": CONNECTION_ID,
-        **{label: value for label, _, value in fields},
         "Connection Type": "Document compliance",  # its name in the form
+        "Base URL": f"{address.scheme}://{address.hostname}",
+        "Port": address.port,  # a field of its own
+        "User name": connection["login"],
+        "Password": connection["password"],
         "Token URL": extra["token_url"],
         "Client ID": extra["client_id"],
         "Client secret": extra["client_secret"],
     }
     if "endpoints" in extra:
         form["Endpoints"] = json.dumps(extra["endpoints"])
-    command = ["airflow", "connections", "add", CONNECTION_ID]
-    for _, option, value in [*fields, ("", "extra", json.dumps(extra))]:
-        command += [f"--conn-{option}", value]
-    variable = f"AIRFLOW_CONN_{CONNECTION_ID.upper()}"
     lines = (
-        f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}); its page is at",
-        f"  http://{address.netloc}/",
+        f"The compliance emulator is at {emulator.url} (jobs: {emulator.settings()['jobs']}).",
         "",
-        "The Airflow connection, for the form in the Airflow UI:",
+        "The Airflow connection, as an environment variable:",
+        f"  export AIRFLOW_CONN_{CONNECTION_ID.upper()}={shlex.quote(emulator.connection_json)}",
+        "",
+        "or for the form in the Airflow UI:",
         *(f"  {label:<16} {value}" for label, value in form.items()),
-        "",
-        "or on the command line:",
-        f"  {shlex.join(command)}",
-        "",
-        "or as an environment variable, in JSON or as a URI:",
-        f"  export {variable}={shlex.quote(emulator.connection_json)}",
-        f"  export {variable}={shlex.quote(emulator.connection_uri)}",
         "",
         "Press Ctrl-C to stop.",
     )

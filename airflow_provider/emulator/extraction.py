@@ -9,7 +9,7 @@ import zlib
 from dataclasses import dataclass
 from itertools import chain
 from typing import IO, TYPE_CHECKING
-from xml.parsers import expat
+from xml.etree import ElementTree
 
 import pypdfium2
 from selectolax.lexbor import LexborHTMLParser, LexborNode
@@ -18,12 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 DOCUMENT = "word/document.xml"
-W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
-FALLBACK = "http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
-# A small file can unpack to gigabytes.
-MAX_XML_BYTES = 64 * 2**20
-MAX_TEXT_CHARS = 64 * 2**20  # of a PDF, whose pages may all be the same object
-XML_CHUNK_BYTES = 4 * 2**20  # expat before 2.6 parses a long token again with each chunk
+W = "{http://schemas.openxmlformats.org/wordprocessingml/2006/main}"
+FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallback"
+DOCX_ENDS = {"p": "\n", "br": "\n", "cr": "\n", "tr": "\n", "tc": "\t"}  # what follows an element
+MAX_XML_BYTES = 16 * 2**20  # a small file can unpack to gigabytes
 INVISIBLE = "script, style, noscript, template, head, svg, iframe, object"
 BLOCKS = re.compile(
     "address|article|aside|blockquote|body|br|d[dlt]|div|fieldset|fig(caption|ure)|footer|form|h[1-6r]|header|li|main"
@@ -70,21 +68,11 @@ def extract_pdf(source: IO[bytes]) -> str:
                 raise ExtractionError("The PDF document is protected by a password.") from None
             raise ExtractionError(f"The PDF document is damaged or not a PDF: {reason}") from None
         try:
-            return "\n\n".join(_page_texts(document)).strip()
+            return "\n\n".join(_page_text(document, number) for number in range(len(document))).strip()
         except pypdfium2.PdfiumError as error:
             raise ExtractionError(f"A page of the PDF document is damaged: {error}") from None
         finally:
             document.close()
-
-
-def _page_texts(document: pypdfium2.PdfDocument) -> Iterator[str]:
-    left = MAX_TEXT_CHARS
-    for number in range(len(document)):
-        text = _page_text(document, number)
-        left -= len(text)
-        if left < 0:
-            raise ExtractionError(f"The PDF document has more than {MAX_TEXT_CHARS:,} characters.")
-        yield text
 
 
 def _page_text(document: pypdfium2.PdfDocument, number: int) -> str:
@@ -95,11 +83,6 @@ def _page_text(document: pypdfium2.PdfDocument, number: int) -> str:
     finally:
         textpage.close()
         page.close()
-    return strip_line_ends(text)
-
-
-def strip_line_ends(text: str) -> str:
-    """Strip spaces at the ends of lines."""
     # Not with a regular expression: it would backtrack at each space, which is quadratic.
     return "\n".join(line.rstrip(" \t") for line in re.split("\r\n|\r|\n", text)).strip()
 
@@ -108,78 +91,42 @@ def extract_docx(source: IO[bytes]) -> str:
     """Return the paragraphs as lines, the rows of tables as lines with tabs between the cells."""
     try:
         with zipfile.ZipFile(source) as archive, archive.open(DOCUMENT) as xml:
-            return _docx_text(xml)
+            data = xml.read(MAX_XML_BYTES + 1)
+        if len(data) > MAX_XML_BYTES:
+            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
+        root = ElementTree.fromstring(data)  # noqa: S314 its parser stops entity bombs
     except KeyError:
         raise ExtractionError("The file is a ZIP archive, but not a DOCX document.") from None
-    except (zipfile.BadZipFile, zlib.error, expat.ExpatError, EOFError, OSError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, ElementTree.ParseError, EOFError, OSError, RuntimeError) as error:
         # zipfile raises RuntimeError for encrypted members.
         raise ExtractionError(f"The DOCX document is damaged: {error}") from None
-
-
-class _DocxReader:
-    """Handles the events of the XML parser; a tree would take many times the file's size."""
-
-    def __init__(self) -> None:
-        self.parts: list[str] = []
-        self._text: list[str] | None = None  # of the current w:t
-        self._cells = self._skipped = 0
-
-    def start(self, name: str, attributes: dict[str, str]) -> None:
-        tag = name.removeprefix(W)
-        # Fallback repeats the text for older programs.
-        self._skipped += tag == FALLBACK
-        self._cells += tag == "tc"
-        self._text = [] if tag == "t" else None
-
-    def text(self, text: str) -> None:
-        if self._text is not None:
-            self._text.append(text)
-
-    def end(self, name: str) -> None:
-        tag = name.removeprefix(W)
-        self._skipped -= tag == FALLBACK
-        self._cells -= tag == "tc"
-        if tag == "tc":
-            self.parts.append("\t")
-        elif not self._skipped and (
-            piece := _docx_piece(tag, "".join(self._text or ()), in_cell=self._cells > 0)
-        ):
-            self.parts.append(piece)
-        self._text = None
-
-
-def _docx_text(xml: IO[bytes]) -> str:
-    reader = _DocxReader()
-    left = MAX_XML_BYTES  # expat stops entity bombs, but does not limit the size
-    parser = expat.ParserCreate(namespace_separator="}")
-    parser.StartElementHandler, parser.EndElementHandler = reader.start, reader.end
-    parser.CharacterDataHandler = reader.text
-    while piece := xml.read(XML_CHUNK_BYTES):
-        left -= len(piece)
-        if left < 0:
-            raise ExtractionError(f"The DOCX document unpacks to more than {MAX_XML_BYTES // 2**20} MiB.")
-        parser.Parse(piece, False)
-    parser.Parse(b"", True)
-    lines = (_tidy_cells(line) for line in "".join(reader.parts).split("\n"))
+    lines = (_tidy_cells(line) for line in "".join(_docx_parts(root)).split("\n"))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _docx_parts(root: ElementTree.Element) -> Iterator[str]:
+    # A stack instead of recursion: hostile documents nest deeper than Python's recursion limit.
+    stack: list[ElementTree.Element | str] = [root]
+    cells = 0
+    while stack:
+        item = stack.pop()
+        if isinstance(item, str):
+            cells -= item == "\t"
+            yield " " if cells and item == "\n" else item
+            continue
+        tag = item.tag.removeprefix(W)
+        if tag == "t":
+            yield item.text or ""
+        elif tag == "tab":
+            yield "\t"
+        elif tag != FALLBACK:  # which repeats the text for older programs
+            cells += tag == "tc"
+            stack.append(DOCX_ENDS.get(tag, ""))
+            stack += reversed(item)
 
 
 def _tidy_cells(line: str) -> str:
     return "\t".join(cell.strip(" ") for cell in line.split("\t")).strip()
-
-
-def _docx_piece(tag: str, text: str, *, in_cell: bool) -> str:
-    match tag:
-        case "t":
-            return text
-        case "tab":
-            return "\t"
-        case "p" | "br" | "cr":
-            return " " if in_cell else "\n"
-        case "tr":
-            return "\n"
-        case _:
-            return ""
 
 
 def extract_html(data: bytes, charset: str | None = None) -> str:

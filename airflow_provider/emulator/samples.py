@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
     from os import PathLike
 
 W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
@@ -28,19 +28,12 @@ CONTENT_TYPES = (
     f'{XML}<Types xmlns="{PACKAGE}/content-types">'
     '<Default Extension="rels" ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
     '<Default Extension="xml" ContentType="application/xml"/>'
-    f'<Override PartName="/word/document.xml" ContentType="{WORD}.document.main+xml"/>'
-    f'<Override PartName="/word/styles.xml" ContentType="{WORD}.styles+xml"/></Types>'
+    f'<Override PartName="/word/document.xml" ContentType="{WORD}.document.main+xml"/></Types>'
 )
 OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
 RELATIONS = (
-    f'{XML}<Relationships xmlns="{PACKAGE}/relationships">'
-    f'<Relationship Id="rId1" Type="{OFFICE}/%s"/></Relationships>'
-)
-STYLES = (
-    f'{XML}<w:styles {W}><w:style w:type="paragraph" w:default="1" w:styleId="Normal">'
-    '<w:name w:val="Normal"/><w:pPr><w:spacing w:after="120"/></w:pPr></w:style>'
-    '<w:style w:type="paragraph" w:styleId="Heading1"><w:name w:val="heading 1"/><w:basedOn w:val="Normal"/>'
-    '<w:pPr><w:spacing w:before="240"/></w:pPr><w:rPr><w:b/><w:sz w:val="28"/></w:rPr></w:style></w:styles>'
+    f'{XML}<Relationships xmlns="{PACKAGE}/relationships"><Relationship Id="rId1" '
+    f'Type="{OFFICE}/officeDocument" Target="word/document.xml"/></Relationships>'
 )
 LINES_PER_PAGE = 44
 LINE_CHARS = 84
@@ -63,16 +56,15 @@ OPENINGS = _read("sample_kinds.txt")  # the opening sentence of each kind of doc
 
 @dataclass(frozen=True)
 class SampleText:
-    """Title and paragraphs of a document; some paragraphs are headings."""
+    """Title and paragraphs of a document."""
 
     kind: str
     title: str
     paragraphs: tuple[str, ...]
-    headings: frozenset[str]
 
 
 def make_text(random: Random, clauses: int) -> SampleText:
-    """Return a text with so many clauses; the same state of `random` gives the same text."""
+    """Return a text with a number of clauses; the same state of `random` gives the same text."""
     names = {
         "provider": random.choice(PROVIDERS),
         "customer": random.choice(CUSTOMERS),
@@ -80,16 +72,15 @@ def make_text(random: Random, clauses: int) -> SampleText:
     }
     kind = random.choice(list(OPENINGS))
     title = f"{kind}: {names['provider']} for {names['customer']}"
-    paragraphs, headings = [title, OPENINGS[kind][0].format(**names)], [title]
+    paragraphs = [title, OPENINGS[kind][0].format(**names)]
     topics: list[str] = []
     while len(topics) < clauses:
         topics += random.sample(list(CLAUSES), len(CLAUSES))
     for number, topic in enumerate(topics[:clauses], 1):
-        headings.append(f"{number}. {topic}")
         sentences = random.sample(CLAUSES[topic], random.randint(2, len(CLAUSES[topic])))
         filled = (_capitalize(sentence.format(**names, **_random_numbers(random))) for sentence in sentences)
-        paragraphs += [headings[-1], " ".join(filled)]
-    return SampleText(kind, title, tuple(paragraphs), frozenset(headings))
+        paragraphs += [f"{number}. {topic}", " ".join(filled)]
+    return SampleText(kind, title, tuple(paragraphs))
 
 
 def _random_numbers(random: Random) -> dict[str, object]:
@@ -146,11 +137,10 @@ def write_samples(
         write(_name(text, number, "pdf"), make_pdf(*sheets), "pdf", "\n\n".join(sheets), len(sheets))
     for number in range(1, docx + 1):
         text = _make_text(seed, "docx", number)
-        data = make_docx(*text.paragraphs, headings=text.headings)
-        write(_name(text, number, "docx"), data, "docx", "\n".join(text.paragraphs))
+        write(_name(text, number, "docx"), make_docx(*text.paragraphs), "docx", "\n".join(text.paragraphs))
     for number in range(1, pages + 1):
         text = _make_text(seed, "page", number)
-        data = make_page(text.title, *text.paragraphs, headings=text.headings)
+        data = make_page(text.title, *text.paragraphs)
         write(_name(text, number, "html"), data, "page", "\n".join((text.title, *text.paragraphs)))
     for number in range(1, broken + 1):
         name = BROKEN[(number - 1) % len(BROKEN)]
@@ -221,28 +211,13 @@ def _pdf_string(text: str) -> bytes:
     return data.replace(b"\\", b"\\\\").replace(b"(", b"\\(").replace(b")", b"\\)")
 
 
-def make_docx(
-    *paragraphs: str,
-    headings: Iterable[str] = (),
-    table: Sequence[Sequence[str]] | None = None,
-    xml: str | None = None,
-) -> bytes:
-    """Return a DOCX with paragraphs, some of them headings, then a table; or with this XML."""
-    marked = set(headings)
-    body = "".join(_paragraph(text, "Heading1" if text in marked else "") for text in paragraphs)
-    if table:
-        grid = "<w:gridCol/>" * max(len(row) for row in table)
-        rows = "".join(
-            f"<w:tr>{''.join(f'<w:tc>{_paragraph(cell)}</w:tc>' for cell in row)}</w:tr>" for row in table
-        )
-        # Word requires a paragraph after a table at the end of a document.
-        body += f"<w:tbl><w:tblPr/><w:tblGrid>{grid}</w:tblGrid>{rows}</w:tbl><w:p/>"
+def make_docx(*paragraphs: str, xml: str | None = None) -> bytes:
+    """Return a DOCX with these paragraphs, or with this XML as its body."""
+    body = "".join(map(_paragraph, paragraphs)) if xml is None else xml
     parts = {
         "[Content_Types].xml": CONTENT_TYPES,
-        "_rels/.rels": RELATIONS % 'officeDocument" Target="word/document.xml',
-        "word/_rels/document.xml.rels": RELATIONS % 'styles" Target="styles.xml',
-        "word/styles.xml": STYLES,
-        "word/document.xml": xml or f"{XML}<w:document {W}><w:body>{body}</w:body></w:document>",
+        "_rels/.rels": RELATIONS,
+        "word/document.xml": f"{XML}<w:document {W}><w:body>{body}</w:body></w:document>",
     }
     data = io.BytesIO()
     with zipfile.ZipFile(data, "w") as archive:
@@ -252,23 +227,18 @@ def make_docx(
     return data.getvalue()
 
 
-def _paragraph(text: str, style: str = "") -> str:
+def _paragraph(text: str) -> str:
     # Word splits a sentence into runs anywhere.
     half = len(text) // 2
     runs = "".join(
         f'<w:r><w:t xml:space="preserve">{escape(part)}</w:t></w:r>' for part in (text[:half], text[half:])
     )
-    properties = f'<w:pPr><w:pStyle w:val="{style}"/></w:pPr>' if style else ""
-    return f"<w:p>{properties}{runs}</w:p>"
+    return f"<w:p>{runs}</w:p>"
 
 
-def make_page(title: str, *paragraphs: str, headings: Iterable[str] = ()) -> bytes:
+def make_page(title: str, *paragraphs: str) -> bytes:
     """Return a web page in UTF-8."""
-    marked = set(headings)
-    body = "\n".join(
-        f"<h2>{html.escape(text)}</h2>" if text in marked else f"<p>{html.escape(text)}</p>"
-        for text in paragraphs
-    )
+    body = "\n".join(f"<p>{html.escape(text)}</p>" for text in paragraphs)
     head = f'<head>\n<meta charset="utf-8">\n<title>{html.escape(title)}</title>\n</head>'
     page = f'<html lang="en">\n{head}\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>'
     return f"<!DOCTYPE html>\n{page}\n".encode()

@@ -9,54 +9,40 @@ import socket
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
-from importlib.resources import files
 from types import TracebackType
 from typing import Any, Self, TypeVar
-from urllib.parse import quote, urlencode
 
 from aiohttp import web
 
 from airflow_provider.emulator.service import assessments, content
-from airflow_provider.emulator.service.controls import CONTROLS, ROUTES, Controls, control, show_text
+from airflow_provider.emulator.service.controls import CONTROLS, Controls, call_control, control
 from airflow_provider.emulator.service.gateway import finish_headers, gateway
+from airflow_provider.emulator.service.http import json_response
+from airflow_provider.emulator.service.identity import jwks
 from airflow_provider.emulator.service.processing import PROCESSOR, Processor
-from airflow_provider.emulator.service.state import STATE, State
-from airflow_provider.emulator.service.tokens import issue_token, show_keys
+from airflow_provider.emulator.service.state import STATE, State, issue_token
 from airflow_provider.emulator.settings import (
+    CLIENT_ID,
+    CLIENT_SECRET,
     JWKS,
     JWKS_PATH,
     LOGIN,
     OPERATIONS,
-    REALM,
     TOKEN_PATH,
+    USERNAME,
     Settings,
-    build_settings,
 )
 
 HOST = "127.0.0.1"
 START_TIMEOUT_SECONDS = 60.0
 DRAIN_LOOP_TURNS = 10  # more than a new connection needs
 MAX_BODY_BYTES = 64 * 2**20  # except uploads, which are streamed and have their own limit
-# The page shows untrusted names and texts: it may run its own script only.
-PAGE_HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:",
-    "X-Content-Type-Options": "nosniff",
-    "Cache-Control": "no-store",
-}
-PAGE_TYPES = {"page.html": "text/html", "page.js": "text/javascript", "page.css": "text/css"}
+PAGE = "<!DOCTYPE html><title>Compliance emulator</title><p>A stand-in for the compliance service."
 R = TypeVar("R")
 
 
-async def show_page(request: web.Request) -> web.Response:
-    """Serve the page, its script or its style."""
-    name = request.match_info.get("file", "page.html")
-    text = files("airflow_provider.emulator").joinpath("data", name).read_text(encoding="utf-8")
-    return web.Response(text=text, content_type=PAGE_TYPES[name], headers=PAGE_HEADERS)
-
-
 def make_app(state: State, controls: Controls) -> web.Application:
-    """Build the application: the service, the controls under `/_emulator/`, and the page at `/`."""
+    """Build the application: the service, and the controls under `/_emulator/`."""
     app = web.Application(middlewares=[gateway], client_max_size=MAX_BODY_BYTES)
     app[STATE], app[PROCESSOR], app[CONTROLS] = [state], [Processor(state)], [controls]
     for name, (method, _) in OPERATIONS.items():
@@ -64,15 +50,21 @@ def make_app(state: State, controls: Controls) -> web.Application:
         app.router.add_route(method, state.settings.get_path(name), getattr(module, name), name=name)
     app.router.add_route("POST", TOKEN_PATH, issue_token, name=LOGIN)
     app.router.add_route("GET", JWKS_PATH, show_keys, name=JWKS)
-    app.router.add_get("/", show_page, allow_head=False)
-    app.router.add_route("GET", r"/_emulator/{file:page\.(?:js|css)}", show_page)
-    app.router.add_route("GET", "/_emulator/jobs/{uuid}/text", show_text)
-    # Fixed paths first: jobs/fail before jobs/{uuid}.
-    routes: list[web.RouteDef] = sorted(ROUTES, key=lambda route: "{" in route.path)
-    app.add_routes(routes)
+    app.router.add_route("POST", "/_emulator/{name}", call_control)
+    app.router.add_route("GET", "/", show_page)
     app.cleanup_ctx.append(process_jobs)
     app.on_response_prepare.append(finish_headers)
     return app
+
+
+async def show_keys(request: web.Request) -> web.Response:
+    """Return the public keys of the identity provider."""
+    return json_response(jwks())
+
+
+async def show_page(request: web.Request) -> web.Response:
+    """Return a page to look at, and to submit: it is always there."""
+    return web.Response(text=PAGE, content_type="text/html")
 
 
 async def process_jobs(app: web.Application) -> AsyncIterator[None]:
@@ -95,7 +87,7 @@ class Emulator(Controls):
     """
 
     def __init__(self, *, port: int = 0, **settings: Any) -> None:
-        super().__init__(State(build_settings(Settings(), settings)))
+        super().__init__(State(Settings().change(**settings)))
         self.port = port
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -149,35 +141,24 @@ class Emulator(Controls):
         """The token endpoint of the identity provider."""
         return self._state.base_url + TOKEN_PATH
 
-    @control("GET connection")
+    @control
     def connection(self) -> dict[str, Any]:
         """Return the Airflow connection to this emulator."""
-        settings = self._state.settings
-        names = {"token_url": self.token_url, "client_id": settings.client_id}
-        paths = {"endpoints": settings.endpoints} if settings.endpoints else {}
+        state = self._state
+        names = {"token_url": self.token_url, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
+        paths = {"endpoints": state.settings.endpoints} if state.settings.endpoints else {}
         return {
             "conn_type": "compliance",
             "host": self.url,
-            "login": settings.username,
-            "password": settings.password,
-            "extra": {**names, "client_secret": settings.client_secret, **paths},
+            "login": USERNAME,
+            "password": state.identity.accounts[USERNAME].password,
+            "extra": {**names, **paths},
         }
 
     @property
     def connection_json(self) -> str:
         """The Airflow connection as JSON, for `AIRFLOW_CONN_COMPLIANCE_DEFAULT`."""
         return json.dumps(self.connection())
-
-    @property
-    def connection_uri(self) -> str:
-        """The Airflow connection as a URI."""
-        it = self.connection()
-        login, password, host = (quote(it[name], safe="") for name in ("login", "password", "host"))
-        extra = {
-            name: value if isinstance(value, str) else json.dumps(value)
-            for name, value in it["extra"].items()
-        }
-        return f"{it['conn_type']}://{login}:{password}@{host}/?{urlencode(extra)}"
 
     def run_on_loop(self, call: Callable[[], R]) -> R:
         """Call on the event loop of the server; directly if it is not running."""
@@ -217,7 +198,6 @@ class Emulator(Controls):
                 await web.SockSite(runner, listener, backlog=1024).start()
                 self.port = listener.getsockname()[1]
                 self._state.base_url = f"http://{HOST}:{self.port}"
-                self._state.identity.issuer = self._state.base_url + REALM
                 self._stopping = asyncio.Event()
                 self._loop = asyncio.get_running_loop()
                 ready.set_result(None)

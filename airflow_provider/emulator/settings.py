@@ -48,6 +48,9 @@ JWKS_PATH = f"{REALM}/protocol/openid-connect/certs"
 LOGIN, REFRESH_TOKEN, JWKS, OTHER = "login", "refresh_token", "jwks", "other"
 NAMES = (*OPERATIONS, LOGIN, REFRESH_TOKEN, JWKS, OTHER)
 
+# A demo account on loopback, printed at the start.
+USERNAME, PASSWORD = "partner", "partner-password"
+CLIENT_ID, CLIENT_SECRET = "airflow", "airflow-secret"
 
 Phase = Literal["PENDING", "RUNNING", "DONE"]
 
@@ -110,39 +113,24 @@ class Clock:
         self.offset += seconds
 
 
-FIXED_AT_START = ("endpoints", "frameworks")
-
-
 @dataclass(frozen=True)
 class Settings:
     """The settings of the emulator. Times are in seconds, sizes in bytes; `None` means no limit.
 
     :param jobs: how jobs and assessments progress: `instant`, `polls:N`, `seconds:N` or `manual`
-    :param seed: selects which quirks appear
     :param quirks: vary responses within the contract: unknown fields, relative Locations, time formats
     :param latency: added to every response
-    :param concurrency: with more requests in flight, further ones get 429
     :param max_batch: with more uuids than this, a batch status request gets 413
-    :param max_jobs: beyond this the oldest jobs and assessments are evicted
     :param endpoints: paths of application info and assessments, as in the connection's extra
-    :param frameworks: a JSON file with the catalog of frameworks
     """
 
     jobs: str = "instant"
-    seed: int = 0
     quirks: bool = True
-    username: str = "partner"
-    password: str = "partner-password"  # noqa: S105 a demo account on loopback, printed at the start
-    client_id: str = "airflow"
-    client_secret: str = "airflow-secret"  # noqa: S105 as above
-    access_lifetime: float = 300.0
-    refresh_lifetime: float = 1800.0
-    latency: float = 0.0
-    concurrency: int | None = None
+    access_lifetime: float = 300
+    refresh_lifetime: float = 1800
+    latency: float = 0
     max_batch: int | None = None
-    max_jobs: int = 10_000
     endpoints: dict[str, str] = dataclasses.field(default_factory=dict)
-    frameworks: str | None = None
 
     def __post_init__(self) -> None:
         CompletionRule.parse(self.jobs)
@@ -159,22 +147,15 @@ class Settings:
         return self.endpoints.get(entry, OPERATIONS[operation][1])
 
     def change(self, **changes: Any) -> Settings:
-        """Return changed settings of a running emulator."""
-        for name in changes:
-            if name in FIXED_AT_START:
-                raise ValueError(f"{name} can't be changed while the emulator runs: set it at the start.")
-        return build_settings(self, changes)
+        """Return changed settings; the error for an unknown name lists the known ones."""
+        known = [field.name for field in dataclasses.fields(Settings)]
+        if unknown := sorted(set(changes) - set(known)):
+            raise ValueError(
+                f"The emulator has no setting {', '.join(unknown)}. Use one of: {', '.join(known)}."
+            )
+        return dataclasses.replace(self, **changes)
 
     @property
     def progress(self) -> CompletionRule:
         """How jobs progress."""
         return CompletionRule.parse(self.jobs)
-
-
-def build_settings(base: Settings, changes: dict[str, Any]) -> Settings:
-    """Return `base` with `changes`; the error for an unknown name lists the known ones."""
-    known = [field.name for field in dataclasses.fields(Settings)]
-    unknown = sorted(set(changes) - set(known))
-    if unknown:
-        raise ValueError(f"The emulator has no setting {', '.join(unknown)}. Use one of: {', '.join(known)}.")
-    return dataclasses.replace(base, **changes)

@@ -15,7 +15,7 @@ import pytest
 
 from tests.deployment.conftest import Service
 from tests.deployment.system import Deployment, Run
-from tests.emulator.browser import Page, find_chromium, open_page
+from tests.support.browser import Page, find_chromium, open_page
 
 pytestmark = [pytest.mark.deployment, pytest.mark.browser]
 

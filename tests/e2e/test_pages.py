@@ -13,7 +13,7 @@ import pytest
 from airflow_provider.provider_info import CONNECTION_FIELDS
 from tests.deployment.system import Deployment, Run
 from tests.e2e.stage import Stage
-from tests.emulator.browser import Page, find_chromium, open_page
+from tests.support.browser import Page, find_chromium, open_page
 
 pytestmark = [pytest.mark.distributed, pytest.mark.browser]
 

@@ -8,7 +8,7 @@ import pytest
 
 from airflow_provider.emulator import extraction
 from airflow_provider.emulator.extraction import ExtractionError, extract_docx, extract_html, extract_pdf
-from airflow_provider.emulator.samples import W, make_docx, make_pdf
+from airflow_provider.emulator.samples import make_docx, make_pdf
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:
@@ -38,20 +38,24 @@ def test_a_pdf_with_a_password_says_so() -> None:
         extract_pdf(io.BytesIO(data))
 
 
-def test_a_docx_gives_paragraphs_and_table_rows_as_lines() -> None:
-    data = make_docx("First paragraph", "Second & last", table=[["a", "b"], ["c", "d"]])
+MC = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
+CHOICE = "<mc:Choice><w:t>once</w:t></mc:Choice><mc:Fallback><w:t>twice</w:t></mc:Fallback>"
+CELLS = "<w:tc><w:p><w:t>a</w:t></w:p><w:p><w:t>b</w:t></w:p></w:tc><w:tc><w:p><w:t>c</w:t></w:p></w:tc>"
 
-    assert extract_docx(io.BytesIO(data)) == "First paragraph\nSecond & last\na\tb\nc\td"
 
-
-def test_a_docx_gives_tabs_and_breaks_and_leaves_out_fallbacks() -> None:
-    mc = 'xmlns:mc="http://schemas.openxmlformats.org/markup-compatibility/2006"'
-    both = "<mc:Choice><w:t>once</w:t></mc:Choice><mc:Fallback><w:t>twice</w:t></mc:Fallback>"
-    alternatives = f"<mc:AlternateContent>{both}</mc:AlternateContent>"
-    run = f"<w:r><w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/>{alternatives}</w:r>"
-    data = make_docx(xml=f"<w:document {W} {mc}><w:body><w:p>{run}</w:p></w:body></w:document>")
-
-    assert extract_docx(io.BytesIO(data)) == "a\tb\nonce"
+@pytest.mark.parametrize(
+    ("xml", "text"),
+    [
+        ("<w:p><w:r><w:t>Second &amp; </w:t></w:r><w:r><w:t>last</w:t></w:r></w:p>", "Second & last"),
+        (f"<w:p><w:t>x</w:t></w:p><w:tbl><w:tr>{CELLS}</w:tr><w:tr>{CELLS}</w:tr></w:tbl><w:p/>",
+         "x\na b\tc\na b\tc"),
+        ("<w:p><w:t>a</w:t><w:tab/><w:t>b</w:t><w:br/><w:t>c</w:t></w:p>", "a\tb\nc"),
+        (f"<w:p><mc:AlternateContent {MC}>{CHOICE}</mc:AlternateContent></w:p>", "once"),
+        ("<w:p>" * 5000 + "<w:t>deep</w:t>" + "</w:p>" * 5000, "deep"),
+    ],
+)  # fmt: skip
+def test_a_docx_gives_paragraphs_and_table_rows_as_lines(xml: str, text: str) -> None:
+    assert extract_docx(io.BytesIO(make_docx(xml=xml))) == text
 
 
 @pytest.mark.parametrize(
@@ -82,23 +86,12 @@ def test_a_docx_that_unpacks_to_too_much_is_refused(monkeypatch: pytest.MonkeyPa
         extract_docx(io.BytesIO(make_docx("a" * 2**21)))
 
 
-def docx_of(xml: str) -> io.BytesIO:
-    return io.BytesIO(make_docx(xml=f"<w:document {W}><w:body>{xml}</w:body></w:document>"))
-
-
 def test_damaged_compression_says_so() -> None:
     data = bytearray(make_docx("word " * 5_000))
     data[data.index(b"word/document.xml") + 60] ^= 0xFF
 
     with pytest.raises(ExtractionError, match="damaged"):
         extract_docx(io.BytesIO(bytes(data)))
-
-
-def test_a_pdf_with_too_much_text_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extraction, "MAX_TEXT_CHARS", 20)
-    assert extract_pdf(io.BytesIO(make_pdf("0123456789"))) == "0123456789"
-    with pytest.raises(ExtractionError, match="more than 20 characters"):
-        extract_pdf(io.BytesIO(make_pdf("0123456789", "0123456789", "0123456789")))
 
 
 def test_a_page_gives_its_title_and_its_visible_text_block_by_block() -> None:

@@ -3,16 +3,13 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
-import zipfile
 from typing import TYPE_CHECKING, Any
-from xml.etree import ElementTree
 
 import pypdfium2
 import pytest
-import requests
 
 from airflow_provider.emulator.extraction import ExtractionError, extract_docx, extract_html, extract_pdf
-from airflow_provider.emulator.samples import CLAUSES, main, serve_pages, write_samples
+from airflow_provider.emulator.samples import CLAUSES, main, write_samples
 from tests.emulator.raw import CONTENT, Raw
 
 if TYPE_CHECKING:
@@ -61,19 +58,6 @@ def test_the_pdfs_open_with_their_pages_and_every_line_inside_the_margins(sample
             document.close()
 
 
-def test_the_docx_documents_are_whole_packages(samples: list[Sample]) -> None:
-    for sample in of_kind(samples, "docx"):
-        with zipfile.ZipFile(sample.path) as archive:
-            assert archive.testzip() is None
-            names = archive.namelist()
-            for name in names:
-                ElementTree.fromstring(archive.read(name))
-            types = archive.read("[Content_Types].xml").decode()
-            assert names[0] == "[Content_Types].xml"
-            assert 'PartName="/word/document.xml"' in types
-            assert 'Target="word/document.xml"' in archive.read("_rels/.rels").decode()
-
-
 def test_the_same_seed_gives_the_same_bytes_and_another_gives_others(tmp_path: Path) -> None:
     def read(name: str, seed: int) -> dict[str, bytes]:
         made = write_samples(tmp_path / name, pdfs=3, docx=2, pages=2, broken=3, seed=seed)
@@ -96,20 +80,6 @@ def test_broken_samples_fail_as_such_documents_do(tmp_path: Path, raw: Raw) -> N
     assert "damaged or not a PDF" in errors[1]
     files = {"file": (empty.path.name, empty.path.read_bytes())}
     assert raw.post(f"{CONTENT}/file", files=files).status_code == 400
-
-
-def test_the_emulator_reads_samples_as_files_and_from_the_web(tmp_path: Path, raw: Raw) -> None:
-    samples = write_samples(tmp_path, pdfs=1, docx=1, pages=1)
-    with serve_pages(tmp_path) as url:
-        uuids = [
-            raw.post(f"{CONTENT}/url", json={"url": f"{url}/{sample.path.name}"}).json()["uuid"]
-            for sample in samples
-        ]
-        uuids += [raw.submit(sample.path.read_bytes(), sample.path.name) for sample in samples[:2]]
-        assert {record["status"] for record in raw.batch(*uuids)} == {"COMPLETED"}
-        assert requests.get(f"{url}/../nothing", timeout=30).status_code == 404
-    texts = [raw.content(uuid).text for uuid in uuids]
-    assert texts == [sample.text for sample in (*samples, *samples[:2])]
 
 
 def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import socket
 import subprocess
 import sys
@@ -89,11 +88,6 @@ def test_what_was_under_way_at_a_stop_comes_to_its_end_afterwards(site: Site) ->
             assert statuses_until_done(raw, page)[-1] == "FAILED"
 
 
-def test_a_port_in_use_is_named() -> None:
-    with Emulator() as service, pytest.raises(OSError, match=rf"cannot listen on 127.0.0.1:{service.port}"):
-        Emulator(port=service.port).start()
-
-
 def test_an_answer_that_is_still_waiting_does_not_delay_the_stop() -> None:
     errors: list[object] = []
     with Emulator() as service, Raw(service) as raw:
@@ -160,23 +154,6 @@ def test_an_error_in_a_control_reaches_the_caller(service: Emulator) -> None:
         service.job("nothing")
 
 
-def test_the_connection_is_what_airflow_reads_as_json_and_as_uri(service: Emulator) -> None:
-    from airflow.models.connection import Connection
-
-    for connection in (
-        Connection.from_json(service.connection_json),
-        Connection(uri=service.connection_uri),
-    ):
-        assert connection.conn_type == "compliance"
-        assert connection.host == service.url
-        assert (connection.login, connection.password) == ("partner", "partner-password")
-        assert connection.extra_dejson == {
-            "token_url": service.token_url,
-            "client_id": "airflow",
-            "client_secret": "airflow-secret",
-        }
-
-
 def test_the_emulator_imports_neither_airflow_nor_the_client() -> None:
     code = """
 import sys
@@ -193,24 +170,6 @@ print(ours, "airflow" in sys.modules)
     assert done.stdout.strip() == "[] False"
 
 
-@pytest.mark.parametrize("missing", ["selectolax", "pypdfium2", "jwt"])
-def test_without_the_extra_the_message_says_what_to_install(missing: str) -> None:
-    code = f"""
-import sys
-sys.modules["{missing}"] = None
-from airflow_provider.emulator.__main__ import main
-sys.exit(main(["--port", "0"]))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
-    )
-
-    assert done.returncode == 1
-    assert "pip install --constraint" in done.stderr
-    assert "'airflow-provider-compliance[emulator]'" in done.stderr
-    assert "Traceback" not in done.stderr
-
-
 def test_an_unknown_setting_is_refused_with_a_list_of_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"no setting job\. Use one of: jobs, "):
         Emulator(job="instant")
@@ -218,10 +177,3 @@ def test_an_unknown_setting_is_refused_with_a_list_of_those_there_are() -> None:
         Emulator(endpoints={"assess": "/a"})
     with pytest.raises(ValueError, match=r"must look like '/api/v1/assessments/\{assessment_id\}/status'"):
         Emulator(endpoints={"assessment_status": "/a"})
-
-
-def test_everything_that_a_person_wants_to_see_is_json(service: Emulator) -> None:
-    service.add_job(text="\udcff lone", file_name="\ud800.pdf")
-    answer = requests.get(f"http://127.0.0.1:{service.port}/_emulator/overview", timeout=30)
-
-    assert json.loads(answer.text)["jobs"][0]["name"] == "\ud800.pdf"

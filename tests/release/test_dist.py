@@ -22,9 +22,6 @@ pytestmark = pytest.mark.release
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EMULATOR_DATA = (
     "catalog.json",
-    "page.css",
-    "page.html",
-    "page.js",
     "sample_clauses.txt",
     "sample_kinds.txt",
 )

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
-from tests.emulator.browser import Page, open_page
 from tests.reports.test_assess import BAD, GOOD, MISSING, RUN, cell, finding
+from tests.support.browser import Page, open_page
 
 pytestmark = pytest.mark.browser
 

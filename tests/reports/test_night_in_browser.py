@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.emulator.browser import Page, open_page
-from tests.emulator.test_page import CONTRAST
 from tests.reports.test_night import BAD, GOOD, MISSING, TOTALS, cell, document, finding, report
+from tests.support.browser import CONTRAST, Page, open_page
 
 pytestmark = pytest.mark.browser
 

@@ -20,19 +20,20 @@ class JobsInFlight:
         self.peak = 0
         self._state = state = service._state
         self._follow(state, "restart_job")
-        self._follow(state.assessments, "add")
+        self._follow(state, "add_assessment")
 
     def _follow(self, owner: Any, name: str) -> None:
         original = getattr(owner, name)
 
-        def followed(*args: Any) -> None:
-            original(*args)
+        def followed(*args: Any) -> Any:
+            added = original(*args)
             self.peak = max(self.peak, self.count())
+            return added
 
         setattr(owner, name, followed)
 
     def count(self) -> int:
         """Return how many there are now."""
-        statuses = [self._state.status(each) for each in self._state.jobs]
-        statuses += [assessment_status(self._state, each) for each in self._state.assessments]
+        statuses = [self._state.status(each) for each in self._state.jobs.values()]
+        statuses += [assessment_status(self._state, each) for each in self._state.assessments.values()]
         return sum(each in IN_FLIGHT for each in statuses)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from aiohttp import web
 
+from airflow_provider.emulator.extraction import ExtractionError, ExtractionResult
 from airflow_provider.emulator.service.catalog import (
     RESULT_CATEGORIES,
-    Assessment,
     assess,
+    find_framework,
     parse_contents,
-    parse_framework,
     public_criterion,
     public_framework,
 )
 from airflow_provider.emulator.service.http import SUBJECT, RequestError, json_response, read_object
+from airflow_provider.emulator.service.jobs import Assessment
 from airflow_provider.emulator.service.processing import get_processor
 from airflow_provider.emulator.service.state import State, get_state
 
@@ -23,44 +25,48 @@ from airflow_provider.emulator.service.state import State, get_state
 def assessment_status(state: State, assessment: Assessment) -> str:
     """Return the current status; compute the results if they are due."""
     progress, now = state.settings.progress, state.clock.now()
-    if assessment.is_due(progress, now):
-        finish_assessment(state, assessment)
+    if assessment.outcome is None and assessment.is_due(progress, now):
+        compute_results(state, assessment)
     return assessment.status(progress, now)
 
 
-def finish_assessment(state: State, assessment: Assessment) -> None:
-    """Compute the results, or set the error."""
-    assessment.finished = state.clock.now()
-    wanted = parse_framework(assessment.payload)
-    found = state.catalog.find_by_id_or_code(wanted)
-    frameworks = state.catalog.frameworks if wanted is None else [found] if found else []
+def compute_results(state: State, assessment: Assessment) -> None:
+    """Apply the rule to the texts, or set the error."""
+    try:
+        results = list(_assess(state, assessment))
+    except ExtractionError as error:
+        assessment.outcome = ExtractionResult(error=str(error))
+    else:
+        assessment.outcome, assessment.results = ExtractionResult(), results
+
+
+def _assess(state: State, assessment: Assessment) -> Iterator[dict[str, Any]]:
+    payload = assessment.payload
+    wanted = payload.get("frameworkId", payload.get("framework"))
+    found = find_framework(state.frameworks, wanted)
+    frameworks = state.frameworks if wanted is None else [found] if found else []
     if not frameworks:
-        known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in state.catalog.frameworks)
-        assessment.error = f"Unknown framework {wanted!r}. Use one of: {known}."
-        return
-    texts, uuids = parse_contents(assessment.payload)
+        known = ", ".join(f"{each['id']} ({each.get('codeName')})" for each in state.frameworks)
+        raise ExtractionError(f"Unknown framework {wanted!r}. Use one of: {known}.")
+    texts, uuids = parse_contents(payload)
     for content_uuid in uuids:
         job = state.find_job(content_uuid, assessment.subject)
         status = state.status(job) if job else "unknown"
         if job is None or status != "COMPLETED":
-            assessment.error = f"The content {content_uuid} is {status}, it must be COMPLETED."
-            return
+            raise ExtractionError(f"The content {content_uuid} is {status}, it must be COMPLETED.")
         texts.append(job.text)
     assessment.framework_ids = [each["id"] for each in frameworks]
-    text = "\n".join(texts)
     for framework in frameworks:
         for criterion in framework["criteria"]:
-            category, rationale = assess(text, criterion)
-            assessment.results.append(
-                {
-                    "assessmentResponseId": state.response_ids.issue(assessment.subject),
-                    "frameworkId": framework["id"],
-                    "criterion": criterion.get("codeName"),
-                    "criterionName": criterion.get("name"),
-                    "category": category,
-                    "rationale": rationale,
-                }
-            )
+            category, rationale = assess("\n".join(texts), criterion)
+            yield {
+                "assessmentResponseId": state.add_response_id(assessment.subject),
+                "frameworkId": framework["id"],
+                "criterion": criterion.get("codeName"),
+                "criterionName": criterion.get("name"),
+                "category": category,
+                "rationale": rationale,
+            }
 
 
 async def get_application_info(request: web.Request) -> web.Response:
@@ -72,14 +78,14 @@ async def get_application_info(request: web.Request) -> web.Response:
 async def list_frameworks(request: web.Request) -> web.Response:
     """List all frameworks with their criteria."""
     state = get_state(request)
-    listed = [public_framework(each) for each in state.catalog.frameworks]
+    listed = [public_framework(each) for each in state.frameworks]
     return json_response([state.shape_record(each, constant=True) for each in listed])
 
 
 async def list_criteria(request: web.Request) -> web.Response:
     """List the criteria of one framework."""
     state = get_state(request)
-    framework = state.catalog.find(request.match_info["framework_id"])
+    framework = find_framework(state.frameworks, request.match_info["framework_id"])
     if framework is None:
         raise RequestError(404, f"No framework {request.match_info['framework_id']}")
     listed = [public_criterion(each) for each in framework["criteria"]]
@@ -94,7 +100,7 @@ async def submit_feedback(request: web.Request) -> web.Response:
     if problems:
         raise RequestError(400, f"Validation failed: {'; '.join(problems)}")
     response_id = body.get("assessmentResponseId")
-    if response_id is not None and state.response_ids.owners.get(response_id) != request.headers[SUBJECT]:
+    if response_id is not None and state.response_owners.get(response_id) != request.headers[SUBJECT]:
         raise RequestError(404, f"No assessment response {response_id}")
     state.feedback.append({**body, "subject": request.headers[SUBJECT], "receivedAt": state.clock.now()})
     return web.Response()
@@ -119,8 +125,7 @@ async def submit_assessment(request: web.Request) -> web.Response:
     """Accept any JSON object."""
     state = get_state(request)
     payload = await read_object(request)
-    assessment = Assessment(request.headers[SUBJECT], payload, state.clock.now())
-    state.assessments.add(assessment, state.settings.max_jobs)
+    assessment = state.add_assessment(request.headers[SUBJECT], payload)
     location = state.make_location(request, "get_assessment", assessment_id=assessment.uuid)
     record = assessment_record(state, assessment, "PENDING")
     return json_response(record, status=202, headers={"Location": location})
@@ -156,7 +161,7 @@ async def get_assessment_results(request: web.Request) -> web.Response:
 
 async def cancel_assessment(request: web.Request) -> web.Response:
     """Cancel and delete an assessment."""
-    get_state(request).assessments.remove(_find(request))
+    del get_state(request).assessments[_find(request).uuid]
     return web.Response()
 
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-import itertools
 import json
 import re
-import uuid
-from dataclasses import dataclass, field
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
-
-from airflow_provider.emulator.settings import CompletionRule
 
 FRAMEWORK_FIELDS = ("id", "name", "codeName", "description")
 CRITERION_FIELDS = ("name", "codeName", "description")
@@ -20,39 +13,18 @@ SUFFICIENT, INSUFFICIENT, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_
 RESULT_CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
 MAX_EXCERPT_CHARS = 400
 
-# Above 2**53, to catch clients that turn int64 numbers into floats.
-FIRST_RESPONSE_ID = 2**53 + 1
+
+def read_catalog() -> list[dict[str, Any]]:
+    """Return the bundled frameworks; `keywords` of a criterion are for the assessment rule only."""
+    text = files("airflow_provider.emulator").joinpath("data", "catalog.json").read_text(encoding="utf-8")
+    return check_frameworks(json.loads(text))
 
 
-class Catalog:
-    """The frameworks of the catalog file; `keywords` of a criterion are for the assessment rule only."""
-
-    def __init__(self, path: str | None = None) -> None:
-        bundled = files("airflow_provider.emulator").joinpath("data", "catalog.json")
-        source = bundled if path is None else Path(path)
-        text = source.read_text(encoding="utf-8")
-        try:
-            self._initial = check_frameworks(json.loads(text))
-        except ValueError as error:
-            raise ValueError(f"The catalog file {path} is not valid: {error}") from None
-        self.reset()
-
-    def reset(self) -> None:
-        """Restore the catalog of the file."""
-        self.frameworks = copy.deepcopy(self._initial)
-
-    def replace(self, frameworks: Any) -> None:
-        """Replace the catalog."""
-        self.frameworks = copy.deepcopy(check_frameworks(frameworks))
-
-    def find(self, identifier: object) -> dict[str, Any] | None:
-        """Return a framework by its id, a number or a text."""
-        return next((each for each in self.frameworks if str(each["id"]) == str(identifier)), None)
-
-    def find_by_id_or_code(self, identifier: object) -> dict[str, Any] | None:
-        """Return a framework by its id or code name."""
-        by_code = (each for each in self.frameworks if each.get("codeName") == identifier)
-        return self.find(identifier) or next(by_code, None)
+def find_framework(frameworks: list[dict[str, Any]], identifier: object) -> dict[str, Any] | None:
+    """Return a framework by its id, a number or a text, or by its code name."""
+    by_id = (each for each in frameworks if str(each["id"]) == str(identifier))
+    by_code = (each for each in frameworks if each.get("codeName") == identifier)
+    return next(by_id, None) or next(by_code, None)
 
 
 def public_framework(framework: dict[str, Any]) -> dict[str, Any]:
@@ -87,84 +59,12 @@ def check_frameworks(frameworks: Any) -> list[dict[str, Any]]:
     return frameworks
 
 
-@dataclass(eq=False)
-class Assessment:
-    """One assessment and, once finished, its results."""
-
-    subject: str
-    payload: dict[str, Any]
-    created: float
-    uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
-    polls: int = 0
-    finished: float | None = None
-    error: str | None = None
-    forced: str | None = None
-    force_finish: bool = False
-    framework_ids: list[Any] = field(default_factory=list)
-    results: list[dict[str, Any]] = field(default_factory=list)
-
-    def is_due(self, progress: CompletionRule, now: float) -> bool:
-        """Whether to compute the results now."""
-        waiting = self.finished is None and self.forced is None
-        return waiting and (self.force_finish or progress.phase(self.polls, now - self.created) == "DONE")
-
-    def status(self, progress: CompletionRule, now: float) -> str:
-        """Return the current status."""
-        if self.forced:
-            return self.forced
-        if self.finished is not None:
-            return "FAILED" if self.error else "COMPLETED"
-        phase = progress.phase(self.polls, now - self.created)
-        return "RUNNING" if phase == "DONE" else phase
-
-    def describe(self, status: str) -> dict[str, Any]:
-        """Return the assessment for the controls and the page."""
-        return {
-            "uuid": self.uuid,
-            "status": status,
-            "error": self.error,
-            "payload": self.payload,
-            "results": self.results,
-            "created": self.created,
-            "completed": self.finished,
-        }
-
-
-class ResponseIds:
-    """Issues the response ids that feedback refers to, and stores who owns them."""
-
-    def __init__(self) -> None:
-        self._next = itertools.count(FIRST_RESPONSE_ID)
-        self.owners: dict[int, str] = {}
-
-    def issue(self, subject: str) -> int:
-        """Return a new id."""
-        number = next(self._next)
-        self.owners[number] = subject
-        return number
-
-    def forget(self, assessment: Assessment) -> None:
-        """Drop the ids of a removed assessment."""
-        for result in assessment.results:
-            self.owners.pop(result["assessmentResponseId"], None)
-
-
 def parse_contents(payload: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the texts and the uuids of content jobs in a payload."""
     texts = [payload["text"]] if isinstance(payload.get("text"), str) else []
-    uuids: list[str] = []
-    for name in ("contentUuids", "uuids", "contentUuid", "uuid"):
-        value = payload.get(name)
-        uuids += [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, str)]
-    return texts, list(dict.fromkeys(uuids))
-
-
-def parse_framework(payload: dict[str, Any]) -> Any:
-    """Return the framework that a payload asks for; None for all."""
-    for name in ("frameworkId", "framework", "frameworkCodeName"):
-        if payload.get(name) is not None:
-            return payload[name]
-    return None
+    many = payload.get("contentUuids")
+    uuids = [*(many if isinstance(many, list) else []), payload.get("contentUuid")]
+    return texts, list(dict.fromkeys(each for each in uuids if isinstance(each, str)))
 
 
 def assess(text: str, criterion: dict[str, Any]) -> tuple[str, str]:

@@ -27,7 +27,7 @@ async def submit_file(request: web.Request) -> web.Response:
         )
     state = get_state(request)
     source, name = await _receive(request)
-    job = Job(request.headers[SUBJECT], "FILE", state.clock.now(), file_name=name)
+    job = Job(request.headers[SUBJECT], state.clock.now(), file_name=name)
     state.add_job(job)
     get_processor(request).read_file(job, source)
     return _accepted(request, job)
@@ -39,7 +39,7 @@ async def submit_url(request: web.Request) -> web.Response:
     url = (await read_object(request)).get("url")
     if not isinstance(url, str) or not _is_url(url):
         raise RequestError(400, "url must be an absolute http or https URL")
-    job = Job(request.headers[SUBJECT], "URL", state.clock.now(), source_url=url)
+    job = Job(request.headers[SUBJECT], state.clock.now(), source_url=url)
     state.add_job(job)
     get_processor(request).read_url(job)
     return _accepted(request, job)
@@ -90,7 +90,7 @@ async def get_content(request: web.Request) -> web.Response:
 
 async def cancel(request: web.Request) -> web.Response:
     """Cancel and delete a job."""
-    get_state(request).jobs.remove(_find(request))
+    del get_state(request).jobs[_find(request).uuid]
     return web.Response()
 
 
@@ -100,7 +100,7 @@ async def refresh(request: web.Request) -> web.Response:
         raise RequestError(400, "This operation takes no body")
     job = _find(request)
     get_state(request).restart_job(job)
-    if job.source_type == "URL":
+    if job.source_url:
         get_processor(request).read_url(job)
     return _accepted(request, job)
 
@@ -187,7 +187,7 @@ def job_record(state: State, job: Job, status: str | None = None) -> dict[str, A
     shown = status or state.status(job)
     record = {
         "uuid": job.uuid,
-        "sourceType": job.source_type,
+        "sourceType": "URL" if job.source_url else "FILE",
         "sourceUrl": job.source_url,
         "fileName": job.file_name,
         "status": shown,

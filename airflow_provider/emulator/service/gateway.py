@@ -9,12 +9,11 @@ import socket
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 from aiohttp import web
 from multidict import CIMultiDict
 
-from airflow_provider.emulator.service.faults import Fault
+from airflow_provider.emulator.service.faults import Fault, take
 from airflow_provider.emulator.service.http import FORM, SUBJECT, RequestError, error_response
 from airflow_provider.emulator.service.state import get_state
 from airflow_provider.emulator.settings import LOGIN, OPERATIONS, OTHER, REFRESH_TOKEN
@@ -25,7 +24,6 @@ log = logging.getLogger(__name__)
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 RESET = "reset"
 RESET_DELAY_SECONDS = 0.02  # for the first half to arrive before the reset
-SECRET = ("authorization", "cookie", "proxy-authorization")
 HTML_PAGE = (
     "<!DOCTYPE html><html><head><title>Gateway</title></head>"
     "<body><h1>The page cannot be displayed</h1><p>Contact your administrator.</p></body></html>"
@@ -64,10 +62,6 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
     state = get_state(request)
     if state.settings.latency:
         await asyncio.sleep(state.settings.latency)
-    limit = state.settings.concurrency
-    if limit is not None and state.counters.in_flight > limit:
-        refusal = error_response(request, 429, f"More than {limit} requests in flight", {"Retry-After": "1"})
-        return _count(request, operation, refusal)
     # The identity provider and unknown paths outside the API need no token.
     if operation in OPERATIONS or request.path.startswith("/api/"):
         try:
@@ -75,7 +69,7 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
         except RequestError as refused:
             answer = error_response(request, refused.status, refused.message, refused.headers)
             return _count(request, operation, answer)
-    fault = state.faults.take(operation)
+    fault = take(state.faults, operation)
     if fault is None:
         return _count(request, operation, await _handle(request, handler))
     return await _serve_with(fault, request, handler, operation)
@@ -93,8 +87,6 @@ async def _serve_with(
         response = _fault_response(fault, request)
     else:
         response = await _handle(request, handler)
-    if fault.location is not None:
-        response.headers["Location"] = fault.location
     if fault.reset == "after":
         return _reset(request, operation)
     then_reset = fault.reset == "middle"
@@ -137,28 +129,19 @@ async def _handle(request: web.Request, handler: Handler) -> web.StreamResponse:
 def _count(
     request: web.Request, operation: str, response: web.StreamResponse, answer: str | None = None
 ) -> web.StreamResponse:
-    state = get_state(request)
-    seen: dict[str, Any] = {
-        "time": state.clock.now(),
-        "method": request.method,
-        "path": request.path,
-        "headers": {name: value for name, value in request.headers.items() if name.lower() not in SECRET},
-        "authorized": "Authorization" in request.headers,
-    }
-    state.counters.record(operation, answer or str(response.status), seen)
+    get_state(request).counters.record(operation, answer or str(response.status))
     return response
 
 
 def _fault_response(fault: Fault, request: web.Request) -> web.Response:
     status = fault.status or 200
-    headers = {} if fault.retry_after is None else {"Retry-After": fault.retry_after}
+    headers = {} if fault.retry_after is None else {"Retry-After": str(fault.retry_after)}
     if fault.html:
         return web.Response(status=status, text=HTML_PAGE, content_type="text/html", headers=headers)
     if fault.body is None:
         return error_response(request, status, "A planned fault", headers)
     text = fault.body if isinstance(fault.body, str) else json.dumps(fault.body)
-    kind = fault.content_type or "application/json"
-    return web.Response(status=status, text=text, content_type=kind, headers=headers)
+    return web.Response(status=status, text=text, content_type=fault.content_type, headers=headers)
 
 
 async def _send_halves(

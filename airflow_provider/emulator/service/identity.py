@@ -1,24 +1,23 @@
-"""The identity provider: accounts, sessions and signed tokens."""
+"""The identity provider: accounts, sessions, signed tokens and their endpoints."""
 
 from __future__ import annotations
 
 import functools
 import json
 import uuid
-from collections import OrderedDict, deque
 from dataclasses import dataclass
 from typing import Any
 
 import jwt
+from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from airflow_provider.emulator.service.http import RequestError
-from airflow_provider.emulator.settings import Clock, Settings
+from airflow_provider.emulator.service.http import FORM, RequestError, json_response
+from airflow_provider.emulator.settings import CLIENT_ID, CLIENT_SECRET, PASSWORD, USERNAME, Clock, Settings
 
 SCOPE = "compliance"
 KEY_ID = "emulator-1"
-MAX_SESSIONS = 10_000
-REFRESH_FIELDS = ("refresh_token", "refresh_expires_in", "session_state")
+NEEDED = {"password": ("username", "password"), "refresh_token": ("refresh_token",)}
 
 
 class GrantError(Exception):
@@ -50,36 +49,31 @@ def signing_key() -> rsa.RSAPrivateKey:
     return rsa.generate_private_key(public_exponent=65537, key_size=2048)
 
 
+@functools.cache
 def jwks() -> dict[str, Any]:
     """Return the public keys that the gateway checks signatures with."""
     public = json.loads(jwt.algorithms.RSAAlgorithm.to_jwk(signing_key().public_key()))
     return {"keys": [{**public, "kid": KEY_ID, "alg": "RS256", "use": "sig"}]}
 
 
-@functools.cache
-def _key_set() -> jwt.PyJWKSet:
-    return jwt.PyJWKSet.from_dict(jwks())
+@functools.lru_cache(maxsize=10_000)
+def _decode(token: str) -> dict[str, Any]:
+    """Check the signature of a token, once: that takes longer than most requests."""
+    key = jwt.PyJWKSet.from_dict(jwks())[jwt.get_unverified_header(token)["kid"]]
+    # Times are checked against the emulator's clock, which a test may have moved.
+    options: Any = {"verify_exp": False, "verify_iat": False, "verify_aud": False, "require": ["exp"]}
+    claims: dict[str, Any] = jwt.decode(token, key.key, algorithms=["RS256"], options=options)
+    return claims
 
 
 class Identity:
-    """Issues and verifies tokens."""
+    """Issues and verifies tokens; those of another instance are not valid here."""
 
-    def __init__(self, settings: Settings, clock: Clock) -> None:
+    def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.issuer = ""
-        self._verified: dict[str, dict[str, Any]] = {}  # claims of tokens with a valid signature
-        self.epoch = 0
-        self.start(settings)
-
-    def start(self, settings: Settings) -> None:
-        """Reset everything but the keys; all issued tokens become invalid."""
         self.accounts: dict[str, Account] = {}
-        self.add_account(settings.username, settings.password)
-        self.sessions: OrderedDict[str, tuple[str, str]] = OrderedDict()
-        self.issued: deque[dict[str, Any]] = deque(maxlen=200)
-        self.issued_count = 0
-        self.not_before = 0
-        self.epoch += 1
+        self.add_account(USERNAME, PASSWORD)
+        self.revoke()
 
     def add_account(self, username: str, password: str, scope: str = f"profile email {SCOPE}") -> Account:
         """Add a user; the subject is derived from the name, so it is the same in each run."""
@@ -92,14 +86,7 @@ class Identity:
         account = self.accounts.get(username)
         if account is None or account.password != password:
             raise GrantError(401, "invalid_grant", "Invalid user credentials")
-        return self._issue(settings, account, str(uuid.uuid4()), "password")
-
-    def log_in_client(self, settings: Settings) -> dict[str, Any]:
-        """Handle the client credentials grant: the client's service account gets no refresh token."""
-        name = f"service-account-{settings.client_id}"
-        account = self.accounts.get(name) or self.add_account(name, "")
-        issued = self._issue(settings, account, str(uuid.uuid4()), "client_credentials")
-        return {name: value for name, value in issued.items() if name not in REFRESH_FIELDS}
+        return self._issue(settings, account, str(uuid.uuid4()))
 
     def renew(self, settings: Settings, refresh_token: str) -> dict[str, Any]:
         """Handle the refresh grant; each refresh token works once."""
@@ -107,106 +94,67 @@ class Identity:
             claims = self._verify(refresh_token, "Refresh")
         except RequestError as refused:
             raise GrantError(400, "invalid_grant", refused.message) from None
-        username, current = self.sessions.get(claims["sid"], ("", ""))
-        account = self.accounts.get(username)
-        if account is None:
+        username, current = self._sessions.get(claims["sid"], ("", ""))
+        if username not in self.accounts:
             raise GrantError(400, "invalid_grant", "Session not active")
         if claims["jti"] != current:
             raise GrantError(400, "invalid_grant", "Maximum allowed refresh token reuse exceeded")
-        return self._issue(settings, account, claims["sid"], "refresh_token")
+        return self._issue(settings, self.accounts[username], claims["sid"])
 
     def verify_access(self, token: str) -> dict[str, Any]:
         """Return the claims of a valid access token."""
         claims = self._verify(token, "Bearer")
-        if claims.get("epoch") != self.epoch:
+        if claims["epoch"] != self._epoch:
             raise _token_error("Token is not active")
-        if SCOPE not in str(claims.get("scope")).split():
+        if SCOPE not in claims["scope"].split():
             raise _token_error(f"The scope {SCOPE} is needed", 403, "insufficient_scope")
         return claims
 
     def expire_access(self) -> None:
         """Invalidate all access tokens; refresh tokens stay valid."""
-        self.epoch += 1
+        self._epoch = str(uuid.uuid4())
 
     def revoke(self) -> None:
-        """Invalidate all tokens, as an administrator's 'not before' does."""
-        self.epoch += 1
-        self.sessions.clear()
-        self.not_before = int(self._clock.now())
+        """Invalidate all tokens."""
+        self.expire_access()
+        self._sessions: dict[str, tuple[str, str]] = {}
 
     def _verify(self, token: str, kind: str) -> dict[str, Any]:
-        claims = self._verified.get(token) or self._decode(token)
-        if claims.get("iss") != self.issuer or claims.get("typ") != kind:
+        try:
+            claims = _decode(token)
+        except (jwt.PyJWTError, KeyError, ValueError):
+            raise _token_error("Invalid token signature") from None
+        if claims["typ"] != kind:
             raise _token_error("Invalid token")
         if claims["exp"] <= self._clock.now():
-            self._verified.pop(token, None)
             raise _token_error("Token expired")
         return claims
 
-    def _decode(self, token: str) -> dict[str, Any]:
-        """Check the signature of a token, once: that takes longer than most requests."""
-        try:
-            key = _key_set()[jwt.get_unverified_header(token)["kid"]]
-            # Times are checked against the emulator's clock, which a test may have moved.
-            claims: dict[str, Any] = jwt.decode(
-                token,
-                key.key,
-                algorithms=["RS256"],
-                options={"verify_exp": False, "verify_iat": False, "verify_aud": False, "require": ["exp"]},
-            )
-        except (jwt.PyJWTError, KeyError, ValueError):
-            raise _token_error("Invalid token signature") from None
-        if len(self._verified) >= MAX_SESSIONS:
-            self._verified.clear()
-        self._verified[token] = claims
-        return claims
-
-    def _issue(self, settings: Settings, account: Account, session: str, grant: str) -> dict[str, Any]:
-        now = self._clock.now()
-        refresh_id = str(uuid.uuid4())
+    def _issue(self, settings: Settings, account: Account, session: str) -> dict[str, Any]:
+        now, refresh_id = self._clock.now(), str(uuid.uuid4())
         common = {
             "iat": int(now),
-            "iss": self.issuer,
             "sub": account.subject,
-            "azp": settings.client_id,
+            "azp": CLIENT_ID,
             "sid": session,
             "scope": account.scope,
         }
         access = {
-            **common,
             "exp": _expires_at(now, settings.access_lifetime),
             "jti": str(uuid.uuid4()),
             "typ": "Bearer",
             "preferred_username": account.username,
-            "epoch": self.epoch,
+            "epoch": self._epoch,
         }
-        refresh = {
-            **common,
-            "exp": _expires_at(now, settings.refresh_lifetime),
-            "jti": refresh_id,
-            "typ": "Refresh",
-        }
-        self.sessions[session] = (account.username, refresh_id)
-        self.sessions.move_to_end(session)
-        while len(self.sessions) > MAX_SESSIONS:
-            self.sessions.popitem(last=False)
-        self.issued_count += 1
-        self.issued.append(
-            {
-                "time": now,
-                "grant": grant,
-                "user": account.username,
-                "session": session,
-                "expires": access["exp"],
-            }
-        )
+        refresh = {"exp": _expires_at(now, settings.refresh_lifetime), "jti": refresh_id, "typ": "Refresh"}
+        self._sessions[session] = (account.username, refresh_id)
         return {
-            "access_token": _sign(access),
-            "expires_in": _as_int(settings.access_lifetime),
-            "refresh_expires_in": _as_int(settings.refresh_lifetime),
-            "refresh_token": _sign(refresh),
+            "access_token": _sign({**common, **access}),
+            "expires_in": settings.access_lifetime,
+            "refresh_expires_in": settings.refresh_lifetime,
+            "refresh_token": _sign({**common, **refresh}),
             "token_type": "Bearer",
-            "not-before-policy": self.not_before,
+            "not-before-policy": 0,
             "session_state": session,
             "scope": account.scope,
         }
@@ -216,10 +164,42 @@ def _sign(claims: dict[str, Any]) -> str:
     return jwt.encode(claims, signing_key(), algorithm="RS256", headers={"kid": KEY_ID})
 
 
-def _as_int(seconds: float) -> float:
-    return int(seconds) if seconds == int(seconds) else seconds
-
-
 def _expires_at(now: float, lifetime: float) -> float:
     # Whole seconds, as identity providers do, unless a test wants less than one.
     return int(now + lifetime) if lifetime >= 1 else now + lifetime
+
+
+# -- the endpoints
+
+
+async def grant(request: web.Request, identity: Identity, settings: Settings) -> web.Response:
+    """Handle a token request."""
+    headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
+    try:
+        form = await _read_form(request)
+        if form["grant_type"] == "password":
+            issued = identity.log_in(settings, form["username"], form["password"])
+        else:
+            issued = identity.renew(settings, form["refresh_token"])
+        return json_response(issued, headers=headers)
+    except GrantError as refused:
+        body = {"error": refused.error, "error_description": refused.description}
+        return json_response(body, status=refused.status, headers=headers)
+
+
+async def _read_form(request: web.Request) -> dict[str, str]:
+    if request.content_type != FORM:
+        raise GrantError(415, "invalid_request", f"Content-Type must be {FORM}")
+    try:
+        form = {name: str(value) for name, value in (await request.post()).items()}
+    except (ValueError, LookupError):
+        raise GrantError(400, "invalid_request", "The form is malformed") from None
+    grant_type = form.get("grant_type", "")
+    if grant_type and grant_type not in NEEDED:
+        raise GrantError(400, "unsupported_grant_type", "Unsupported grant_type")
+    for name in ("grant_type", *NEEDED.get(grant_type, ()), "client_id", "client_secret"):
+        if not form.get(name):
+            raise GrantError(400, "invalid_request", f"Missing form parameter: {name}")
+    if (form["client_id"], form["client_secret"]) != (CLIENT_ID, CLIENT_SECRET):
+        raise GrantError(401, "invalid_client", "Invalid client or Invalid client credentials")
+    return form

@@ -1,52 +1,45 @@
-"""Content processing jobs, and the store that holds them."""
+"""What partners submit to be processed, and how far it is."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any
 
 from airflow_provider.emulator.extraction import ExtractionResult
-from airflow_provider.emulator.service.faults import Planned
 from airflow_provider.emulator.settings import CompletionRule
 
 
 @dataclass(eq=False)
-class Job:
-    """One content processing job."""
+class Work:
+    """A content processing job or an assessment.
+
+    :param outcome: what was found out so far; it is shown when the work is due
+    :param forced: a status that stays until a refresh
+    """
 
     subject: str
-    source_type: str
     created: float
-    source_url: str | None = None
-    file_name: str | None = None
     uuid: str = field(default_factory=lambda: str(uuid.uuid4()))
     started: float = 0.0
     polls: int = 0
-    fetched: float | None = None
     finished: float | None = None
     outcome: ExtractionResult | None = None
     planned_failure: str | None = None
     forced: str | None = None
     force_finish: bool = False
-    charset: str = "utf-8"
 
-    def restart(self, now: float, planned_failure: str | None) -> None:
-        """Start processing. Only a page is fetched again: the text of a file does not change."""
-        self.started, self.polls, self.finished, self.forced = now, 0, None, None
-        self.planned_failure, self.force_finish = planned_failure, False
-        if self.source_type == "URL":
-            self.outcome = None
+    def __post_init__(self) -> None:
+        self.started = self.created
 
     def is_due(self, progress: CompletionRule, now: float) -> bool:
-        """Whether the job is finished as soon as it has an outcome."""
+        """Whether it is finished as soon as it has an outcome."""
         if self.forced:
             return self.forced == "COMPLETED"
         return self.force_finish or progress.phase(self.polls, now - self.started) == "DONE"
 
     def status(self, progress: CompletionRule, now: float) -> str:
-        """Return the current status; the first poll of a finished job sets its end time, also in the past."""
+        """Return the current status; the first poll of finished work sets its end time, also in the past."""
         if self.forced:
             return self.forced
         if self.finished is None:
@@ -65,8 +58,25 @@ class Job:
 
     @property
     def error(self) -> str | None:
-        """Why the job failed, if it did."""
+        """Why it failed, if it did."""
         return self.planned_failure or (self.outcome.error if self.outcome else None)
+
+
+@dataclass(eq=False)
+class Job(Work):
+    """One content processing job."""
+
+    source_url: str | None = None
+    file_name: str | None = None
+    fetched: float | None = None
+    charset: str = "utf-8"
+
+    def restart(self, now: float, planned_failure: str | None) -> None:
+        """Start processing. Only a page is fetched again: the text of a file does not change."""
+        self.started, self.polls, self.finished, self.forced = now, 0, None, None
+        self.planned_failure, self.force_finish = planned_failure, False
+        if self.source_url:
+            self.outcome = None
 
     @property
     def text(self) -> str:
@@ -79,16 +89,13 @@ class Job:
         return self.file_name or self.source_url or ""
 
     def describe(self, status: str) -> dict[str, Any]:
-        """Return the job for the controls and the page."""
+        """Return the job for the controls."""
         return {
             "uuid": self.uuid,
-            "source_type": self.source_type,
             "name": self.name,
             "status": status,
             "error": self.error if status == "FAILED" else None,
             "polls": self.polls,
-            "characters": len(self.text),
-            "excerpt": self.text[:200],
             "subject": self.subject,
             "created": self.created,
             "completed": self.finished,
@@ -96,56 +103,20 @@ class Job:
         }
 
 
-class StoredItem(Protocol):
-    """An item of a store."""
-
-    uuid: str
-
-
-Item = TypeVar("Item", bound=StoredItem)
-
-
-class Store(Generic[Item]):
-    """Items by uuid, oldest first, bounded in number."""
-
-    def __init__(self, on_evict: Callable[[Item], None] = lambda item: None) -> None:
-        self.evicted = 0
-        self._items: dict[str, Item] = {}
-        self.on_evict = on_evict
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __iter__(self) -> Iterator[Item]:
-        """Iterate over the items, newest first."""
-        return iter(reversed(list(self._items.values())))
-
-    def get(self, uuid: str) -> Item | None:
-        """Return one item, None if unknown."""
-        return self._items.get(uuid)
-
-    def add(self, item: Item, max_items: int) -> None:
-        """Add an item, and evict the oldest ones."""
-        self._items[item.uuid] = item
-        while len(self) > max(1, max_items):
-            self.remove(next(iter(self._items.values())))
-            self.evicted += 1
-
-    def remove(self, item: Item) -> None:
-        """Remove an item."""
-        if self._items.pop(item.uuid, None) is not None:
-            self.on_evict(item)
-
-    def clear(self) -> None:
-        """Remove all items."""
-        for item in list(self._items.values()):
-            self.remove(item)
-        self.evicted = 0
-
-
 @dataclass(eq=False)
-class PlannedFailure(Planned):
-    """A failure of the next jobs whose file name or URL matches."""
+class Assessment(Work):
+    """One assessment and, once finished, its results."""
 
-    error: str
-    match: str
+    payload: dict[str, Any] = field(default_factory=dict)
+    framework_ids: list[Any] = field(default_factory=list)
+    results: list[dict[str, Any]] = field(default_factory=list)
+
+    def describe(self, status: str) -> dict[str, Any]:
+        """Return the assessment for the controls."""
+        return {
+            "uuid": self.uuid,
+            "status": status,
+            "error": self.error,
+            "payload": self.payload,
+            "results": self.results,
+        }

@@ -35,17 +35,15 @@ class Processor:
 
     def __init__(self, state: State) -> None:
         self._state = state
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[Job, asyncio.Task[None]] = {}
         self._threads = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compliance-emulator-extract")
         self._session: aiohttp.ClientSession | None = None
-        state.jobs.on_evict = self.drop
 
     async def close(self) -> None:
         """Cancel fetches, and finish reading files, which can't be fetched again."""
         tasks = dict(self._tasks)
-        for uuid, task in tasks.items():
-            job = self._state.jobs.get(uuid)
-            if job is None or job.source_type == "URL":
+        for job, task in tasks.items():
+            if job.source_url:
                 task.cancel()
         await asyncio.gather(*tasks.values(), return_exceptions=True)
         if self._session is not None:
@@ -54,8 +52,8 @@ class Processor:
 
     def resume(self) -> None:
         """Restart the fetches that were in flight when the emulator was stopped."""
-        for job in self._state.jobs:
-            if job.source_type == "URL" and job.outcome is None:
+        for job in self._state.jobs.values():
+            if job.source_url and job.outcome is None:
                 self.read_url(job)
 
     def read_file(self, job: Job, source: IO[bytes]) -> None:
@@ -69,27 +67,22 @@ class Processor:
 
     def read_url(self, job: Job) -> None:
         """Start fetching the page of a job, instead of an earlier fetch."""
-        self.drop(job)
+        if job in self._tasks:
+            self._tasks.pop(job).cancel()
         self._spawn(job, lambda: self._fetch(job))
-
-    def drop(self, job: Job) -> None:
-        """Stop working on a job."""
-        task = self._tasks.pop(job.uuid, None)
-        if task is not None:
-            task.cancel()
 
     async def wait_for_due(self, jobs: list[Job]) -> None:
         """Wait briefly for the texts of jobs that are due."""
         state = self._state
         progress, now = state.settings.progress, state.clock.now()
-        due = [self._tasks[job.uuid] for job in jobs if job.uuid in self._tasks and job.is_due(progress, now)]
+        due = [self._tasks[job] for job in jobs if job in self._tasks and job.is_due(progress, now)]
         if due:
             await asyncio.wait(due, timeout=EXTRACTION_WAIT_SECONDS)
 
     def _spawn(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
         task = asyncio.get_running_loop().create_task(self._process(job, work))
-        self._tasks[job.uuid] = task
-        task.add_done_callback(lambda done: self._tasks.get(job.uuid) is done and self._tasks.pop(job.uuid))
+        self._tasks[job] = task
+        task.add_done_callback(lambda done: self._tasks.get(job) is done and self._tasks.pop(job))
 
     async def _process(self, job: Job, work: Callable[[], Awaitable[str]]) -> None:
         try:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import operator
 import posixpath
 import random
-from collections import deque
 from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 
-from airflow_provider.emulator.service.catalog import Assessment, Catalog, ResponseIds
-from airflow_provider.emulator.service.faults import Counters, Fault, Plan
-from airflow_provider.emulator.service.identity import Identity
-from airflow_provider.emulator.service.jobs import Job, PlannedFailure, Store
+from airflow_provider.emulator.service.catalog import read_catalog
+from airflow_provider.emulator.service.faults import Counters, Fault, PlannedFailure, take
+from airflow_provider.emulator.service.identity import Identity, grant
+from airflow_provider.emulator.service.jobs import Assessment, Job
 from airflow_provider.emulator.settings import Clock, Settings
 
+# Above 2**53, to catch clients that turn int64 numbers into floats.
+FIRST_RESPONSE_ID = 2**53 + 1
 EXTRA_FIELDS: tuple[tuple[str, Any], ...] = (
     ("_links", {"self": {"href": "about:blank"}}),
     ("priority", 3),
@@ -31,41 +31,47 @@ class State:
 
     def __init__(self, settings: Settings) -> None:
         self._initial = settings
-        self.settings = settings
         self.base_url = ""
-        self.clock = Clock()
-        self.identity = Identity(settings, self.clock)
-        self.catalog = Catalog(settings.frameworks)
         self.counters = Counters()
-        self.faults: Plan[Fault] = Plan(operator.attrgetter("operation"))
-        self.planned_failures: Plan[PlannedFailure] = Plan(operator.attrgetter("match"))
-        self.random = random.Random(settings.seed)  # noqa: S311 chooses variations of responses, not secrets
-        self.response_ids = ResponseIds()
-        self.jobs: Store[Job] = Store()
-        self.assessments: Store[Assessment] = Store(self.response_ids.forget)
-        self.feedback: deque[dict[str, Any]] = deque(maxlen=10_000)
+        self.reset()
 
     def reset(self) -> None:
         """Restore the initial state."""
         self.settings = self._initial
-        self.clock.offset = 0.0
-        self.identity.start(self.settings)
-        self.catalog.reset()
+        self.clock = Clock()
+        self.identity = Identity(self.clock)
+        self.frameworks = read_catalog()
         self.counters = Counters(self.counters.in_flight)
-        self.random.seed(self.settings.seed)
-        for part in (self.faults, self.planned_failures, self.jobs, self.assessments, self.feedback):
-            part.clear()
+        self.faults: list[Fault] = []
+        self.planned_failures: list[PlannedFailure] = []
+        self.random = random.Random(0)  # noqa: S311 chooses variations of responses, not secrets
+        self.jobs: dict[str, Job] = {}
+        self.assessments: dict[str, Assessment] = {}
+        self.response_owners: dict[int, str] = {}
+        self.feedback: list[dict[str, Any]] = []
 
     def add_job(self, job: Job) -> None:
         """Add a new job."""
-        self.jobs.add(job, self.settings.max_jobs)
+        self.jobs[job.uuid] = job
         self.counters.jobs_submitted += 1
         self.restart_job(job)
 
     def restart_job(self, job: Job) -> None:
         """Start processing a job, for the first time or again."""
-        failure = self.planned_failures.take(job.name)
+        failure = take(self.planned_failures, job.name)
         job.restart(self.clock.now(), failure.error if failure else None)
+
+    def add_assessment(self, subject: str, payload: dict[str, Any]) -> Assessment:
+        """Add a new assessment."""
+        assessment = Assessment(subject, self.clock.now(), payload=payload)
+        self.assessments[assessment.uuid] = assessment
+        return assessment
+
+    def add_response_id(self, subject: str) -> int:
+        """Return a new id of an assessment response, to which a partner's feedback can refer."""
+        number = FIRST_RESPONSE_ID + len(self.response_owners)
+        self.response_owners[number] = subject
+        return number
 
     def status(self, job: Job) -> str:
         """Return the current status of a job."""
@@ -95,7 +101,7 @@ class State:
         """
         if not self.settings.quirks:
             return record
-        seed = f"{self.settings.seed} {record.get('id')} {record.get('codeName')}"
+        seed = f"{record.get('id')} {record.get('codeName')}"
         rng = random.Random(seed) if constant else self.random  # noqa: S311 variations, not secrets
         kept = {name: value for name, value in record.items() if value is not None or rng.random() < 0.5}
         return {**kept, **dict(rng.sample(EXTRA_FIELDS, rng.randint(0, 2)))}
@@ -118,3 +124,9 @@ STATE: web.AppKey[list[State]] = web.AppKey("state", list)
 def get_state(request: web.Request) -> State:
     """Return the state of the emulator."""
     return request.app[STATE][0]
+
+
+async def issue_token(request: web.Request) -> web.Response:
+    """Handle a token request."""
+    state = get_state(request)
+    return await grant(request, state.identity, state.settings)

@@ -82,34 +82,6 @@ def test_a_status_can_be_forced_even_one_that_no_document_mentions(
     assert raw.batch(uuid)[0]["status"] == status
 
 
-def test_a_job_can_be_changed_while_it_waits(raw: Raw, service: Emulator) -> None:
-    uuid = service.add_job(status="RUNNING")
-    service.set_job(uuid, status="COMPLETED", text="late but there", charset="utf-16")
-
-    response = raw.content(uuid)
-
-    assert response.content.decode("utf-16") == "late but there"
-
-
-def test_a_job_that_the_service_has_lost_is_unknown(raw: Raw, service: Emulator) -> None:
-    uuid = raw.submit()
-    service.remove_job(uuid)
-
-    assert raw.status(uuid).status_code == 404
-
-
-@pytest.mark.compliance_service(jobs="manual")
-def test_planned_failures_can_be_permanent(raw: Raw, service: Emulator) -> None:
-    service.fail_jobs("No.", times=None)
-    uuid = raw.submit()
-    service.finish_jobs()
-    assert raw.status(uuid).json()["error"] == "No."
-
-    raw.post(f"{CONTENT}/{uuid}/refresh")
-    service.finish_jobs()
-    assert raw.status(uuid).json()["error"] == "No."
-
-
 def test_a_job_in_the_middle_of_a_fetch_can_be_cancelled(
     raw: Raw, site: Site, service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

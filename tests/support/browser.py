@@ -46,6 +46,25 @@ _CLICK = """it => {
 }"""
 
 
+# The lowest ratio of the luminances of a text and of what is behind it, over all texts of the page (WCAG 2).
+CONTRAST = """(() => {
+  const parse = (color) => color.match(/[\\d.]+/g).map(Number);
+  const luminance = (color) => parse(color).slice(0, 3).map((part) => part / 255)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, index) => sum + part * [0.2126, 0.7152, 0.0722][index], 0);
+  const behind = (node) => {
+    const color = getComputedStyle(node).backgroundColor;
+    return parse(color)[3] === 0 && node.parentElement ? behind(node.parentElement) : color;
+  };
+  const texts = [...document.body.querySelectorAll('*')].filter((node) => node.checkVisibility() &&
+    [...node.childNodes].some((child) => child.nodeType === Node.TEXT_NODE && child.textContent.trim()));
+  return Math.min(...texts.map((node) => {
+    const [dark, light] = [getComputedStyle(node).color, behind(node)].map(luminance).sort((a, b) => a - b);
+    return (light + 0.05) / (dark + 0.05);
+  }));
+})()"""
+
+
 def find_chromium() -> str:
     """Return the path of a Chromium, or skip the test."""
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
