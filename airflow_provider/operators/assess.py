@@ -102,7 +102,6 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.assess.inputs import read_documents
         from airflow_provider.assess.task import AssessTask
         from airflow_provider.storage.nights import Night
-        from airflow_provider.waiting.refusals import outlast_refusals_sync
 
         ends_at = self.clock() + deadline.at - time.time()
         is_deleting = parse_delete_after(self.delete_after) == ASSESS
@@ -113,7 +112,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:
-            listed = outlast_refusals_sync(self.hook.list_frameworks, self.hook.get_conn(), self.log)
+            listed = self.call(self.hook.list_frameworks)
             frameworks = select_frameworks(listed, self._wanted_frameworks())
         except ComplianceError as error:
             error.transient = error.transient or not is_new_attempt  # they were listed when the task started

@@ -13,7 +13,7 @@ from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.waiting.kinds import ASSESSMENTS
-from airflow_provider.waiting.waits import delete_in_worker
+from airflow_provider.waiting.waits import delete_in_worker, status_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -89,7 +89,12 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> Any:
         """Get the results."""
         identifier = as_id(self.assessment_id, "assessment id")
-        results = self.hook.get_assessment_results(identifier)
+
+        def has_no_results() -> bool:
+            status = status_in_worker(ASSESSMENTS, self.hook, identifier, self.log)
+            return status not in (None, "COMPLETED")
+
+        results = self.call(lambda: self.hook.get_assessment_results(identifier), has_no_results)
         # JSON can contain half of a surrogate pair, which UTF-8 can't: it is written as an escape.
         data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         if self.destination is not None:

@@ -35,6 +35,7 @@ from airflow_provider.params import IS_EXECUTING
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
 from airflow_provider.waiting.waits import wait_in_worker
@@ -146,6 +147,16 @@ class ComplianceBaseOperator(BaseOperator):
     def hook(self) -> ComplianceHook:
         """The hook, created once; use it in `execute` only, after templates are rendered."""
         return self.hook_class(self.conn_id)
+
+    def call(self, function: Callable[[], T], confirm: Callable[[], bool] | None = None) -> T:
+        """Return what a call of the service returns; repeat it while it is refused, as polls are.
+
+        A gateway may answer 403, 404 or 405 for a while. Call this only where the service surely has not
+        accepted a request that it refuses.
+
+        :param confirm: see `outlast_refusals`
+        """
+        return outlast_refusals_sync(function, self.hook.get_conn(), self.log, confirm)
 
     def renew_hook(self) -> ComplianceHook:
         """Read the connection again: after a long wait it may have changed."""

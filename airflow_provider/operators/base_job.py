@@ -263,12 +263,16 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
         metric = metrics.ASSESSMENTS if self.kind is ASSESSMENTS else metrics.DOCUMENTS
         metrics.count(metric, self.conn_id, outcome=outcome)
 
+    def _is_gone(self) -> bool:
+        """Return whether the service itself says that what is submitted again does not exist."""
+        return False
+
     def _submit(self) -> Record:
         self._before, given = None, self._input()  # before the submit, as it is sent
         intent = {"intent": datetime.now(UTC).isoformat(timespec="seconds"), **given}
         self._state.save(intent, ComplianceError)  # if the state path can't be written, nothing is submitted
         try:
-            job = self.submit()
+            job = self.call(self.submit, self._is_gone)
         except (ComplianceUncertainError, ComplianceProtocolError):  # the service may have accepted it
             raise
         except ComplianceError:  # the service surely has not accepted it

@@ -12,7 +12,8 @@ from airflow_provider.params import RedactedField, as_id, required
 from airflow_provider.text import redact
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, job_record
-from airflow_provider.waiting.waits import delete_in_worker
+from airflow_provider.waiting.results import CANCELLED, UNKNOWN
+from airflow_provider.waiting.waits import delete_in_worker, status_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -126,6 +127,9 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
         job = self.hook.refresh(uuid)
         self._before = job_record(uuid, before) if before and before.status.is_final else None
         return job
+
+    def _is_gone(self) -> bool:
+        return status_in_worker(self.kind, self.hook, self.source, self.log) in (CANCELLED, UNKNOWN)
 
 
 class ComplianceCancelContentOperator(ComplianceBaseOperator):

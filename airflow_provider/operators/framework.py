@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow_provider.exceptions import ComplianceError, ComplianceNotFoundError
-from airflow_provider.hooks.compliance import ComplianceHook
+from airflow_provider.exceptions import ComplianceNotFoundError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_id
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
+
+    from airflow_provider.client.models import Framework
 
 KNOWN_SHOWN = 20
 
@@ -24,7 +25,7 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
-        frameworks = self.hook.list_frameworks()
+        frameworks = self.call(self.hook.list_frameworks)
         criteria = sum(len(each.criteria) for each in frameworks)
         self.log.info("Listed %s frameworks with %s criteria.", len(frameworks), criteria)
         return [framework.model_dump(mode="json", exclude_none=True) for framework in frameworks]
@@ -52,26 +53,29 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
         framework_id = as_id(self.framework_id, "framework_id")
+        known: list[Framework] = []
+
+        def is_unknown() -> bool:
+            known[:] = self.call(self.hook.list_frameworks)
+            return framework_id not in (str(each.id) for each in known)
+
         try:
-            criteria = self.hook.list_criteria(framework_id)
+            criteria = self.call(lambda: self.hook.list_criteria(framework_id), is_unknown)
         except ComplianceNotFoundError as error:
-            raise _unknown(framework_id, self.hook, error) from None
+            raise error if error.transient else _unknown(framework_id, known, error) from None
         self.log.info("Listed %s criteria of framework %s.", len(criteria), framework_id)
         return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
 
 
 def _unknown(
-    framework_id: Any, hook: ComplianceHook, error: ComplianceNotFoundError
+    framework_id: str, known: Sequence[Framework], error: ComplianceNotFoundError
 ) -> ComplianceNotFoundError:
-    """Name the frameworks that exist, if the service lists them."""
-    try:
-        known = [f"{each.id} ({each.code_name or each.name})" for each in hook.list_frameworks()]
-    except ComplianceError:
-        return error
-    more = f" and {len(known) - KNOWN_SHOWN} more" if len(known) > KNOWN_SHOWN else ""
+    """Name the frameworks that exist."""
+    names = [f"{each.id} ({each.code_name or each.name})" for each in known]
+    more = f" and {len(names) - KNOWN_SHOWN} more" if len(names) > KNOWN_SHOWN else ""
     return ComplianceNotFoundError(
         f"The service does not know framework '{framework_id}'. Its ids are: "
-        f"{', '.join(known[:KNOWN_SHOWN]) or 'none'}{more}.",
+        f"{', '.join(names[:KNOWN_SHOWN]) or 'none'}{more}.",
         status=error.status,
         body=error.body,
     )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, TypeVar
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
 from airflow_provider.waiting.rules import Refusals, is_refusal
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0  # between two tries
@@ -46,26 +46,43 @@ class _Retries:
         return pause
 
 
-async def outlast_refusals(call: Callable[[], Awaitable[T]], client: Client, log: Any = log) -> T:
+async def outlast_refusals(
+    call: Callable[[], Awaitable[T]],
+    client: Client,
+    log: Any = log,
+    confirm: Callable[[], Awaitable[bool]] | None = None,
+) -> T:
     """Return what a call of the service returns; repeat it while it is refused, until the refusal counts.
 
     For example `await outlast_refusals(lambda: client.list_frameworks(), client, self.log)`. Any other error
-    is raised at once; the client has retried transient ones. A 404 is a refusal, too: `JobKind.is_gone` and
-    `JobKind.delete` find out whether a job is gone.
+    is raised at once; the client has retried transient ones. A 404 is a refusal, too.
+
+    :param confirm: returns whether the service itself says, by another call, that what is asked for does not
+        exist; then a 404 or 409 counts at once
     """
     retries = _Retries(client, log, asyncio.get_running_loop().time)
     while True:
         try:
             return await call()
         except ComplianceError as error:
+            if confirm and _is_about_job(error) and await confirm():
+                raise
             await asyncio.sleep(retries.next_pause(error))
 
 
-def outlast_refusals_sync(call: Callable[[], T], client: Client, log: Any = log) -> T:
+def outlast_refusals_sync(
+    call: Callable[[], T], client: Client, log: Any = log, confirm: Callable[[], bool] | None = None
+) -> T:
     """Do the same without an event loop: `outlast_refusals_sync(hook.list_frameworks, hook.get_conn())`."""
     retries = _Retries(client, log, time.monotonic)
     while True:
         try:
             return call()
         except ComplianceError as error:
+            if confirm and _is_about_job(error) and confirm():
+                raise
             time.sleep(retries.next_pause(error))
+
+
+def _is_about_job(error: ComplianceError) -> bool:
+    return isinstance(error, ComplianceHttpError) and error.status in (404, 409)

@@ -115,6 +115,12 @@ def wait_in_worker(
     return EventLoop(threads=2).run(work)
 
 
+def status_in_worker(kind: JobKind, hook: ComplianceHook, identifier: str, log: Any) -> str | None:
+    """Return the status of one, which is unknown only after a while; None if it can't be polled."""
+    record = poll_in_worker(kind, hook, [identifier], log).records.get(identifier, {})
+    return record.get("status")
+
+
 def poll_in_worker(kind: JobKind, hook: ComplianceHook, ids: Collection[str], log: Any) -> WaitResult:
     """Return the state of each, final or not; failing polls and unknown jobs are polled again."""
     deadline = time.time() + rules.OUTAGE_SECONDS

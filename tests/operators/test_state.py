@@ -256,7 +256,7 @@ def test_retry_submits_again_after_a_submit_without_a_clear_answer(
 def test_a_submit_that_surely_failed_leaves_no_intent(
     service: Emulator, attempts: Attempts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service.fail("submit_url", status=403)
+    service.fail("submit_url", status=422)
     with pytest.raises(exc.ComplianceRefusedError):
         attempts.run(submit())
     assert attempts.run(heard(submit())) in uuids(service)

@@ -62,7 +62,7 @@ class MultipartUpload:
     """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
-        left open)
+        left open there)
     :param file_name: the name sent to the service; by default the file's own
     """
 
@@ -112,10 +112,12 @@ class MultipartUpload:
         yield self._tail
 
     def close(self) -> None:
-        """Close the file, if it was opened here; errors do not matter after reading."""
-        if self._owns_file:
-            with suppress(Exception):
+        """Close the file if it was opened here, else rewind it; errors do not matter after reading."""
+        with suppress(Exception):
+            if self._owns_file:
                 self._source.stream.close()
+            else:
+                self._source.seek(self._start)  # for a caller that submits it again after a refusal
 
 
 def _open(file: FileSource) -> tuple[_Reader, str, bool]:
