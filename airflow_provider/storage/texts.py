@@ -6,12 +6,12 @@ import asyncio
 import hashlib
 import logging
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from airflow_provider.event_loop import for_each, in_thread
-from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
+from airflow_provider.event_loop import in_thread
+from airflow_provider.exceptions import ComplianceError
 from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, discard, put
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -65,36 +65,6 @@ async def store_text(
             log.warning("Restarting the download of job %s, which broke off: %s", uuid, error)
         await asyncio.sleep(REFETCH_DELAY_SECONDS * 2**attempt)
         attempt += 1
-
-
-async def store_texts(
-    client: AsyncComplianceClient,
-    targets: Mapping[str, Location],
-    concurrency: int,
-    log: Any,
-) -> dict[str, Written]:
-    """Write the texts of completed jobs concurrently; a name that ends with `.gz` is written as gzip.
-
-    :param targets: where each text goes, by uuid
-    :param log: the task's log
-    """
-
-    async def store(uuid: str) -> Written:
-        target = targets[uuid]
-        compress = target.path.endswith(".gz")
-        try:
-            written = await store_text(client, uuid, target, compress=compress)
-        except ComplianceHttpError as error:
-            if error.status in (404, 409):  # the job was completed just before: its text may lag behind
-                error.transient = True
-            raise
-        if written.bytes <= (EMPTY_GZIP_BYTES if compress else 0):
-            log.warning("Wrote an empty text to '%s': job %s is completed without one.", target, uuid)
-        else:
-            log.debug("Wrote the text of job %s to '%s': %s bytes.", uuid, target, written.bytes)
-        return written
-
-    return await for_each(store, list(targets), concurrency)
 
 
 async def _store(

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider import lineage, metrics
+from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.non_retryable import as_non_retryable
@@ -21,6 +22,7 @@ from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.deadlines import Deadline
+from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import Record, WaitResult, error_for
 from airflow_provider.waiting.waits import poll_in_worker
 
@@ -180,10 +182,26 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
     async def _store(
         self, hook: ComplianceHook, targets: Mapping[str, Location], concurrency: int
     ) -> dict[str, Written]:
-        from airflow_provider.storage.texts import store_texts
+        from airflow_provider.storage.texts import EMPTY_GZIP_BYTES, store_text
+
+        async def store(uuid: str) -> Written:
+            target = targets[uuid]
+            is_gzip = target.path.endswith(".gz")
+            # The text of a job that was completed just before may lag behind, too.
+            written = await outlast_refusals(
+                lambda: store_text(client, uuid, target, compress=is_gzip),
+                client,
+                self.log,
+                lambda: self.kind.is_gone(client, uuid),
+            )
+            if written.bytes <= (EMPTY_GZIP_BYTES if is_gzip else 0):
+                self.log.warning(
+                    "Wrote an empty text to '%s': job %s is completed without one.", target, uuid
+                )
+            return written
 
         async with await hook.get_async_conn() as client:
-            return await store_texts(client, targets, concurrency, self.log)
+            return await for_each(store, list(targets), concurrency)
 
 
 def _run_fields(context: Context) -> dict[str, str]:

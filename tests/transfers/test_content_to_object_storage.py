@@ -219,35 +219,11 @@ def test_a_text_that_breaks_off_is_fetched_again_twice(
     assert files(tmp_path) == {"x": LARGE.encode()}
 
 
-def test_what_the_service_refuses_is_not_asked_again(
-    service: Emulator, attempts: Attempts, tmp_path: Path
-) -> None:
-    uuid = completed(service)
-    service.fail("get_content", status=403, times=None)
-    with pytest.raises(AirflowFailException):
-        attempts.run(transfer(uuid, tmp_path / "x"))
-    assert service.count("get_content") == 1
-    assert files(tmp_path) == {}
-
-
-@pytest.mark.parametrize("status", [404, 409])
-def test_a_text_that_lags_behind_its_completed_job_is_left_to_a_retry(
-    service: Emulator, attempts: Attempts, tmp_path: Path, status: int
-) -> None:
-    uuid = completed(service)
-    service.fail("get_content", status=status)
-    with pytest.raises(exc.ComplianceHttpError) as error:
-        attempts.run(transfer(uuid, tmp_path / "x"))
-    assert not isinstance(error.value, AirflowFailException)
-    assert files(tmp_path) == {}
-    assert attempts.run(transfer(uuid, tmp_path / "x")) == [f"{tmp_path}/x"]
-
-
 def test_one_text_that_fails_stops_the_others_tidily(
     service: Emulator, attempts: Attempts, tmp_path: Path
 ) -> None:
     uuids = [completed(service, text=LARGE) for _ in range(6)]
-    service.fail("get_content", status=403, skip=2, times=None)
+    service.fail("get_content", status=422, skip=2, times=None)
     with pytest.raises(AirflowFailException):
         attempts.run(transfer(uuids, tmp_path))
     assert all(content == LARGE.encode() for content in files(tmp_path).values())

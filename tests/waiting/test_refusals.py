@@ -7,6 +7,7 @@ import io
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators import assessment, content, framework
 from airflow_provider.operators.assessment import ComplianceCancelAssessmentOperator
 from airflow_provider.operators.content import ComplianceCancelContentOperator
+from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from airflow_provider.waiting import refusals, rules
 from airflow_provider.waiting.refusals import outlast_refusals, outlast_refusals_sync
 from airflow_provider.waiting.rules import OUTAGE_SECONDS, REFUSAL_SECONDS, Refusals, is_refusal
@@ -198,27 +200,32 @@ def test_an_id_that_rendered_to_nothing_is_an_error(attempts: Attempts, cancel: 
 
 
 URL = "http://127.0.0.1:9/page"
-CALLS: dict[str, Callable[[Emulator], Any]] = {
-    "submit_url": lambda _: content.ComplianceSubmitUrlOperator(task_id="t", url=URL),
-    "submit_file": lambda _: content.ComplianceSubmitFileOperator(
+CALLS: dict[str, Callable[[Emulator, Path], Any]] = {
+    "submit_url": lambda *_: content.ComplianceSubmitUrlOperator(task_id="t", url=URL),
+    "submit_file": lambda *_: content.ComplianceSubmitFileOperator(
         task_id="t", file=io.BytesIO(b"%PDF-1.4 x"), file_name="a.pdf"
     ),
-    "refresh": lambda service: content.ComplianceRefreshContentOperator(task_id="t", uuid=add_job(service)),
-    "submit_assessment": lambda _: assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload={}),
-    "get_assessment_results": lambda service: assessment.ComplianceGetAssessmentResultsOperator(
+    "refresh": lambda service, _: content.ComplianceRefreshContentOperator(
+        task_id="t", uuid=add_job(service)
+    ),
+    "submit_assessment": lambda *_: assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload={}),
+    "get_assessment_results": lambda service, _: assessment.ComplianceGetAssessmentResultsOperator(
         task_id="t", assessment_id=add_assessment(service)
     ),
-    "list_frameworks": lambda _: framework.ComplianceListFrameworksOperator(task_id="t"),
-    "list_criteria": lambda _: framework.ComplianceListCriteriaOperator(task_id="t", framework_id=1),
+    "get_content": lambda service, folder: ComplianceContentToObjectStorageOperator(
+        task_id="t", uuid=service.add_job(text="a", status="COMPLETED"), destination=f"{folder}/"
+    ),
+    "list_frameworks": lambda *_: framework.ComplianceListFrameworksOperator(task_id="t"),
+    "list_criteria": lambda *_: framework.ComplianceListCriteriaOperator(task_id="t", framework_id=1),
 }
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
 @pytest.mark.parametrize("operation", CALLS)
 def test_every_operator_outlasts_a_gateway_that_refuses_a_call(
-    service: Emulator, attempts: Attempts, operation: str, status: int
+    service: Emulator, attempts: Attempts, tmp_path: Path, operation: str, status: int
 ) -> None:
-    task = CALLS[operation](service)
+    task = CALLS[operation](service, tmp_path)
     service.fail(operation, status=status, times=2)
     assert attempts.run(task)
     assert (service.count(operation, status), service.count(operation)) == (2, 3)
@@ -226,11 +233,15 @@ def test_every_operator_outlasts_a_gateway_that_refuses_a_call(
 
 @pytest.mark.parametrize("operation", CALLS)
 def test_a_refusal_that_lasts_fails_the_task_with_a_retry(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch, operation: str
+    service: Emulator,
+    attempts: Attempts,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    operation: str,
 ) -> None:
     for name in ("OUTAGE_SECONDS", "REFUSAL_SECONDS"):
         monkeypatch.setattr(rules, name, 0.0)
-    task = CALLS[operation](service)
+    task = CALLS[operation](service, tmp_path)
     service.fail(operation, status=403, times=None)
     with pytest.raises(exc.ComplianceRefusedError, match="No request has succeeded") as caught:
         attempts.run(task)
@@ -259,10 +270,10 @@ def test_a_404_counts_at_once_if_the_service_says_the_same_by_another_call(
 
 @pytest.mark.parametrize("status", [400, 413, 415, 422])
 def test_an_answer_about_the_request_itself_counts_at_once(
-    service: Emulator, attempts: Attempts, status: int
+    service: Emulator, attempts: Attempts, tmp_path: Path, status: int
 ) -> None:
     service.fail("submit_url", status=status, times=None)
     with pytest.raises(exc.ComplianceRefusedError) as caught:
-        attempts.run(CALLS["submit_url"](service))
+        attempts.run(CALLS["submit_url"](service, tmp_path))
     assert isinstance(caught.value, AirflowFailException)
     assert service.count("submit_url") == 1
