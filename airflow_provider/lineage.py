@@ -6,11 +6,11 @@ the number of files, so an event stays small however large a shard is. The manif
 
 from __future__ import annotations
 
-import heapq
 import logging
 import os.path
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,6 @@ log = logging.getLogger(__name__)
 _SCHEMES_WITH_PATHS = frozenset({"file", "http", "https", "compliance"})  # the others have keys
 SUFFICIENT = "is sufficiently regulated"  # ends the name of an assertion
 MAX_DATASETS = 90  # inputs or outputs of one task; Airflow's collector accepts 100, also from others
-MAX_FOLDERS = 24  # that stand for more documents than that
 MAX_ASSERTIONS = 1_000  # of one event, which has to fit into a message of a broker
 MAX_CRITERION_CHARS = 300
 MAX_NAME_CHARS = 1_500  # as many as Airflow stores of an asset's URI
@@ -99,31 +98,23 @@ def uri_origin(source: str) -> Origin:
     return f"{scheme.lower()}://{authority.rpartition('@')[2]}", rest.removeprefix(authority) or "/"
 
 
-def report(hook: ComplianceHook, transfers: Iterable[Transfer], tables: Iterable[Location] = ()) -> None:
+def report(
+    hook: ComplianceHook,
+    transfers: Iterable[Transfer],
+    tables: Iterable[Location] = (),
+    texts: Iterable[Location] = (),
+) -> None:
     """Report to Airflow's hook lineage collector.
 
-    :param tables: what was written besides the texts, such as a manifest
+    :param tables: what was written besides texts, such as a manifest
+    :param texts: what was read besides documents
     """
-    limit = _limit_of_airflow()
-    _collect(hook, *_of_transfers(transfers, dict.fromkeys(tables, 0), limit))
-
-
-def report_assessment(hook: ComplianceHook, texts: Iterable[Location], tables: Iterable[Location]) -> None:
-    """Report to Airflow's hook lineage collector which texts were assessed, and the tables with verdicts."""
-    _collect(hook, _of_texts(texts, _limit_of_airflow()), _of_tables(dict.fromkeys(tables, 0)))
-
-
-def _limit_of_airflow() -> int:
-    """Return how many assets to add at most: the collector drops what is beyond its limit, and warns."""
+    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
     from airflow.providers.common.compat.sdk import conf
 
+    # The collector drops what is beyond its limit, and warns.
     limit: int = conf.getint("lineage", "max_assets_per_collector", fallback=100)
-    return min(MAX_DATASETS, limit - 1)
-
-
-def _collect(hook: ComplianceHook, inputs: Iterable[Dataset], outputs: Iterable[Dataset]) -> None:
-    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
-
+    inputs, outputs = _to_datasets(transfers, dict.fromkeys(tables, 0), texts, min(MAX_DATASETS, limit - 1))
     collector = get_hook_lineage_collector()
     for add, datasets in ((collector.add_input_asset, inputs), (collector.add_output_asset, outputs)):
         for dataset in datasets:
@@ -135,49 +126,48 @@ def _collect(hook: ComplianceHook, inputs: Iterable[Dataset], outputs: Iterable[
                 log.debug("No lineage of '%s': %s", uri, error)
 
 
-def _of_transfers(
-    transfers: Iterable[Transfer], tables: Mapping[Location, int], limit: int
-) -> tuple[list[Dataset], list[Dataset]]:
-    """Return inputs and outputs."""
-    transfers, written = list(transfers), _of_tables(tables)
-    texts = ((uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers)
-    inputs = to_datasets(((transfer.origin, 0) for transfer in transfers), limit)
-    return inputs, [*written, *to_datasets(texts, limit - len(written))]
-
-
-def _of_texts(texts: Iterable[Location], limit: int) -> list[Dataset]:
-    return to_datasets(((uri_origin(text.address), 0) for text in texts), limit)
-
-
-def _of_tables(tables: Mapping[Location, int]) -> list[Dataset]:
-    return [Dataset(uri_origin(location.address), rows=rows) for location, rows in tables.items()]
-
-
-def openlineage(transfers: Iterable[Transfer], tables: Mapping[Location, int] | None = None) -> Any:
+def openlineage(
+    transfers: Iterable[Transfer] = (),
+    tables: Mapping[Location, int] | None = None,
+    texts: Iterable[Location] = (),
+    verdicts: Iterable[Verdict] = (),
+) -> Any:
     """Return OpenLineage's record of an operator; only called if its provider is installed.
 
-    :param tables: what was written besides the texts, with the number of rows
+    :param tables: what was written besides texts, with the number of rows
+    :param texts: what was read besides documents
+    :param verdicts: each is an assertion on a text
     """
     from airflow.providers.openlineage.extractors import OperatorLineage
 
-    inputs, outputs = _of_transfers(transfers, tables or {}, MAX_DATASETS)
-    return OperatorLineage(inputs=list(map(_input, inputs)), outputs=list(map(_output, outputs)))
+    inputs, outputs = _to_datasets(transfers, tables or {}, texts, MAX_DATASETS)
+    assertions = _assert(verdicts, inputs)
+    return OperatorLineage(
+        inputs=[_input(dataset, assertions.get(dataset.origin)) for dataset in inputs],
+        outputs=list(map(_output, outputs)),
+    )
 
 
-def openlineage_assessment(
-    texts: Iterable[Location], verdicts: Iterable[Verdict], tables: Mapping[Location, int]
-) -> Any:
-    """Return OpenLineage's record of an assessment: each criterion is an assertion on a text.
+def _to_datasets(
+    transfers: Iterable[Transfer], tables: Mapping[Location, int], texts: Iterable[Location], limit: int
+) -> tuple[list[Dataset], list[Dataset]]:
+    """Return inputs and outputs."""
+    transfers = list(transfers)
+    read = [(transfer.origin, 0) for transfer in transfers]
+    read += [(uri_origin(text.address), 0) for text in texts]
+    written = [(uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers]
+    found = [Dataset(uri_origin(location.address), rows=rows) for location, rows in tables.items()]
+    return to_datasets(read, limit), [*found, *to_datasets(written, limit - len(found))]
+
+
+def _assert(verdicts: Iterable[Verdict], inputs: Iterable[Dataset]) -> dict[Origin, Any]:
+    """Return OpenLineage's assertions on inputs: one for each criterion of a text.
 
     Of more than `MAX_DATASETS` texts, it is one on the folder, which holds if it holds for each text. Of more
     than `MAX_ASSERTIONS`, those that do not hold are kept.
-
-    :param tables: what was written, with the number of rows
     """
-    from airflow.providers.openlineage.extractors import OperatorLineage
     from openlineage.client.generated import data_quality_assertions_dataset as quality
 
-    inputs = _of_texts(texts, MAX_DATASETS)
     folders = {dataset.origin[0]: dataset.origin for dataset in inputs if dataset.files is not None}
     holds: dict[tuple[Origin, str], bool] = {}
     for verdict in verdicts:
@@ -188,39 +178,19 @@ def openlineage_assessment(
     for (origin, criterion), success in islice(sorted(holds.items(), key=lambda one: one[1]), MAX_ASSERTIONS):
         assertion = quality.Assertion(assertion=f"{criterion} {SUFFICIENT}", success=success)
         assertions.setdefault(origin, []).append(assertion)
-    facets = {
-        origin: {"dataQualityAssertions": quality.DataQualityAssertionsDatasetFacet(some)}
-        for origin, some in assertions.items()
-    }
-    return OperatorLineage(
-        inputs=[_input(dataset, facets.get(dataset.origin)) for dataset in inputs],
-        outputs=list(map(_output, _of_tables(tables))),
-    )
+    return {origin: quality.DataQualityAssertionsDatasetFacet(some) for origin, some in assertions.items()}
 
 
-def openlineage_night(manifests: Sequence[str], record: str) -> Any:
-    """Return OpenLineage's record of a closed night; only called if its provider is installed.
-
-    :param manifests: their URIs
-    :param record: the URI of the record of the night
-    """
-    return openlineage_assessment(map(Location, manifests), (), {Location(record): 1})
-
-
-def _input(dataset: Dataset, facets: Mapping[str, Any] | None = None) -> Any:
+def _input(dataset: Dataset, assertions: Any) -> Any:
     from airflow.providers.common.compat.openlineage.facet import InputDataset
 
-    found = dict(facets or {})
+    facets: dict[str, Any] = {"dataQualityAssertions": assertions} if assertions else {}
     if dataset.files is not None:
-        try:
-            from openlineage.client.generated.input_statistics_input_dataset import (
-                InputStatisticsInputDatasetFacet,
-            )
-        except ImportError:  # an older client
-            pass
-        else:
-            found["inputStatistics"] = InputStatisticsInputDatasetFacet(fileCount=dataset.files)
-    return InputDataset(*_openlineage_name(dataset.origin), inputFacets=found)
+        with suppress(ImportError):  # an older client
+            from openlineage.client.generated import input_statistics_input_dataset as statistics
+
+            facets["inputStatistics"] = statistics.InputStatisticsInputDatasetFacet(fileCount=dataset.files)
+    return InputDataset(*_openlineage_name(dataset.origin), inputFacets=facets)
 
 
 def _output(dataset: Dataset) -> Any:
@@ -250,7 +220,7 @@ def _openlineage_name(origin: Origin) -> Origin:
 def to_datasets(files: Iterable[tuple[Origin, int]], limit: int) -> list[Dataset]:
     """Return a dataset for each file with its size; of more than the limit, the folder in each store.
 
-    Of more than `MAX_FOLDERS` hosts and buckets, those with the most files are returned.
+    Of more hosts and buckets than the limit, those with the most files are returned.
     """
     sizes = {shorten_origin(origin): size for origin, size in files}
     if len(sizes) <= limit:
@@ -258,14 +228,13 @@ def to_datasets(files: Iterable[tuple[Origin, int]], limit: int) -> list[Dataset
     stores: dict[str, list[tuple[str, int]]] = {}
     for (namespace, name), size in sizes.items():
         stores.setdefault(namespace, []).append((name, size))
-    largest = heapq.nlargest(min(limit, MAX_FOLDERS), stores.items(), key=lambda store: len(store[1]))
+    largest = sorted(stores.items(), key=lambda store: len(store[1]), reverse=True)[: max(0, limit)]
     return [_to_folder(namespace, members) for namespace, members in largest]
 
 
 def _to_folder(namespace: str, members: Sequence[tuple[str, int]]) -> Dataset:
-    names = (name for name, _ in members)
-    if namespace.startswith(("http://", "https://")):
-        names = (re.split("[?#]", name, maxsplit=1)[0] for name in names)
+    is_page = namespace.startswith(("http://", "https://"))
+    names = (re.split("[?#]", name, maxsplit=1)[0] if is_page else name for name, _ in members)
     folders = [name.split("/")[:-1] for name in names]
     common = "/".join(os.path.commonprefix([min(folders), max(folders)])) or "/"
     return Dataset((namespace, common), sum(size for _, size in members), len(members))

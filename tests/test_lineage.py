@@ -99,7 +99,7 @@ def test_of_many_documents_the_folders_are_assets(collector: Any) -> None:
 
 def test_texts_of_an_assessment_are_limited_too(collector: Any) -> None:
     texts = [Location(f"s3://c@texts/dt={number % 2}/{number}.txt") for number in range(5000)]
-    lineage.report_assessment(HOOK, texts, [MANIFEST])
+    lineage.report(HOOK, (), [MANIFEST], texts)
     collected = collector.collected_assets
     assert uris(collected.inputs) == {"s3://texts/": 5000}
     assert uris(collected.outputs) == {MANIFEST.address: None}
@@ -174,7 +174,7 @@ def many(pattern: str, count: int = 100) -> list[str]:
         ),
         (
             [name for host in range(200) for name in many(f"https://{host}/{{}}", 1 + host)],  # the largest
-            {f"https://{host}/": 1 + host for host in range(200 - lineage.MAX_FOLDERS, 200)},
+            {f"https://{host}/": 1 + host for host in range(200 - lineage.MAX_DATASETS, 200)},
         ),
         ([], {}),
     ],

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider import metrics
+from airflow_provider import lineage, metrics
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
@@ -37,8 +37,6 @@ from airflow_provider.bulk.deletes import FinishedJob, StoredObject
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
-from airflow_provider.lineage import Verdict as Assertion
-from airflow_provider.lineage import openlineage_assessment
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
@@ -278,14 +276,15 @@ class Outcome:
         """Return OpenLineage's record; only called if its provider is installed."""
         texts, (assessments, findings) = self.texts(), self.tables
         verdicts = (
-            Assertion(text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT)
+            lineage.Verdict(
+                text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT
+            )
             for row in self._finding_rows()
             if (text := texts.get(row["source"]))
         )
         rows = sum(cell.findings for cell in self.cells)
-        return openlineage_assessment(
-            texts.values(), verdicts, {assessments: len(self.cells), findings: rows}
-        )
+        tables = {assessments: len(self.cells), findings: rows}
+        return lineage.openlineage(tables=tables, texts=texts.values(), verdicts=verdicts)
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
         texts = {document.source: document.text_path for document in self.documents}

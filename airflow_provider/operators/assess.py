@@ -173,7 +173,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             result["deleted"] = delete_jobs()
         self._push_report_link(context, report)
         self._published = outcome
-        lineage.report_assessment(self.hook, outcome.texts().values(), outcome.tables)
+        lineage.report(self.hook, (), outcome.tables, outcome.texts().values())
         self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
         self.log.info("Wrote %s and report %s.", outcome.checkpoint.manifest, report)
         self._push_result(context, result)

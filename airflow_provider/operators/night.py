@@ -140,9 +140,8 @@ class ComplianceCloseNightOperator(BaseOperator):
         from airflow_provider.evidence.snapshots import FROM_XCOM
 
         origins = [str(manifest["origin"]) for manifest in self._closed.record["manifests"]]
-        return lineage.openlineage_night(
-            [origin for origin in origins if origin != FROM_XCOM], self._closed.uri
-        )
+        manifests = [Location(origin) for origin in origins if origin != FROM_XCOM]
+        return lineage.openlineage(tables={Location(self._closed.uri): 1}, texts=manifests)
 
     def _night_tasks(self) -> tuple[set[str], set[str]]:
         """Return the tasks whose state says what is missing, and those of them that leave a manifest.

@@ -156,7 +156,7 @@ def test_of_many_texts_the_folder_has_the_assertions() -> None:
     many = [
         lineage.Verdict(text, f"DORA: {n}", n != 3 or text != texts[9]) for text in texts for n in range(6)
     ]
-    event = event_of(lineage.openlineage_assessment(texts, many, {MANIFEST: MANY, FINDINGS: 6 * MANY}))
+    event = event_of(lineage.openlineage((), {MANIFEST: MANY, FINDINGS: 6 * MANY}, texts, many))
     assert statistics(event["inputs"]) == {("s3://texts", "dt=1"): {"fileCount": MANY}}
     assert assertions(event) == {"dt=1": [False, True, True, True, True, True]}
     assert statistics(event["outputs"]) == {
@@ -168,7 +168,7 @@ def test_of_many_texts_the_folder_has_the_assertions() -> None:
 def test_assertions_are_limited() -> None:
     texts = [Location(f"s3://c@texts/dt=1/{number}.txt") for number in range(lineage.MAX_DATASETS)]
     many = [lineage.Verdict(text, str(number), is_sufficient=False) for text in texts for number in range(50)]
-    event = event_of(lineage.openlineage_assessment(texts, many, {}), 2 * MAX_EVENT_BYTES)
+    event = event_of(lineage.openlineage((), {}, texts, many), 2 * MAX_EVENT_BYTES)
     assert sum(map(len, assertions(event).values())) == lineage.MAX_ASSERTIONS
     assert len(event["inputs"]) == lineage.MAX_DATASETS
 
@@ -176,7 +176,7 @@ def test_assertions_are_limited() -> None:
 def test_a_long_criterion_is_shortened() -> None:
     text = Location("s3://c@texts/1.txt")
     given = [lineage.Verdict(text, f"{'x' * 10_000}{number}", is_sufficient=False) for number in range(100)]
-    (found,) = event_of(lineage.openlineage_assessment([text], given, {}))["inputs"]
+    (found,) = event_of(lineage.openlineage((), {}, [text], given))["inputs"]
     names = [each["assertion"] for each in found["inputFacets"]["dataQualityAssertions"]["assertions"]]
     assert len(set(names)) == 100
     assert all(name.endswith(lineage.SUFFICIENT) for name in names)
