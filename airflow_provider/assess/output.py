@@ -42,7 +42,6 @@ from airflow_provider.reports.ingest import Run
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
-from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Table
 from airflow_provider.storage.spool import Spool
@@ -86,9 +85,9 @@ class Outcome:
         await self.checkpoint.check_owner()
         result, findings = await in_thread(self._write, started_at)
         rows = [cell.row(self.checkpoint.provenance) for cell in self.cells]
-        await self.checkpoint.publish(rows)
+        sha256 = await self.checkpoint.publish(rows)
         await self.checkpoint.check_owner()
-        await in_thread(self._publish_entry, to_lines(rows), findings, started_at)
+        await in_thread(self._publish_entry, sha256, findings, started_at)
         return result, self.checkpoint.output_folder / REPORT
 
     def send_metrics(self, conn_id: str) -> None:
@@ -233,7 +232,7 @@ class Outcome:
             self.log.warning("%s", warning)
         return warnings
 
-    def _publish_entry(self, rows: bytes, findings_sha256: str, started_at: str) -> None:
+    def _publish_entry(self, sha256: str, findings_sha256: str, started_at: str) -> None:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
         new = sum(cell.state is COMPLETED and not self.checkpoint.is_published(cell) for cell in self.cells)
         own = self.nights.own.facts.get(RATE, 0.0) if self.nights.own else 0.0
@@ -241,7 +240,7 @@ class Outcome:
         keys = (key for cell in self.cells for key in (cell.key, cell.digest))
         self.nights.publish(
             {
-                "assessments": Table.of(self.checkpoint.manifest, rows),
+                "assessments": Table.of(self.checkpoint.manifest, sha256),
                 "findings": Table.of(self.checkpoint.output_folder / FINDINGS, findings_sha256),
             },
             keys,

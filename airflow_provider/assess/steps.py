@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider.assess.cells import AssessedFramework, Cell
 from airflow_provider.assess.findings import to_verdicts
 from airflow_provider.assess.payloads import Fields, PayloadTemplate
-from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.bulk.items import Steps
 from airflow_provider.exceptions import ComplianceProtocolError
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location

@@ -15,8 +15,15 @@ from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.assess.steps import AssessSteps, read_verdicts
 from airflow_provider.assess.verdicts import RATE, EarlierVerdicts, find_shrinkage, read_earlier_verdicts
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.engine import BulkOptions
-from airflow_provider.bulk.items import COMPLETED, FAILED, MAX_ERROR_CHARS, PENDING, SKIPPED, SUBMITTED
+from airflow_provider.bulk.items import (
+    COMPLETED,
+    FAILED,
+    MAX_ERROR_CHARS,
+    PENDING,
+    SKIPPED,
+    SUBMITTED,
+    BulkOptions,
+)
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -87,7 +94,6 @@ class AssessTask:
         )
         self.checkpoint.account = hook.account_digest
         self._nights = EarlierNights(root, KIND, night, TaskKey.of(ti))
-        self.checkpoint.manifest_account = self._nights.own.account if self._nights.own else ""
         self._found = Spool()  # the verdicts on each cell
         self._earlier = EarlierVerdicts()
         self.cells: list[Cell] = []

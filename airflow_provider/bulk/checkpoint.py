@@ -8,11 +8,9 @@ import json
 import logging
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Generic
+from typing import Any
 
 from airflow_provider.bulk.items import I, Item, now
 from airflow_provider.event_loop import in_thread
@@ -31,12 +29,7 @@ OWNER_CHECK_SECONDS = 1.0  # for which a check of the lease counts
 OWNER_CHECK_WAITING_SECONDS = 3600.0  # between checks of the lease while there is nothing to write
 LOST_LEASE_SECONDS = 24 * 3600.0  # lifecycle rules delete nothing that is younger
 MAX_REREADS = 3  # times, if segments vanish while they are read
-MERGED_SEGMENTS = 64  # small ones, which the next one takes the place of
-SMALL_BYTES = 64 << 10  # of a segment that is merged
-MAX_MERGED_BYTES = 1 << 20
-MAX_KEPT_BYTES = 16 << 20  # of small segments of earlier attempts, to be merged
-
-_Line = tuple[str, float, bytes]  # of a segment: the key of its item, when it was written, and the record
+MERGED_SEGMENTS = 64  # which the next one takes the place of
 
 
 class Checkpoint:
@@ -44,9 +37,8 @@ class Checkpoint:
 
     Object stores can't append, so the journal is many small objects, its segments. Records that arrive while
     one is being written go into the next one together. A record counts once it is in the store. Reading
-    thousands of segments takes long, so every 64th one repeats the last record of each item in the small ones
-    before it, which are removed then. No segment is ever written twice: a request that arrives late replaces
-    nothing.
+    thousands of segments takes long, so every 65th one repeats those before it, which are removed then. No
+    segment is ever written twice: a request that arrives late replaces nothing.
 
     The lease is a small object that every process overwrites when it starts: the last writer owns the task
     instance. Airflow may take a running attempt for dead, and start the next one beside it. An attempt that
@@ -80,7 +72,6 @@ class Checkpoint:
         self._expires_at = expires_at
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
-        self.manifest_account = ""  # whose jobs the manifest of an earlier attempt has; by default the same
         self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
         self._token = secrets.token_hex(8)
         self._checked_at = -OWNER_CHECK_SECONDS
@@ -89,9 +80,9 @@ class Checkpoint:
         self._last_at = 0.0
         self._published: dict[str, tuple[object, ...]] = {}  # outcomes in the manifest of an earlier attempt
         self._segments_written = 0
-        self._small: dict[str, list[_Line]] = {}  # segments that are to be merged, by path
+        self._unmerged: dict[str, bytes] = {}  # segments of this attempt that are to be merged, by path
         self._flushing = asyncio.Lock()
-        self._records: list[_Line] = []
+        self._lines: list[bytes] = []
         self._waiting: list[asyncio.Future[None]] = []
         self._has_records = asyncio.Event()
 
@@ -114,12 +105,7 @@ class Checkpoint:
         self._owned_at = time.time()
 
     def _make_lease(self) -> bytes:
-        lease = {
-            **self._attempt,
-            "token": self._token,
-            "expires_at": self._expires_at,
-            "at": now(),
-        }
+        lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
         return json.dumps(lease).encode()
 
     async def confirm_owner(self) -> None:
@@ -129,28 +115,25 @@ class Checkpoint:
 
     async def check_owner(self) -> None:
         """Raise if another process has taken the lease, or may have."""
-        checked_at, owned_at = time.monotonic(), time.time()
+        checked_at, asked_at = time.monotonic(), time.time()
         lease = await in_thread(self._lease.read_json)
-        if lease is None:
-            await self._restore_lease()
-        elif lease.get("token", self._token) != self._token:
+        if lease is not None and lease.get("token", self._token) != self._token:
             raise self._superseded(lease)
-        elif self._owned_at is not None:
-            self._owned_at = owned_at
+        if self._owned_at is not None:
+            if lease is None:
+                await self._restore_lease(self._owned_at)
+            self._owned_at = asked_at
         self._checked_at = checked_at
 
-    async def _restore_lease(self) -> None:
+    async def _restore_lease(self, owned_at: float) -> None:
         """Write a lease again that was deleted, unless the deleted one may have been of a newer attempt."""
-        if self._owned_at is None:
-            return
-        if time.time() - self._owned_at >= LOST_LEASE_SECONDS:
+        if time.time() - owned_at >= LOST_LEASE_SECONDS:
             raise ComplianceSupersededError(
                 f"'{self._lease}' was deleted while this process (attempt {self._attempt['try_number']}) "
                 "hung, so another attempt of this task may have taken over. This process stops, and "
                 "cancels and removes nothing. If no other attempt has finished, clear the task to resume."
             )
         await put(self._lease, self._make_lease())
-        self._owned_at = time.time()
 
     def _superseded(self, lease: dict[str, Any]) -> ComplianceSupersededError:
         return ComplianceSupersededError(
@@ -164,76 +147,51 @@ class Checkpoint:
 
         It is in the manifest, if there is one, and in the journal, which is always younger.
         """
-        segments = self._read_segments(item_type)
+        segments = self._read_segments()
         # Last: where the list of the journal lacks what is in the manifest, the manifest is written.
-        published = self._read_objects(self.manifest, [self.manifest.path], item_type)
-        self._published = {
-            key: item.outcome for each in published.values() for key, (_, item) in each.records.items()
-        }
-        parts = [*segments.values(), *published.values()]
-        self.invalid_lines = sum(each.invalid_lines for each in parts)
-        found: dict[str, tuple[float, I]] = {}
-        for each in parts:
-            _keep_latest(found, each.records.items())
+        ((_, manifest),) = read_objects(self.manifest, [self.manifest.path])
+        self.invalid_lines = 0
+        found = self._parse(self.manifest.path, manifest or b"", item_type, {})
+        self._published = {key: item.outcome for key, (_, item) in found.items()}
+        for path, content in segments.items():
+            self._parse(path, content, item_type, found)
         # The clock of an earlier attempt may be ahead of ours.
         self._last_at = max([self._last_at, *(at for at, _ in found.values())])
-        if self._owned_at is not None:
-            self._keep_small(segments)
         return {key: item for key, (_, item) in found.items()}
 
-    def _read_segments(self, item_type: type[I]) -> dict[str, _Segment[I]]:
-        """Read the journal, by path and in order."""
-        read: dict[str, _Segment[I]] = {}
+    def _read_segments(self) -> dict[str, bytes]:
+        """Read the journal, by path."""
+        read: dict[str, bytes] = {}
         for _ in range(1 + MAX_REREADS):
-            with storage_errors(self.work_folder, "read"):
-                paths = self._find_segments()
-            new = [path for path in paths if path not in read]
-            read |= self._read_objects(self.work_folder, new, item_type)
-            read = {path: read[path] for path in paths if path in read}
-            if len(read) == len(paths):
+            paths = self._find_segments()
+            new = read_objects(self.work_folder, [path for path in paths if path not in read])
+            read |= {path: content for path, content in new if content is not None}
+            if read.keys() >= set(paths):
                 break  # else another attempt has just merged them, or replaced the journal by the manifest
-        return read
+        return {path: read[path] for path in paths if path in read}
 
-    def _read_objects(self, place: Location, paths: list[str], item_type: type[I]) -> dict[str, _Segment[I]]:
-        return {
-            path: self._parse_segment(path, content, item_type)
-            for path, content in read_objects(place, paths)
-            if content is not None
-        }
-
-    def _parse_segment(self, path: str, content: bytes, item_type: type[I]) -> _Segment[I]:
-        records: dict[str, tuple[float, I]] = {}
-        lines: list[_Line] = []
-        invalid_lines = 0
-        for line in content.splitlines(keepends=True):
+    def _parse(
+        self, path: str, content: bytes, item_type: type[I], found: dict[str, tuple[float, I]]
+    ) -> dict[str, tuple[float, I]]:
+        """Add what a segment or the manifest has of each item: its last record, and when that was written."""
+        for line in content.splitlines():
             try:
-                at, item = self._parse(line, item_type)
+                at, item = self._parse_line(line, item_type)
             except (ValueError, TypeError, AttributeError):
-                invalid_lines += 1
+                self.invalid_lines += 1
                 log.warning("Ignored an invalid line of '%s'.", path)
             else:
-                _keep_latest(records, [(item.key, (at, item))])
-                lines.append((item.key, at, line))
-        # A damaged segment stays as it is, for a person who looks for the cause.
-        is_small = len(content) < SMALL_BYTES and not invalid_lines and content.endswith(b"\n")
-        return _Segment(records, invalid_lines, lines if is_small else [])
+                if item.key not in found or at >= found[item.key][0]:
+                    found[item.key] = at, item
+        return found
 
-    def _keep_small(self, segments: Mapping[str, _Segment[Any]]) -> None:
-        """Keep the small segments of earlier attempts, to be merged by this one."""
-        kept = 0
-        for path, segment in segments.items():
-            kept += _size(segment.small_lines)
-            if segment.small_lines and kept <= MAX_KEPT_BYTES:
-                self._small[path] = segment.small_lines
-
-    def _parse(self, line: bytes, item_type: type[I]) -> tuple[float, I]:
+    def _parse_line(self, line: bytes, item_type: type[I]) -> tuple[float, I]:
         """Return when a record was written, and its item; with everything to do, if its job is not ours."""
         record = json.loads(line)
         item = item_type.from_record(record)
         if not isinstance(item.key, str) or not isinstance(item.job_id, str | None):
             raise TypeError
-        account = record.get("account", self.manifest_account or self.account)  # rows of a manifest have none
-        if self.account and account != self.account:
+        if self.account and (record.get("account") or self.account) != self.account:
             log.warning("Job %s is not used: the connection had another host or account then.", item.job_id)
             if not item.state.is_final:
                 self.foreign_jobs[item.key] = item.job_id
@@ -245,10 +203,8 @@ class Checkpoint:
         return self._published.get(item.key) == item.outcome
 
     def _find_segments(self) -> list[str]:
-        fs, folder = self.work_folder.fs, self.work_folder.path
-        fs.invalidate_cache()
-        found = sorted(fs.find(folder)) if fs.exists(folder.rstrip("/")) else []
-        return [path for path in found if path.rpartition("/")[2].startswith(SEGMENT)]
+        names = self.work_folder.list_names()
+        return [(self.work_folder / name).path for name in names if name.startswith(SEGMENT)]
 
     def append(self, item: Item) -> asyncio.Future[None]:
         """Add a record of an item as it is now; the future is done when it is in the store."""
@@ -256,8 +212,7 @@ class Checkpoint:
             item.set_attempt(self.provenance)
         self._last_at = max(time.time(), self._last_at + 1e-6)
         account = {"account": self.account} if self.account else {}
-        line = to_line(item.record() | account | {"at": self._last_at})
-        self._records.append((item.key, self._last_at, line))
+        self._lines.append(to_line(item.record() | account | {"at": self._last_at}))
         written = asyncio.get_running_loop().create_future()
         self._waiting.append(written)
         self._has_records.set()
@@ -279,75 +234,52 @@ class Checkpoint:
         """Write all records, and wait for those that are being written."""
         async with self._flushing:
             self._has_records.clear()
-            records, waiting = self._records, self._waiting
-            self._records, self._waiting = [], []
-            if not records:
+            lines, waiting = self._lines, self._waiting
+            self._lines, self._waiting = [], []
+            if not lines:
                 return
+            content = b"".join(lines)
+            merged = dict(self._unmerged) if len(self._unmerged) >= MERGED_SEGMENTS else {}
             try:
-                merged = await self._select_small()
-                lines = _last_of_each([*chain(*merged.values()), *records]) if merged else records
+                if merged:
+                    # An attempt that hung must not bring back what a newer one has replaced long ago.
+                    await self.check_owner()
                 self._segments_written += 1
                 segment = self.work_folder / f"{SEGMENT}{self._token}-{self._segments_written:06}.jsonl"
-                await put(segment, b"".join(line for _, _, line in lines))
+                await put(segment, b"".join((*merged.values(), content)))
                 # After the write: if the lease is ours now, its next owner reads what was written.
                 await self.check_owner()
             except BaseException:
-                self._records, self._waiting = records + self._records, waiting + self._waiting
+                self._lines, self._waiting = lines + self._lines, waiting + self._waiting
                 raise
             for written in waiting:
                 if not written.done():
                     written.set_result(None)
-            if _size(lines) < SMALL_BYTES:
-                self._small[segment.path] = lines
             if merged:
-                await self._remove_merged(merged)
-
-    async def _select_small(self) -> dict[str, list[_Line]]:
-        """Return small segments for the next one to take the place of; nothing while they are few."""
-        if len(self._small) < MERGED_SEGMENTS:
-            return {}
-        # Else an attempt that hung could bring many records back that a newer one has replaced long ago.
-        await self.check_owner()
-        size = 0
-        selected: dict[str, list[_Line]] = {}
-        for path, lines in self._small.items():
-            size += _size(lines)
-            if size > MAX_MERGED_BYTES:
-                break
-            selected[path] = lines
-        return selected
-
-    async def _remove_merged(self, merged: Mapping[str, Any]) -> None:
-        """Remove segments whose records are in a later one, which was written while the lease was ours.
-
-        So the next owner lists the later one in any case. What stays is read twice, which changes nothing.
-        """
-        for path in merged:
-            del self._small[path]
-        try:
-            with storage_errors(self.work_folder, "cleaned up"):
-                await in_thread(self._remove, list(merged))
-        except ComplianceStorageError as error:
-            log.warning("Could not remove merged segments of the journal, retrying at the end: %s", error)
+                self._unmerged.clear()
+                # The next owner lists the new segment in any case. What stays is read twice: no harm.
+                await self._clean_up(lambda: list(merged))
+            else:
+                self._unmerged[segment.path] = content
 
     async def publish(self, rows: Iterable[Mapping[str, Any]]) -> str:
         """Write the manifest, which takes the place of the journal; return its SHA-256."""
-        content = to_lines(rows)
+        content = to_lines({**row, "account": self.account or None} for row in rows)
         await put(self.manifest, content)
         await self.check_owner()
-        self._small.clear()
-        try:
-            with storage_errors(self.work_folder, "cleaned up"):
-                await in_thread(self._remove_segments)
-        except ComplianceStorageError as error:
-            log.warning("Could not remove the journal, which the manifest has replaced: %s", error)
+        self._unmerged.clear()
+        # Segments of earlier attempts first, so that no older record outlives a newer one.
+        own = f"/{SEGMENT}{self._token}-"
+        await self._clean_up(lambda: sorted(self._find_segments(), key=lambda path: (own in path, path)))
         return hashlib.sha256(content).hexdigest()
 
-    def _remove_segments(self) -> None:
-        """Remove all; those of earlier attempts first, so that no older record outlives a newer one."""
-        own = f"{SEGMENT}{self._token}-"
-        found = self._find_segments()
-        self._remove(sorted(found, key=lambda path: (path.rpartition("/")[2].startswith(own), path)))
+    async def _clean_up(self, find: Callable[[], list[str]]) -> None:
+        """Remove segments that are not needed any more; an error is a warning."""
+        try:
+            with storage_errors(self.work_folder, "cleaned up"):
+                await in_thread(lambda: self._remove(find()))
+        except ComplianceStorageError as error:
+            log.warning("Could not remove segments of the journal that are not needed any more: %s", error)
 
     def _remove(self, segments: list[str]) -> None:
         fs = self.work_folder.fs
@@ -358,38 +290,3 @@ class Checkpoint:
             for path in segments:
                 with suppress(FileNotFoundError):
                     fs.rm_file(path)
-
-
-@dataclass
-class _Segment(Generic[I]):
-    """What was read of a segment or of the manifest.
-
-    :param records: the last one of each item, by key: when it was written, and the item
-    :param small_lines: of a segment that can be merged
-    """
-
-    records: dict[str, tuple[float, I]]
-    invalid_lines: int
-    small_lines: list[_Line]
-
-
-def _keep_latest(found: dict[str, tuple[float, I]], records: Iterable[tuple[str, tuple[float, I]]]) -> None:
-    """Add records that are not older than those that are known."""
-    for key, record in records:
-        known = found.get(key)
-        if known is None or record[0] >= known[0]:
-            found[key] = record
-
-
-def _last_of_each(lines: Iterable[_Line]) -> list[_Line]:
-    """Return the last line of each item."""
-    last: dict[str, _Line] = {}
-    for line in lines:
-        key, at, _ = line
-        if key not in last or at >= last[key][1]:
-            last[key] = line
-    return list(last.values())
-
-
-def _size(lines: Iterable[_Line]) -> int:
-    return sum(len(line) for _, _, line in lines)

@@ -6,14 +6,13 @@ import asyncio
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.counts import Progress
-from airflow_provider.bulk.items import READY, I
-from airflow_provider.bulk.pipeline import Pipeline, Steps
+from airflow_provider.bulk.items import READY, BulkOptions, I, Steps
+from airflow_provider.bulk.pipeline import Pipeline
 from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
 from airflow_provider.waiting.poller import Subscription, subscribe
@@ -29,26 +28,6 @@ CLOCK_CHECK_SECONDS = 1.0
 GRACE_SECONDS = 60.0  # after the deadline, to poll once more and to fetch the results of what is completed
 SUBMIT_GRACE_SECONDS = 5.0  # of these, for submits in flight: else their jobs would be unknown
 CANCEL_SECONDS = 15.0  # to cancel jobs; Airflow gives a killed task little time
-
-
-@dataclass(frozen=True)
-class BulkOptions:
-    """How to process items; see the parameters of the operators.
-
-    :param deadline: on the clock of the engine
-    :param may_defer: end when only waiting is left
-    :param max_in_flight: maximum number of jobs at the service; None is no limit
-    :param is_last_attempt: Airflow has no retry left
-    """
-
-    concurrency: int
-    retry_failed: int
-    poll_interval: float
-    deadline: float
-    cancel_on_kill: bool
-    may_defer: bool
-    max_in_flight: int | None = None
-    is_last_attempt: bool = False
 
 
 class BulkEngine(Generic[I]):
@@ -83,10 +62,7 @@ class BulkEngine(Generic[I]):
         self._outdated = list(outdated) if options.cancel_on_kill else []
         self._clock = clock
         self._limiter = AdaptiveLimiter(options.concurrency, lambda: client.throttlings)
-        self._pipeline = Pipeline(
-            items, steps, checkpoint, self._limiter, options.concurrency, options.retry_failed, clock, log,
-            options.max_in_flight,
-        )  # fmt: skip
+        self._pipeline = Pipeline(items, steps, checkpoint, self._limiter, options, clock, log)
         self._updates: Subscription
 
     async def run(self) -> list[str]:
@@ -187,7 +163,7 @@ class BulkEngine(Generic[I]):
                 break
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
-                    await self._wait_until(lambda: self._pipeline.is_done)
+                    await self._pipeline.wait_until(lambda: self._pipeline.is_done)
         return False
 
     async def _finish_late(self) -> None:
@@ -198,10 +174,10 @@ class BulkEngine(Generic[I]):
             async with asyncio.timeout(GRACE_SECONDS):
                 for update in await self._updates.poll_now(list(pipeline.jobs)):
                     pipeline.on_update(*update)
-                await self._wait_until(lambda: not pipeline.counts[READY])
+                await pipeline.wait_until(lambda: not pipeline.counts[READY])
                 try:
                     async with asyncio.timeout(SUBMIT_GRACE_SECONDS):
-                        await self._wait_until(lambda: not pipeline.sends_in_flight)
+                        await pipeline.wait_until(lambda: not pipeline.sends_in_flight)
                 except TimeoutError:
                     self._log.warning("Abandoning %s submits in flight.", pipeline.sends_in_flight)
                 if self._options.cancel_on_kill and pipeline.jobs:
@@ -209,14 +185,9 @@ class BulkEngine(Generic[I]):
                     pipeline.stop_polling()
                     for job_id, record in (await self._cancel(list(pipeline.jobs))).items():
                         pipeline.on_update(job_id, record)
-                    await self._wait_until(lambda: not pipeline.counts[READY])
+                    await pipeline.wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
             self._log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
-
-    async def _wait_until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            self._pipeline.has_changed.clear()
-            await self._pipeline.has_changed.wait()
 
     async def _cancel(
         self, job_ids: list[str], on_cancelled: Callable[[str], None] = lambda _: None

@@ -1,17 +1,21 @@
-"""The items of a bulk operator: which state each is in, and how it is kept in journal and manifest."""
+"""The items of a bulk operator: states, what is done with each, how journal and manifest keep them."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.provenance import ATTEMPT_COLUMNS
 from airflow_provider.text import one_line, redact_text
 from airflow_provider.waiting.results import Record
+
+if TYPE_CHECKING:
+    from airflow_provider.waiting.kinds import JobKind
 
 MAX_ERROR_CHARS = 500
 
@@ -178,6 +182,51 @@ def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
 
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
+
+
+@dataclass(frozen=True)
+class BulkOptions:
+    """How to process items; see the parameters of the operators.
+
+    :param concurrency: how many items are processed at a time
+    :param retry_failed: how often a failed job is processed again
+    :param deadline: on the clock of the engine
+    :param may_defer: end when only waiting is left
+    :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
+    :param is_last_attempt: Airflow has no retry left
+    """
+
+    concurrency: int
+    retry_failed: int
+    poll_interval: float
+    deadline: float
+    cancel_on_kill: bool
+    may_defer: bool
+    max_in_flight: int | None = None
+    is_last_attempt: bool = False
+
+
+class Steps(ABC, Generic[I]):
+    """What a bulk operator does with an item; the engine decides when, and retries on errors.
+
+    :cvar kind: what the service does for an item
+    :cvar noun: what the items are, in the plural
+    """
+
+    kind: ClassVar[JobKind]
+    noun: ClassVar[str]
+
+    @abstractmethod
+    async def submit(self, item: I) -> Record:
+        """Submit it; return the record of its job."""
+
+    async def retry(self, item: I) -> Record:
+        """Have a failed job processed again; return its record, or that of another job."""
+        return await self.submit(item)
+
+    @abstractmethod
+    async def fetch(self, item: I) -> None:
+        """Store the result of its completed job."""
 
 
 def resume(

@@ -6,10 +6,9 @@ import asyncio
 import heapq
 import itertools
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, ClassVar, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from airflow_provider.bulk.backoff import AdaptiveLimiter, RetryTracker
 from airflow_provider.bulk.checkpoint import Checkpoint
@@ -22,8 +21,10 @@ from airflow_provider.bulk.items import (
     RETRYING,
     SKIPPED,
     SUBMITTED,
+    BulkOptions,
     I,
     ItemState,
+    Steps,
     now,
 )
 from airflow_provider.exceptions import (
@@ -38,7 +39,6 @@ from airflow_provider.waiting.results import FINAL, Record
 from airflow_provider.waiting.rules import REQUEST_STATUSES, SETUP_ERRORS, RefreshCheck
 
 if TYPE_CHECKING:
-    from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
 
 MAX_RESUBMITS = 1  # per attempt, of an item whose job is gone
@@ -49,37 +49,14 @@ PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
-class Steps(ABC, Generic[I]):
-    """What a bulk operator does with an item; the engine decides when, and retries on errors.
-
-    :cvar kind: what the service does for an item
-    :cvar noun: what the items are, in the plural
-    """
-
-    kind: ClassVar[JobKind]
-    noun: ClassVar[str]
-
-    @abstractmethod
-    async def submit(self, item: I) -> Record:
-        """Submit it; return the record of its job."""
-
-    async def retry(self, item: I) -> Record:
-        """Have a failed job processed again; return its record, or that of another job."""
-        return await self.submit(item)
-
-    @abstractmethod
-    async def fetch(self, item: I) -> None:
-        """Store the result of its completed job."""
-
-
 class Pipeline(Generic[I]):
     """Submits items, waits for their jobs and fetches their results.
 
+    Each of `concurrency` workers processes one item at a time, and takes the next one when the submit is in
+    the journal: after a crash, at most that many are submitted again.
+
     :param items: all items, including finished ones
-    :param concurrency: how many items are processed at a time
-    :param retry_failed: how often a failed job is processed again
     :param clock: returns monotonic time
-    :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
     """
 
     def __init__(
@@ -88,17 +65,15 @@ class Pipeline(Generic[I]):
         steps: Steps[I],
         checkpoint: Checkpoint,
         limiter: AdaptiveLimiter,
-        concurrency: int,
-        retry_failed: int,
+        options: BulkOptions,
         clock: Callable[[], float],
         log: Any,
-        max_in_flight: int | None = None,
     ) -> None:
         self.items = list(items)
-        self.counts = Counts(each.state for each in self.items)
+        self.counts = Counts(item.state for item in self.items)
         self.jobs: dict[str, list[I]] = {}  # in flight; a service may give one job to equal items
         self.refreshes = RefreshCheck({}, UNCHANGED_SECONDS)
-        self.retries = RetryTracker(concurrency, clock)
+        self.retries = RetryTracker(options.concurrency, clock)
         self.is_past_deadline = False  # from the deadline on only results are fetched
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
@@ -106,19 +81,15 @@ class Pipeline(Generic[I]):
         self._steps = steps
         self._checkpoint = checkpoint
         self._limiter = limiter
-        self._retry_failed = retry_failed
+        self._retry_failed = options.retry_failed
         self._clock = clock
         self._log = log
-        self._max_in_flight = math.inf if max_in_flight is None else max_in_flight
+        self._max_in_flight = math.inf if options.max_in_flight is None else options.max_in_flight
         self._last_results: dict[str, PollResult | None] = {}  # by job, once it is not polled any more
-        self._waiting: list[tuple[int, int, I]] = []  # to be submitted when a job ends, as a heap
-        self._submitting: set[str] = set()  # items that may be submitted, and have no job yet
         self._updates: Subscription
-        self._queue: asyncio.PriorityQueue[tuple[int, int, I]] = asyncio.PriorityQueue()
+        self._queue: list[tuple[int, int, I]] = []  # a heap
         self._order = itertools.count()
         self._backoffs: dict[str, asyncio.TimerHandle] = {}
-        # After a crash, a submit that is not in the journal would be repeated.
-        self._unwritten = asyncio.Semaphore(concurrency)
         self._has_logged_traceback = False
 
     def start(self, updates: Subscription) -> None:
@@ -133,10 +104,9 @@ class Pipeline(Generic[I]):
                 if item.retry_count and item.retried_from:
                     self.refreshes.restart(item.job_id, item.retried_from)
                 self.jobs.setdefault(item.job_id, []).append(item)
-        self._updates.add(self.jobs)
-        for item in self.items:  # when all jobs are counted
-            if item.state is not SUBMITTED and not item.state.is_final:
+            elif not item.state.is_final:
                 self._enqueue(item)
+        self._updates.add(self.jobs)
 
     @property
     def is_done(self) -> bool:
@@ -159,17 +129,6 @@ class Pipeline(Generic[I]):
                 backoff.cancel()
                 self._enqueue(item)
 
-    def _submit_waiting(self) -> None:
-        """Let items that wait be submitted, as far as `max_in_flight` allows; call it when a job ends."""
-        while self._waiting and self._has_room and not self.is_past_deadline:
-            _, order, item = heapq.heappop(self._waiting)
-            self._submitting.add(item.key)
-            self._queue.put_nowait((PRIORITIES[item.state], order, item))
-
-    @property
-    def _has_room(self) -> bool:
-        return len(self.jobs) + len(self._submitting) < self._max_in_flight
-
     def forget_job(self, job_id: str) -> None:
         """Let the next attempt submit the items of a job again that was cancelled."""
         for item in self.jobs.pop(job_id, []):
@@ -177,18 +136,18 @@ class Pipeline(Generic[I]):
 
     def stop_polling(self) -> None:
         """Keep what the last polls have found: a job that is cancelled next would look unknown."""
-        self._last_results = {each: self._updates.poller.last_result(each) for each in self.jobs}
+        self._last_results = {job_id: self._updates.poller.last_result(job_id) for job_id in self.jobs}
         self._updates.remove(self._last_results)
 
     def fail_unfinished(self) -> None:
         """Fail what is not finished after the deadline, with the last known cause."""
-        waiting = {item.key for _, _, item in self._waiting}
+        queued = {item.key for _, _, item in self._queue}
         for item in self.items:
             if not item.state.is_final:
-                self._fail(item, self._late_error(item, is_waiting=item.key in waiting))
+                self._fail(item, self._late_error(item, is_queued=item.key in queued))
         self.jobs.clear()
 
-    def _late_error(self, item: I, *, is_waiting: bool) -> str:
+    def _late_error(self, item: I, *, is_queued: bool) -> str:
         last = None
         if item.state is SUBMITTED:
             last = self._last_results.get(item.job_id) or self._updates.poller.last_result(item.job_id)
@@ -196,7 +155,7 @@ class Pipeline(Generic[I]):
             cause = f"the last poll of its job failed: {last}"
         elif item.state is SUBMITTED:
             return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
-        elif is_waiting and self._max_in_flight < math.inf:
+        elif is_queued and self._max_in_flight < math.inf:
             limit = f"max_in_flight of the connection is {self._max_in_flight}"
             cause = f"it was waiting to be submitted: {limit}"
         elif item.last_error:
@@ -215,20 +174,11 @@ class Pipeline(Generic[I]):
 
     def _enqueue(self, item: I) -> None:
         self._backoffs.pop(item.key, None)
-        entry = PRIORITIES[item.state], next(self._order), item
-        if item.state is READY:
-            self._queue.put_nowait(entry)
-        elif not self.is_past_deadline:
-            heapq.heappush(self._waiting, entry)
-            self._submit_waiting()
+        heapq.heappush(self._queue, (PRIORITIES[item.state], next(self._order), item))
+        self.has_changed.set()
 
     def _enqueue_later(self, delay: float, item: I) -> None:
         self._backoffs[item.key] = asyncio.get_running_loop().call_later(delay, self._enqueue, item)
-
-    def _end_submit(self, item: I) -> None:
-        """Make room for another item, unless this one has a job now, which counts instead."""
-        self._submitting.discard(item.key)
-        self._submit_waiting()
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
@@ -250,13 +200,11 @@ class Pipeline(Generic[I]):
     async def work(self) -> None:
         """Process items, forever."""
         while True:
-            _, _, item = await self._queue.get()
+            await self.wait_until(self._can_take)
+            _, _, item = heapq.heappop(self._queue)
             state = item.state
-            if self.is_past_deadline and state is not READY:
-                continue
             if not self.is_past_deadline and (delay := self.retries.hold_seconds(state)):
                 self._enqueue_later(delay, item)
-                self._end_submit(item)
                 continue
             self.sends_in_flight += state is not READY
             try:
@@ -266,16 +214,26 @@ class Pipeline(Generic[I]):
                 self.active_at = self._clock()
                 self.has_changed.set()
 
+    def _can_take(self) -> bool:
+        """Return whether the first item can be processed: a result always, else with room for a job."""
+        if not self._queue:
+            return False
+        has_room = len(self.jobs) + self.sends_in_flight < self._max_in_flight
+        return self._queue[0][2].state is READY or (has_room and not self.is_past_deadline)
+
+    async def wait_until(self, condition: Callable[[], bool]) -> None:
+        """Wait until something has changed that makes a condition true."""
+        while not condition():
+            self.has_changed.clear()
+            await self.has_changed.wait()
+
     async def _process(self, item: I) -> None:
-        state, started_at = item.state, self._clock()
+        state, started_at, written = item.state, self._clock(), None
         try:
             if state is READY:
                 await self._fetch(item)
             else:
-                try:
-                    await self._send(item)
-                finally:
-                    self._end_submit(item)
+                written = await self._send(item)
         except ComplianceError as error:
             if self._concerns_all(state, error):
                 raise
@@ -285,6 +243,8 @@ class Pipeline(Generic[I]):
         else:
             if item.state is not state:  # else the service was not asked
                 self.retries.record_success(state, item.key, started_at)
+            if written:
+                await written
 
     def _concerns_all(self, state: ItemState, error: ComplianceError) -> bool:
         """Return whether all items would meet an error."""
@@ -315,38 +275,35 @@ class Pipeline(Generic[I]):
         self._has_logged_traceback = True
         self._fail(item, f"Unexpected {type(error).__name__}: {error}")
 
-    async def _send(self, item: I) -> None:
-        """Submit an item, or have its failed job processed again; once that is in the journal, it counts."""
-        is_retry, attempts = item.state is RETRYING, item.attempts
-        await self._unwritten.acquire()
-        try:
-            async with self._limiter.request():
-                if self.is_past_deadline:
-                    return
+    async def _send(self, item: I) -> asyncio.Future[None] | None:
+        """Submit an item, or have its failed job processed again; what it returns waits for the journal."""
+        is_retry = item.state is RETRYING
+        async with self._limiter.request():
+            if self.is_past_deadline:
+                return None
+            try:
                 record = await (self._steps.retry if is_retry else self._steps.submit)(item)
-            item.attempts += 1
-            job_id = record[self._steps.kind.id_name]
-            if not is_retry:
-                item.submitted_at, item.completed_at, item.is_resumed = now(), None, False
-            elif job_id == item.job_id and item.retried_from:
-                self.refreshes.restart(job_id, item.retried_from)
-            item.retry_count += is_retry
-            item.job_id = job_id
-            self._move(item, SUBMITTED)
-        except ComplianceUncertainError:
-            item.attempts += 1  # the service may have received it
-            raise
-        finally:
-            if item.attempts > attempts:
-                self._checkpoint.append(item).add_done_callback(lambda _: self._unwritten.release())
-            else:
-                self._unwritten.release()
+            except ComplianceUncertainError:
+                item.attempts += 1  # the service may have received it
+                self._checkpoint.append(item)
+                raise
+        item.attempts += 1
+        job_id = record[self._steps.kind.id_name]
+        if not is_retry:
+            item.submitted_at, item.completed_at, item.is_resumed = now(), None, False
+        elif job_id == item.job_id and item.retried_from:
+            self.refreshes.restart(job_id, item.retried_from)
+        item.retry_count += is_retry
+        item.job_id = job_id
+        self._move(item, SUBMITTED)
+        written = self._checkpoint.append(item)
         if is_retry and record["status"] != COMPLETED:
             self._watch(item)  # the response may still be the failure from before
-            return
-        if is_retry:
-            self.refreshes.forget(job_id)
-        self._on_record(item, record)
+        else:
+            if is_retry:
+                self.refreshes.forget(job_id)
+            self._on_record(item, record)
+        return written
 
     async def _fetch(self, item: I) -> None:
         async with self._limiter.request():
@@ -374,7 +331,6 @@ class Pipeline(Generic[I]):
                     self._on_record(item, update)
                 except Exception as error:
                     self._fail_unexpectedly(item, error)
-        self._submit_waiting()
         self.has_changed.set()
 
     def _on_record(self, item: I, record: Record) -> None:

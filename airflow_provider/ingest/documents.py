@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from airflow_provider.bulk.items import Item
-from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.bulk.items import Item, Steps
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.ingest.sources import SourceFile, is_page
 from airflow_provider.provenance import PROVENANCE_COLUMNS
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 MANIFEST_COLUMNS = (
     "source", "uuid", "status", "error", "path", "bytes", "sha256", "submitted_at", "completed_at",
     "attempts", "source_version", "source_etag", "source_bytes", "source_sha256", "failed_nights",
-    "failed_since", *PROVENANCE_COLUMNS,
+    "failed_since", *PROVENANCE_COLUMNS, "account",
 )  # fmt: skip
 
 # What is known of the file that was submitted.

@@ -38,9 +38,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.bulk.deletes import FinishedJob
-    from airflow_provider.bulk.engine import BulkOptions
-    from airflow_provider.bulk.items import I
-    from airflow_provider.bulk.pipeline import Steps
+    from airflow_provider.bulk.items import BulkOptions, I, Steps
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.storage.nights import Night
 
@@ -208,7 +206,7 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
 
         :param ends_at: the deadline, on our clock
         """
-        from airflow_provider.bulk.engine import BulkOptions
+        from airflow_provider.bulk.items import BulkOptions
 
         return BulkOptions(
             concurrency=self.concurrency,

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
 
     from airflow_provider.bulk.checkpoint import Checkpoint
-    from airflow_provider.bulk.engine import BulkOptions
+    from airflow_provider.bulk.items import BulkOptions
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.earlier import EarlierDocuments
     from airflow_provider.storage.nights import Night
@@ -126,7 +126,6 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, deadline.at)
         checkpoint.account = self.hook.account_digest
         nights = EarlierNights(root, "ingest", night, TaskKey.of(ti))
-        checkpoint.manifest_account = nights.own.account if nights.own else ""
         if not self.is_dry_run:
             checkpoint.acquire()
         known = checkpoint.read(Document)

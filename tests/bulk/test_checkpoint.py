@@ -1,4 +1,4 @@
-"""The journal: its records count, no matter which attempt wrote them."""
+"""The journal and the lease, one rule at a time; test_checkpoint_histories.py has them together."""
 
 from __future__ import annotations
 
@@ -13,62 +13,118 @@ from typing import Any
 import pytest
 
 from airflow_provider.bulk import checkpoint as module
-from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.bulk.checkpoint import LEASE, Checkpoint
 from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupersededError
 from airflow_provider.ingest.documents import MANIFEST_COLUMNS, Document
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.layout import MANIFEST
 from airflow_provider.storage.locations import Location
+from tests.support.attempts import until
+from tests.support.clock import DAY
 
-
-def document(number: int, **fields: object) -> Document:
-    return Document.from_record({"source": f"s{number}", **fields})
+SEGMENTS = 4  # that are merged
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Location:
-    return Location(str(tmp_path / "j"))
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(module, "MERGED_SEGMENTS", SEGMENTS)
+    return tmp_path / "work"
 
 
-def open_checkpoint(folder: Location) -> Checkpoint:
-    return Checkpoint(folder, Location(f"{folder.path}-out"), MANIFEST)
+def document(number: int | str, **fields: object) -> Document:
+    return Document.from_record({"source": f"s{number}", **fields})
 
 
-def read(folder: Location) -> dict[str, Document]:
+def open_checkpoint(folder: Path, *attempt: Any) -> Checkpoint:
+    return Checkpoint(Location(str(folder)), Location(str(folder.parent / "out")), MANIFEST, *attempt)
+
+
+def read(folder: Path) -> dict[str, Document]:
     return open_checkpoint(folder).read(Document)
 
 
+def jobs(folder: Path) -> dict[str, str]:
+    return {key: document.job_id for key, document in read(folder).items()}
+
+
 async def write(checkpoint: Checkpoint, *documents: Document) -> None:
+    """Write one segment for each."""
     for each in documents:
         checkpoint.append(each)
-    await checkpoint.flush()
+        await checkpoint.flush()
 
 
-def test_jobs_and_results_of_another_account_are_not_used(folder: Location) -> None:
+def segments(folder: Path) -> dict[str, list[str]]:
+    """Return the sources in each segment."""
+    return {
+        path.name: [json.loads(line)["source"] for line in path.read_text().splitlines()]
+        for path in sorted(folder.glob("journal-*"))
+    }
+
+
+def write_lines(path: Path, *records: Any) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(record)}\n" for record in records))
+
+
+def write_manifest(folder: Path, *rows: Any) -> None:
+    write_lines(folder.parent / "out" / MANIFEST, *rows)
+
+
+# -- records
+
+
+@pytest.mark.parametrize("account", ["one", "two", ""])
+@pytest.mark.parametrize("is_published", [False, True])
+def test_jobs_and_results_of_another_account_are_not_used(
+    folder: Path, account: str, is_published: bool
+) -> None:
     """Another service may have jobs with the same ids."""
-    checkpoint = open_checkpoint(folder)
-    checkpoint.account = "one"
-    done = document(2, uuid="2", status="COMPLETED", bytes=0)
+    checkpoint, reader = open_checkpoint(folder), open_checkpoint(folder)
+    checkpoint.account, reader.account = "one", account
+    done = document(2, uuid="2", status="COMPLETED", bytes=0, attempts=3)
     asyncio.run(write(checkpoint, document(1, uuid="1"), done))
-    for account, job_id in {"one": "1", "": "1", "two": ""}.items():
-        reader = open_checkpoint(folder)
-        reader.account = account
-        found = reader.read(Document)
-        assert (found["s1"].job_id or "", found["s2"] == done) == (job_id, account != "two")
+    if is_published:
+        asyncio.run(checkpoint.publish([document(1, uuid="1").row(), done.row()]))
+    found = reader.read(Document)
+    if account == "two":
+        assert list(found.values()) == [document(1), document(2, attempts=3)]
+        assert reader.foreign_jobs == {"s1": "1"}
+    else:
+        assert list(found.values()) == [document(1, uuid="1"), done]
+        assert reader.foreign_jobs == {}
 
 
-@pytest.mark.parametrize("line", ["[]", '{"source": 5}', '{"source": "s1", "uuid": 5}', '{"source": '])
-def test_invalid_lines_are_counted(folder: Location, line: str) -> None:
+def test_an_invalid_line_is_counted_and_ignored(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = {"source": "s1", "uuid": "u", "unknown": 1, "at": 1.0}
+    write_lines(folder / "journal-x-1.jsonl", good, 7, [], {"source": 5}, {"source": "s2", "uuid": 5}, {})
+    with (folder / "journal-x-1.jsonl").open("a") as segment:
+        segment.write('{"source": "s2", "uu')
     checkpoint = open_checkpoint(folder)
-    asyncio.run(write(checkpoint, document(1, uuid="u1")))
-    (segment,) = Path(folder.path).glob("journal-*")
-    segment.write_text(segment.read_text() + line + "\n")
-    assert checkpoint.read(Document)["s1"].job_id == "u1"
-    assert checkpoint.invalid_lines == 1
+    for _ in range(2):
+        assert list(checkpoint.read(Document)) == ["s1"]
+        assert checkpoint.invalid_lines == 6
+    assert "Ignored an invalid line" in caplog.text
+
+
+def test_only_the_folder_of_the_task_is_read_and_cleaned_up(folder: Path) -> None:
+    assert read(folder) == {}
+    write_lines(folder / "journal-x-000001.jsonl", {"source": "s1"})
+    write_lines(folder / "my-journal-x.jsonl", {"source": "mine"})
+    assert list(read(folder)) == ["s1"]
+    asyncio.run(open_checkpoint(folder).publish([]))
+    assert [path.name for path in folder.iterdir()] == ["my-journal-x.jsonl"]
+
+
+def test_the_time_of_a_record_counts_not_the_order_of_the_files(folder: Path) -> None:
+    write_lines(folder / "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 0.9})
+    write_lines(folder / "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 0.5})
+    write_manifest(folder, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
+    assert jobs(folder) == {"s1": "new", "s2": "u2"}
 
 
 def test_a_later_attempt_counts_even_if_its_clock_is_behind(
-    folder: Location, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time", lambda: 4e9)
@@ -76,70 +132,220 @@ def test_a_later_attempt_counts_even_if_its_clock_is_behind(
     later = open_checkpoint(folder)
     later.read(Document)
     asyncio.run(write(later, document(1, uuid="u2"), document(1, uuid="new")))
-    assert read(folder)["s1"].job_id == "new"
+    assert jobs(folder) == {"s1": "new"}
 
 
-def test_records_that_come_while_one_is_written_go_together(tmp_path: Path, folder: Location) -> None:
+def test_records_of_one_instant_keep_their_order(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1e9)
+
+    async def story() -> None:
+        checkpoint = open_checkpoint(folder)
+        for number in range(20):
+            checkpoint.append(document(1, uuid=f"u{number}"))
+        await checkpoint.flush()
+
+    asyncio.run(story())
+    assert jobs(folder) == {"s1": "u19"}
+    (segment,) = folder.iterdir()
+    times = [json.loads(line)["at"] for line in segment.read_text().splitlines()]
+    assert times == sorted(set(times))
+    assert times[0] == 1e9
+
+
+def test_the_manifest_takes_the_place_of_the_journal(folder: Path) -> None:
+    done = document(1, uuid="u1", status="COMPLETED", bytes=3, attempts=1)
+    failed = document(2, status="FAILED", error="why")
+    checkpoint = open_checkpoint(folder)
+    checkpoint.account = "one"
+    asyncio.run(write(checkpoint, done))
+    asyncio.run(checkpoint.publish(each.row() for each in (done, failed)))
+    assert not list(folder.iterdir())
+    rows = [json.loads(line) for line in (folder.parent / "out" / MANIFEST).read_text().splitlines()]
+    assert tuple(rows[0]) == MANIFEST_COLUMNS
+    assert [(row["uuid"], row["account"]) for row in rows] == [("u1", "one"), (None, "one")]
+    later = open_checkpoint(folder)
+    assert later.read(Document) == {"s1": done, "s2": failed}
+    assert [later.is_published(each) for each in (done, failed, document(2, uuid="u2"))] == [
+        True,
+        True,
+        False,
+    ]
+    asyncio.run(write(later, document(2, uuid="u2")))
+    assert jobs(folder) == {"s1": "u1", "s2": "u2"}
+
+
+def test_a_file_name_that_is_not_utf_8_reads_back(folder: Path) -> None:
+    name = b"\xff.pdf".decode("utf-8", "surrogateescape")
+    asyncio.run(write(open_checkpoint(folder), Document.from_record({"source": name})))
+    assert list(read(folder)) == [name]
+
+
+# -- segments
+
+
+def test_a_segment_takes_the_place_of_those_before_it(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder)
+    asyncio.run(write(checkpoint, *(document(number) for number in range(SEGMENTS))))
+    assert list(segments(folder).values()) == [["s0"], ["s1"], ["s2"], ["s3"]]
+    asyncio.run(checkpoint.flush())  # nothing to write is not a segment
+    asyncio.run(write(checkpoint, document(4), document(5)))
+    names, sources = zip(*segments(folder).items(), strict=True)
+    assert sources == (["s0", "s1", "s2", "s3", "s4"], ["s5"])
+    assert [name.rpartition("-")[2] for name in names] == ["000005.jsonl", "000006.jsonl"]
+    assert len(names[0]) == len("journal-") + 16 + len("-000001.jsonl")
+    asyncio.run(write(checkpoint, *(document(number) for number in range(6, 10))))
+    assert [len(each) for each in segments(folder).values()] == [5, 5]  # what was merged is not merged again
+
+
+def test_a_long_journal_has_few_segments(tmp_path: Path) -> None:
+    folder = tmp_path / "work"
+    asyncio.run(write(open_checkpoint(folder), *(document(number) for number in range(500))))
+    assert len(segments(folder)) <= 500 / module.MERGED_SEGMENTS + module.MERGED_SEGMENTS
+    assert len(read(folder)) == 500
+
+
+def test_records_that_the_manifest_has_replaced_are_not_merged(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder)
+    asyncio.run(write(checkpoint, *(document(1, uuid=f"{number}") for number in range(SEGMENTS))))
+    asyncio.run(checkpoint.publish([document(1, uuid="done").row()]))
+    asyncio.run(write(checkpoint, document(2, uuid="new")))
+    assert jobs(folder) == {"s1": "done", "s2": "new"}
+
+
+def test_an_attempt_that_has_lost_its_lease_merges_nothing(folder: Path) -> None:
+    """Else old records would be younger than the manifest of the newer attempt."""
+    older = open_checkpoint(folder, 1)
+    older.acquire()
+    asyncio.run(write(older, *(document(1, uuid="old") for _ in range(SEGMENTS))))
+    newer = open_checkpoint(folder, 2)
+    newer.acquire()
+    asyncio.run(newer.publish([document(1, uuid="new").row()]))
+    with pytest.raises(ComplianceSupersededError):
+        asyncio.run(write(older, document(2)))
+    assert segments(folder) == {}
+    assert jobs(folder) == {"s1": "new"}
+
+
+def test_segments_that_can_t_be_removed_are_a_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def denied(self: Any, paths: Any, **kwargs: Any) -> None:
+        raise PermissionError("no")
+
+    checkpoint = open_checkpoint(folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(checkpoint.work_folder.fs), "rm", denied)
+        asyncio.run(write(checkpoint, *(document(number) for number in range(SEGMENTS + 2))))
+        assert "Could not remove segments of the journal" in caplog.text
+        assert len(segments(folder)) == SEGMENTS + 2
+    asyncio.run(checkpoint.publish([]))
+    assert not segments(folder)
+
+
+@pytest.mark.parametrize("removed", range(7))
+def test_a_kill_while_the_journal_is_removed_brings_no_older_record_back(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, removed: int
+) -> None:
+    def dying(self: Checkpoint, paths: list[str]) -> None:
+        for path in paths[:removed]:
+            Path(path).unlink()
+        raise SystemExit
+
+    for number, token in enumerate(("older", "newer")):  # by name, the older one would be removed last
+        checkpoint = open_checkpoint(folder)
+        checkpoint._token = token
+        uuids = range(3 * number, 3 * number + 3)
+        asyncio.run(write(checkpoint, *(document(1, uuid=f"{uuid}") for uuid in uuids)))
+    monkeypatch.setattr(Checkpoint, "_remove", dying)
+    with pytest.raises(SystemExit):
+        asyncio.run(checkpoint.publish([{"source": "s1", "uuid": "5"}]))
+    assert jobs(folder) == {"s1": "5"}
+
+
+@pytest.fixture
+def while_listed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
+    """Let something happen right after the files of the folder were listed."""
+
+    def install(happen: Callable[[], None]) -> None:
+        list_names = Location.list_names
+
+        def then(self: Location) -> list[str]:
+            found = list_names(self)
+            happen()
+            return found
+
+        monkeypatch.setattr(Location, "list_names", then)
+
+    return install
+
+
+def test_segments_that_another_attempt_removes_are_not_an_error(
+    folder: Path, while_listed: Callable[[Callable[[], None]], None]
+) -> None:
+    for number in range(3):
+        write_lines(folder / f"journal-x-{number:06}.jsonl", {"source": "s1"})
+    while_listed(lambda: (folder / "journal-x-000001.jsonl").unlink(missing_ok=True))
+    asyncio.run(open_checkpoint(folder).publish([]))
+    assert not list(folder.iterdir())
+    assert (folder.parent / "out" / MANIFEST).exists()
+
+
+@pytest.mark.parametrize(("swaps", "lists"), [(0, 1), (1, 2), (9, 4)])
+def test_a_journal_that_changes_while_it_is_read_is_listed_up_to_four_times(
+    folder: Path, while_listed: Callable[[Callable[[], None]], None], swaps: int, lists: int
+) -> None:
+    listed: list[int] = []
+
+    def swap() -> None:
+        listed.append(1)
+        if len(listed) <= swaps:
+            for path in folder.glob("journal-x-*"):
+                path.unlink()
+            write_lines(folder / f"journal-x-{len(listed):06}.jsonl", {"source": "s1"})
+
+    write_lines(folder / "journal-x-000000.jsonl", {"source": "s1"})
+    write_lines(folder / "journal-y-000000.jsonl", {"source": "s2"})
+    while_listed(swap)
+    assert "s2" in read(folder)
+    assert len(listed) == lists
+
+
+# -- the writer
+
+
+def test_records_that_come_while_one_is_written_go_together(folder: Path) -> None:
     async def story() -> None:
         checkpoint = open_checkpoint(folder)
         writer = asyncio.create_task(checkpoint.run_writer())
-        notes = asyncio.gather(*(checkpoint.append(document(number)) for number in range(200)))
-        either: list[asyncio.Future[Any]] = [writer, notes]
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        async with asyncio.timeout(240):
+            gone, *others = (checkpoint.append(document(number)) for number in range(200))
+            gone.cancel()  # who left does not disturb the writer
+            await asyncio.gather(*others)
+            await checkpoint.append(document(200))
         writer.cancel()
 
     asyncio.run(story())
-    assert len(read(folder)) == 200
-    assert len(list((tmp_path / "j").iterdir())) < 5
+    assert len(read(folder)) == 201
+    assert len(segments(folder)) < 5
 
 
-def test_an_invalid_line_is_ignored(
-    tmp_path: Path, folder: Location, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "j").mkdir()
-    good = json.dumps({"source": "s1", "uuid": "u", "unknown": 1, "at": 1.0})
-    (tmp_path / "j/journal-x-1.jsonl").write_text(f'{good}\n{{"source": "s2", "uu\n7\n[]\n{{"uuid": "u"}}\n')
-    (tmp_path / "j/else.txt").write_text("not ours")
-    assert list(read(folder)) == ["s1"]
-    assert "Ignored an invalid line" in caplog.text
+def test_a_flush_also_waits_for_what_is_being_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    may_write = asyncio.Event()
 
-
-def test_nothing_is_nothing(folder: Location) -> None:
-    assert read(folder) == {}
-
-
-def test_the_manifest_takes_the_place_of_the_journal(tmp_path: Path, folder: Location) -> None:
-    done = document(1, uuid="u1", status="COMPLETED", bytes=3, attempts=1)
-
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        await write(checkpoint, done)
-        await checkpoint.publish(each.row() for each in (done, document(2, status="FAILED", error="why")))
-
-    asyncio.run(story())
-    assert [path.name for path in (tmp_path / "j-out").iterdir()] == ["manifest.jsonl"]
-    assert not list((tmp_path / "j").iterdir())
-    assert read(folder)["s1"] == done
-    asyncio.run(write(open_checkpoint(folder), document(2, uuid="u2")))
-    assert read(folder)["s2"].job_id == "u2"
-    rows = [json.loads(line) for line in (tmp_path / "j-out" / MANIFEST).read_text().splitlines()]
-    assert tuple(rows[0]) == MANIFEST_COLUMNS
-    assert rows[1]["uuid"] is None
-
-
-def test_a_flush_also_waits_for_what_is_being_written(
-    folder: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
     async def slow(location: Location, data: bytes) -> None:
-        await asyncio.sleep(0.05)
+        await may_write.wait()
         await put(location, data)
 
     async def story() -> None:
         checkpoint = open_checkpoint(folder)
         appended = checkpoint.append(document(1))
         writing = asyncio.create_task(checkpoint.flush())
-        await asyncio.sleep(0.01)
-        await checkpoint.flush()
+        await asyncio.sleep(0)
+        second = asyncio.create_task(checkpoint.flush())
+        await asyncio.sleep(0)
+        assert not second.done()
+        may_write.set()
+        await second
         assert appended.done()
         await writing
 
@@ -147,216 +353,168 @@ def test_a_flush_also_waits_for_what_is_being_written(
     asyncio.run(story())
 
 
-def test_the_journal_keeps_what_differs_from_the_defaults() -> None:
-    assert document(1).record() == {"source": "s1"}
-    full = document(
-        1,
-        uuid="u",
-        bytes=0,
-        attempts=2,
-        retry_count=1,
-        retried_from={"status": "FAILED"},
-        is_permanent_failure=True,
-    )
-    assert Document.from_record(full.record()) == full
-
-
-def write_segment(tmp_path: Path, name: str, *records: Any, folder: str = "j") -> None:
-    (tmp_path / folder).mkdir(exist_ok=True)
-    (tmp_path / folder / name).write_text("".join(f"{json.dumps(each)}\n" for each in records))
-
-
-def write_manifest(tmp_path: Path, *rows: Any) -> None:
-    write_segment(tmp_path, MANIFEST, *rows, folder="j-out")
-
-
-def test_the_time_of_a_record_counts_not_the_order_of_the_files(tmp_path: Path, folder: Location) -> None:
-    write_segment(tmp_path, "journal-a-000001.jsonl", {"source": "s1", "uuid": "new", "at": 0.9})
-    write_segment(tmp_path, "journal-b-000001.jsonl", {"source": "s1", "uuid": "old", "at": 0.5})
-    write_manifest(tmp_path, {"source": "s1", "uuid": "oldest"}, {"source": "s2", "uuid": "u2"})
-    assert {key: each.job_id for key, each in read(folder).items()} == {"s1": "new", "s2": "u2"}
-
-
-def test_records_of_one_instant_keep_their_order(folder: Location, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1e9)
-    asyncio.run(write(open_checkpoint(folder), *(document(1, uuid=f"u{number}") for number in range(20))))
-    assert read(folder)["s1"].job_id == "u19"
-    (segment,) = Path(folder.path).iterdir()
-    times = [json.loads(line)["at"] for line in segment.read_text().splitlines()]
-    assert times == sorted(set(times))
-    assert times[0] == 1e9
-
-
-def test_segments_are_named_by_process_and_number(tmp_path: Path, folder: Location) -> None:
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        await write(checkpoint, document(1))
-        await checkpoint.flush()  # nothing to write is no segment
-        await write(checkpoint, document(2))
-
-    asyncio.run(story())
-    names = sorted(path.name for path in (tmp_path / "j").iterdir())
-    assert [name.rpartition("-")[2] for name in names] == ["000001.jsonl", "000002.jsonl"]
-    assert len({name.rpartition("-")[0] for name in names}) == 1
-    assert len(names[0]) == len("journal-") + 16 + len("-000001.jsonl")
-
-
-def test_the_lease_says_who_has_it(tmp_path: Path) -> None:
-    here = Location(str(tmp_path))
-    checkpoint = Checkpoint(here, here, MANIFEST, 3)
-    checkpoint.acquire()
-    lease = json.loads((tmp_path / "lease.json").read_text())
-    assert lease["try_number"] == 3
-    assert datetime.fromisoformat(lease["at"]).tzinfo
-    assert len(lease["token"]) == 16
-    other = Checkpoint(here, here, MANIFEST, 2)
-    with pytest.raises(ComplianceSupersededError, match=r"Attempt 3 .* \(attempt 2\) stops"):
-        asyncio.run(other.check_owner())
-
-
-def test_a_waiter_who_left_does_not_disturb_the_writer(folder: Location) -> None:
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        gone, waiting = checkpoint.append(document(1)), checkpoint.append(document(2))
-        gone.cancel()
-        await checkpoint.flush()
-        assert waiting.done()
-
-    asyncio.run(story())
-    assert len(read(folder)) == 2
-
-
-def test_the_writer_writes_later_records_too(folder: Location) -> None:
-    async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        writer = asyncio.create_task(checkpoint.run_writer())
-        async with asyncio.timeout(240):
-            await checkpoint.append(document(1))
-            await checkpoint.append(document(2))
-        writer.cancel()
-
-    asyncio.run(story())
-    assert len(read(folder)) == 2
-
-
-def test_a_file_name_that_is_not_utf_8_reads_back(folder: Location) -> None:
-    name = b"\xff.pdf".decode("utf-8", "surrogateescape")
-    asyncio.run(write(open_checkpoint(folder), Document.from_record({"source": name})))
-    assert list(read(folder)) == [name]
-
-
-def test_only_the_folder_of_the_task_is_read_and_cleaned_up(tmp_path: Path, folder: Location) -> None:
-    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
-    write_segment(tmp_path, "journal-y-000001.jsonl", {"source": "s2"}, folder="j-out")
-    (tmp_path / "j" / "my-journal-x.jsonl").write_text('{"source": "mine"}\n')
-    assert list(read(folder)) == ["s1"]
-    asyncio.run(open_checkpoint(folder).publish([]))
-    assert [path.name for path in (tmp_path / "j").iterdir()] == ["my-journal-x.jsonl"]
-    assert {path.name for path in (tmp_path / "j-out").iterdir()} == {MANIFEST, "journal-y-000001.jsonl"}
-
-
-@pytest.fixture
-def while_listed(folder: Location, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
-    """Let something happen right after the files of the folder were listed."""
-
-    def install(happen: Callable[[], None]) -> None:
-        find = type(folder.fs).find
-
-        def then(self: Any, path: str, **kwargs: Any) -> Any:
-            found = find(self, path, **kwargs)
-            happen()
-            return found
-
-        monkeypatch.setattr(type(folder.fs), "find", then)
-
-    return install
-
-
-def test_a_journal_that_vanishes_while_it_is_read_is_read_again(
-    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
-) -> None:
-    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
-
-    def publish() -> None:
-        write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
-        (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
-
-    while_listed(publish)
-    assert read(folder)["s1"].state == "COMPLETED"
-
-
-def test_a_journal_that_the_manifest_replaces_before_it_is_listed_is_not_lost(
-    tmp_path: Path, folder: Location, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1", "uuid": "u"})
-    find = type(folder.fs).find
-
-    def publish_first(self: Any, path: str, **kwargs: Any) -> Any:
-        write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
-        (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True)
-        return find(self, path, **kwargs)
-
-    monkeypatch.setattr(type(folder.fs), "find", publish_first)
-    assert read(folder)["s1"].state == "COMPLETED"
-
-
-def test_a_manifest_without_a_work_folder_is_read(tmp_path: Path, folder: Location) -> None:
-    write_manifest(tmp_path, {"source": "s1", "uuid": "u", "status": "COMPLETED"})
-    assert read(folder)["s1"].state == "COMPLETED"
-
-
-def test_a_whole_journal_is_read_once(
-    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
-) -> None:
-    write_segment(tmp_path, "journal-x-000001.jsonl", {"source": "s1"})
-    reads: list[int] = []
-    while_listed(lambda: reads.append(1))
-    read(folder)
-    assert len(reads) == 1
-
-
-def test_a_journal_that_keeps_vanishing_is_read_four_times(
-    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
-) -> None:
-    reads: list[int] = []
-
-    def swap() -> None:
-        reads.append(1)
-        for each in (tmp_path / "j").glob("journal-*"):
-            each.unlink()
-        write_segment(tmp_path, f"journal-x-{len(reads):06}.jsonl", {"source": "s1"})
-
-    write_segment(tmp_path, "journal-x-000000.jsonl", {"source": "s1"})
-    while_listed(swap)
-    assert read(folder) == {}
-    assert len(reads) == 4
-
-
-def test_segments_that_another_attempt_has_removed_are_no_error(
-    tmp_path: Path, folder: Location, while_listed: Callable[[Callable[[], None]], None]
-) -> None:
-    for number in range(3):
-        write_segment(tmp_path, f"journal-x-{number:06}.jsonl", {"source": "s1"})
-    while_listed(lambda: (tmp_path / "j/journal-x-000001.jsonl").unlink(missing_ok=True))
-    asyncio.run(open_checkpoint(folder).publish([]))
-    assert not list((tmp_path / "j").iterdir())
-    assert (tmp_path / "j-out" / MANIFEST).exists()
-
-
 def test_records_that_could_not_be_written_are_kept_for_the_next_flush(
-    tmp_path: Path, folder: Location
+    folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "j").write_text("in the way")
+    async def fail(location: Location, data: bytes) -> None:
+        checkpoint.append(document("later"))  # which stays behind those that are older
+        raise ComplianceStorageError("down")
 
     async def story() -> None:
-        checkpoint = open_checkpoint(folder)
-        appended = checkpoint.append(document(1))
-        with pytest.raises(ComplianceStorageError):
-            await checkpoint.flush()
+        await write(checkpoint, *(document(number) for number in range(SEGMENTS)))
+        appended = checkpoint.append(document("new"))
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "put", fail)
+            with pytest.raises(ComplianceStorageError):
+                await checkpoint.flush()
         assert not appended.done()
-        (tmp_path / "j").unlink()
         await checkpoint.flush()
         assert appended.done()
 
+    checkpoint = open_checkpoint(folder)
     asyncio.run(story())
-    assert "s1" in read(folder)
+    assert list(segments(folder).values()) == [["s0", "s1", "s2", "s3", "snew", "slater"]]
+
+
+# -- the lease
+
+
+def lease_in(folder: Path) -> dict[str, Any]:
+    lease: dict[str, Any] = json.loads((folder / LEASE).read_text())
+    return lease
+
+
+def test_the_lease_says_who_has_it(folder: Path) -> None:
+    checkpoint = open_checkpoint(folder, 3, 1.5, 2.5)
+    checkpoint.acquire()
+    lease = lease_in(folder)
+    assert (lease["try_number"], lease["started_at"], lease["expires_at"]) == (3, 1.5, 2.5)
+    assert datetime.fromisoformat(lease["at"]).tzinfo
+    assert len(lease["token"]) == 16
+    with pytest.raises(ComplianceSupersededError, match=r"Attempt 3 .* \(attempt 2\) stops"):
+        asyncio.run(open_checkpoint(folder, 2).check_owner())
+
+
+@pytest.mark.parametrize(
+    ("held", "attempt", "takes_it"),
+    [
+        ((1, 100.0), (2, 400.0), True),
+        ((2, 400.0), (1, 100.0), False),  # it hung before it took the lease
+        ((2, 400.0), (1, 500.0), True),  # of a run that was deleted and created again
+        ((2, 400.0), (2, 400.0), True),  # after a deferral
+    ],
+)
+def test_an_attempt_takes_the_lease_unless_a_newer_one_has_it(
+    folder: Path, held: Any, attempt: Any, takes_it: bool
+) -> None:
+    first, second = open_checkpoint(folder, *held), open_checkpoint(folder, *attempt)
+    first.acquire()
+    if takes_it:
+        second.acquire()
+        first, second = second, first
+    else:
+        with pytest.raises(ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
+            second.acquire()
+    asyncio.run(first.check_owner())
+    with pytest.raises(ComplianceSupersededError):
+        asyncio.run(second.check_owner())
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"{}", b'{"token": '])
+def test_a_lease_that_was_deleted_or_damaged_still_goes_to_the_next_attempt(
+    folder: Path, content: bytes | None
+) -> None:
+    older, newer = open_checkpoint(folder, 1), open_checkpoint(folder, 2)
+    older.acquire()
+    before = lease_in(folder)
+    (folder / LEASE).unlink()
+    if content is not None:
+        (folder / LEASE).write_bytes(content)
+    asyncio.run(write(older, document(1)))
+    assert content == b"{}" or lease_in(folder)["token"] == before["token"]
+    newer.acquire()
+    with pytest.raises(ComplianceSupersededError, match="Attempt 2"):
+        asyncio.run(older.check_owner())
+
+
+@pytest.mark.parametrize(("hours", "stops"), [(23.9, False), (24, True), (240, True)])
+def test_an_attempt_that_hung_stops_if_the_lease_of_a_newer_one_may_have_been_deleted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, hours: float, stops: bool
+) -> None:
+    """Else it would overwrite what the newer attempt has published."""
+    own, started = open_checkpoint(folder, 1), time.time()
+    own.acquire()
+    (folder / LEASE).unlink()
+    monkeypatch.setattr(time, "time", lambda: started + hours * 3600 + 1)
+    if stops:
+        with pytest.raises(ComplianceSupersededError, match="was deleted while this process"):
+            asyncio.run(own.check_owner())
+        assert not list(folder.iterdir())
+    else:
+        asyncio.run(own.check_owner())
+        assert lease_in(folder)["try_number"] == 1
+
+
+def test_an_attempt_that_runs_for_days_keeps_its_lease_whenever_it_is_deleted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, started = open_checkpoint(folder, 1), time.time()
+    own.acquire()
+    for day in range(5):
+        if day % 2:
+            (folder / LEASE).unlink()
+        monkeypatch.setattr(time, "time", lambda day=day: started + 0.9 * day * DAY)
+        asyncio.run(own.check_owner())
+        assert lease_in(folder)["try_number"] == 1
+
+
+def test_an_attempt_that_never_had_the_lease_writes_none(folder: Path) -> None:
+    asyncio.run(open_checkpoint(folder, 1).check_owner())
+    assert not folder.exists()
+
+
+def test_an_attempt_with_nothing_to_write_checks_its_lease_from_time_to_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may wait for days for a job, and must not be taken for one that hung."""
+    monkeypatch.setattr(module, "OWNER_CHECK_WAITING_SECONDS", 0.02)
+    older, newer = open_checkpoint(folder, 1), open_checkpoint(folder, 2)
+    older.acquire()
+    checks: list[int] = []
+
+    async def unavailable() -> None:
+        checks.append(1)
+        raise ComplianceStorageError("The store is not available.")
+
+    async def wait() -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(older, "check_owner", unavailable)
+            writer = asyncio.create_task(older.run_writer())
+            await until(lambda: len(checks) == 3)
+        newer.acquire()
+        with pytest.raises(ComplianceSupersededError):
+            await asyncio.wait_for(writer, 240)
+
+    asyncio.run(wait())
+
+
+def test_a_check_of_the_lease_counts_for_a_moment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "OWNER_CHECK_SECONDS", 3600.0)
+    first, second = (open_checkpoint(folder, number) for number in (1, 2))
+    first.acquire()
+
+    async def confirm() -> None:
+        await first.confirm_owner()
+        second.acquire()
+        await first.confirm_owner()
+        monkeypatch.setattr(module, "OWNER_CHECK_SECONDS", 0.0)
+        with pytest.raises(ComplianceSupersededError):
+            await first.confirm_owner()
+
+    asyncio.run(confirm())
+
+
+def test_a_store_that_can_t_be_asked_for_the_lease_is_an_error_of_the_store(folder: Path) -> None:
+    (folder / LEASE).mkdir(parents=True)
+    with pytest.raises(ComplianceStorageError):
+        asyncio.run(open_checkpoint(folder, 1).check_owner())

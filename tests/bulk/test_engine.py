@@ -16,9 +16,8 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff, checkpoint, engine, pipeline
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.engine import BulkEngine, BulkOptions
-from airflow_provider.bulk.items import SUBMITTED, Item
-from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.bulk.engine import BulkEngine
+from airflow_provider.bulk.items import SUBMITTED, BulkOptions, Item, Steps
 from airflow_provider.client.models import Assessment, ContentJob, JobStatus
 from airflow_provider.event_loop import in_thread
 from airflow_provider.ingest import documents as documents_module

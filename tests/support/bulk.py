@@ -8,9 +8,8 @@ from collections import defaultdict
 from types import SimpleNamespace
 from typing import Any
 
-from airflow_provider.bulk.engine import BulkEngine, BulkOptions
-from airflow_provider.bulk.items import Item
-from airflow_provider.bulk.pipeline import Steps
+from airflow_provider.bulk.engine import BulkEngine
+from airflow_provider.bulk.items import BulkOptions, Item, Steps
 from tests.support import virtual_time
 from tests.support.polled import PolledService
 from tests.support.virtual_time import START, seconds
