@@ -30,8 +30,7 @@ TARGETS = {
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
-    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_merging.py "
-    "tests/bulk/test_journal_histories.py",
+    "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_checkpoint_histories.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
     "storage/nights": "tests/storage/test_nights.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",

@@ -131,6 +131,7 @@ class AssessTask:
             outdated += [cell.job_id for cell in left_over if not cell.state.is_final]
             await self._read_earlier(changed_only=changed_only)
             self._carry_forward(known)
+            await self._read_known()
             steps = AssessSteps(
                 client,
                 self._hook,
@@ -144,9 +145,6 @@ class AssessTask:
             for cell in left_over:
                 self.checkpoint.append(cell.reset())
             await self.checkpoint.flush()
-            # Last: the findings of the others are needed only when no assessment is in flight.
-            if not in_flight and not await self._read_known():
-                in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options)
             if not in_flight:
                 await self._explain_failures(client)
             return in_flight
@@ -207,13 +205,10 @@ class AssessTask:
             elif before:
                 self.checkpoint.append(cell)  # else what was before would count again after a deferral
 
-    async def _read_known(self) -> bool:
-        """Read the verdicts on cells that an earlier attempt has completed; return whether all are there.
+    async def _read_known(self) -> None:
+        """Read the verdicts on cells that an earlier attempt has completed; what is gone is fetched again."""
 
-        What is gone is to be fetched again.
-        """
-
-        async def read(number: int) -> bool:
+        async def read(number: int) -> None:
             cell = self.cells[number]
             location = Location(cell.results_path)
             try:
@@ -223,15 +218,13 @@ class AssessTask:
                 self._found[cell.key] = read_verdicts(self._hook, json.loads(data), location)
             except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
                 cell.state = SUBMITTED
-                return False
-            return True
 
         completed = [
             number
             for number, cell in enumerate(self.cells)
             if cell.state is COMPLETED and cell.key not in self._found
         ]
-        return all((await for_each(read, completed, 2 * self._concurrency)).values())
+        await for_each(read, completed, 2 * self._concurrency)
 
     async def _explain_failures(self, client: AsyncComplianceClient) -> None:
         """Say what to do about documents that the service no longer knows."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -16,8 +15,6 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.non_retryable import as_non_retryable
 
 LOG_INTERVAL_SECONDS = 10.0
-DRAW_INTERVAL_SECONDS = 0.2
-BAR_WIDTH = 30
 MAX_FAILURES_SHOWN = 5
 
 MaxFailed = int | float | str
@@ -34,7 +31,7 @@ class Counts(Counter[ItemState]):
 
 
 class Progress:
-    """Reports progress: a line in the log every few seconds, or a bar in a terminal.
+    """Reports progress: a line in the log every few seconds.
 
     :param noun: what the items are, in the plural
     """
@@ -49,17 +46,9 @@ class Progress:
 
     async def run(self) -> None:
         """Report until this is cancelled."""
-        if not sys.stderr.isatty():
-            while True:
-                await asyncio.sleep(LOG_INTERVAL_SECONDS)
-                self._log.info("%s", self.line())
-        try:
-            while True:
-                await asyncio.sleep(DRAW_INTERVAL_SECONDS)
-                self._draw()
-        finally:
-            self._draw()
-            sys.stderr.write("\n")
+        while True:
+            await asyncio.sleep(LOG_INTERVAL_SECONDS)
+            self._log.info("%s", self.line())
 
     def line(self) -> str:
         """Return the progress as one line."""
@@ -70,11 +59,6 @@ class Progress:
             f"{done:,} of {self._total:,} {self._noun}: {counts[COMPLETED]:,} completed, "
             f"{counts[FAILED]:,} failed, {counts[SKIPPED]:,} skipped; {rate:.1f}/s{left}"
         )
-
-    def _draw(self) -> None:
-        filled = BAR_WIDTH * self._counts.done // max(self._total, 1)
-        sys.stderr.write(f"\r\033[K[{'█' * filled}{'·' * (BAR_WIDTH - filled)}] {self.line()}")
-        sys.stderr.flush()
 
 
 def _duration(seconds: float) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
 )
 from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
-from airflow_provider.ingest.resuming import find_outdated, read_version
+from airflow_provider.ingest.resuming import Outdated, find_outdated, read_version
 from airflow_provider.ingest.sources import is_page
 from airflow_provider.reports.outcomes import GIVEN_UP
 from airflow_provider.storage.jsonl import Row
@@ -67,13 +67,24 @@ class EarlierDocuments:
         :param started: sources that this attempt has started with before it deferred; they are not given up
         :param client: to ask whether the service still knows their jobs; None if that does not matter
         """
-        pending = {document.source: n for n, document in enumerate(documents) if document.state is PENDING}
-        skipped: dict[str, Document] = {}
+        # What an earlier attempt has skipped is decided again: its text may have been replaced since.
+        undecided = {
+            document.source: document
+            for document in documents
+            if document.state is PENDING or (document.state is SKIPPED and document.source not in started)
+        }
+        unchanged: dict[str, Document] = {}
         if self.skip_unchanged:
-            texts = await in_thread(self._read_texts, [documents[number] for number in pending.values()])
-            skipped = await self._find_unchanged(texts, client)
-        for source, document in skipped.items():
-            documents[pending[source]] = document
+            texts = await in_thread(self._read_texts, undecided.values())
+            unchanged = await self._find_unchanged(texts, undecided, client)
+        skipped = []
+        for number, document in enumerate(documents):
+            if text := unchanged.get(document.source):
+                if document.state is PENDING or not _has_same_text(document, text):
+                    documents[number] = text
+                    skipped.append(text)
+            elif document.source in undecided:
+                documents[number] = document.reset()
         # After a clear and a deferral, its own manifest may have said so already.
         self.given_up |= {document.source for document in documents if document.error.startswith(GIVEN_UP)}
         if self.give_up_after:
@@ -84,7 +95,7 @@ class EarlierDocuments:
             ]
             await in_thread(self._read, [documents[number].source for number in candidates])
             await self._give_up(documents, candidates, self.give_up_after)
-        return list(skipped.values())
+        return skipped
 
     def _read(self, sources: Iterable[str]) -> None:
         """Read the latest row of each document, unless it is known; blocks."""
@@ -111,11 +122,17 @@ class EarlierDocuments:
         return texts
 
     async def _find_unchanged(
-        self, texts: dict[str, Document], client: AsyncComplianceClient | None
+        self,
+        texts: dict[str, Document],
+        undecided: Mapping[str, Document],
+        client: AsyncComplianceClient | None,
     ) -> dict[str, Document]:
         """Return the documents that have not changed since, and whose texts are still there."""
         outdated = await find_outdated(texts.values(), 2 * self.concurrency)
-        unchanged = {source: text for source, text in texts.items() if source not in outdated}
+        gone = {source for source, reason in outdated.items() if reason is Outdated.GONE}
+        # A source that is gone after its document was skipped has not changed.
+        kept = {source for source in gone if undecided[source].state is SKIPPED}
+        unchanged = {source: text for source, text in texts.items() if source not in outdated.keys() - kept}
         if client and unchanged:
             missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self.log)
             if missing:
@@ -126,16 +143,14 @@ class EarlierDocuments:
     async def _give_up(self, documents: list[Document], candidates: Iterable[int], nights: int) -> None:
         """Fail documents that have failed in too many nights in a row, instead of sending them.
 
-        One that has failed tonight is sent again by a retry, by a clear, and by another run of the same day.
+        What an earlier attempt of this run says does not count, so a retry and a clear send it again.
         """
 
         async def check(number: int) -> None:
             document = documents[number]
-            at, previous = self._previous[document.source] or (self.nights.night.at, document)
+            at, previous = self._previous[document.source] or ("", Document(""))
             is_due = previous.state is FAILED and previous.failed_nights >= nights
-            if not is_due or at[:10] >= self.nights.night.date:
-                return
-            if await self._may_succeed(document, at, previous):
+            if not is_due or await self._may_succeed(document, at, previous):
                 return
             failed = document.reset()  # it may have failed just now, because its source is not valid
             failed.fail(_explain(previous))
@@ -242,6 +257,10 @@ async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str]) -
         not_found = [uuid for uuid in errors if isinstance(errors[uuid], ComplianceNotFoundError)]
         left = not_found if len(errors) < len(left) else []
     return {uuid for uuid, status in statuses.items() if status == UNKNOWN}
+
+
+def _has_same_text(one: Document, other: Document) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in TEXT_FIELDS)
 
 
 def _source_with_text(row: Row) -> Any:

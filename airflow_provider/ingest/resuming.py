@@ -141,7 +141,8 @@ async def reset_outdated(documents: list[Document], concurrency: int, log: Any) 
     of them are an outage of their store. A source that is gone has not changed.
     """
     jobs: list[str] = []
-    started = [document for document in documents if document.state is not FAILED and document.job_id]
+    ended = (FAILED, SKIPPED)  # what is unchanged since an earlier night is decided later
+    started = [document for document in documents if document.state not in ended and document.job_id]
     outdated = await find_outdated(started, concurrency, MAX_UNKNOWN)
     for number, document in enumerate(documents):
         reason = outdated.get(document.key, Outdated.GONE)

@@ -104,10 +104,11 @@ def test_results_that_are_not_stored_as_recorded_keep_the_job(
 ) -> None:
     publish = Checkpoint.publish
 
-    async def damage(self: Checkpoint, rows: Any) -> None:
+    async def damage(self: Checkpoint, rows: Any) -> str:
         rows = list(rows)
-        await publish(self, rows)
+        sha256 = await publish(self, rows)
         replace(rows[0]["results_path"])
+        return sha256
 
     def replace(uri: str) -> None:
         Path(uri.removeprefix("file://")).write_text("{}")

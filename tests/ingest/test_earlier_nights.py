@@ -213,12 +213,41 @@ def test_a_clear_with_another_account_processes_everything_again(
     assert skipping.run(2)["skipped"] == 3
 
 
-def test_a_clear_skips_what_its_first_attempt_skipped(skipping: Shard) -> None:
+def test_a_clear_points_to_the_text_that_the_earlier_night_has_now(skipping: Shard) -> None:
+    """It has the same size, and its source has not changed."""
+    first, second = night_attempts(1), night_attempts(2)
+    row = skipping.run(1, first)["rows"][skipping.bad]
+    skipping.run(2, second)
+    skipping.service.set_job(row["uuid"], text="x" * row["bytes"])
+    Path(row["path"]).unlink()
+    first.clear()
+    corrected = skipping.run(1, first)["rows"][skipping.bad]
+    assert (corrected["bytes"], corrected["path"]) == (row["bytes"], row["path"])
+    second.clear()
+    again = skipping.run(2, second)["rows"][skipping.bad]
+    assert (again["status"], again["sha256"]) == ("SKIPPED", corrected["sha256"])
+
+
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_a_clear_keeps_a_skipped_document_whose_source_is_gone(skipping: Shard, is_gone: bool) -> None:
     skipping.run(1)
     attempts = night_attempts(2)
     first = skipping.run(2, attempts)
     attempts.clear()
+    if is_gone:
+        Path(skipping.bad).unlink()
     assert skipping.run(2, attempts) == first
+
+
+def test_a_clear_submits_a_skipped_document_whose_job_the_service_forgot(
+    skipping: Shard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 0.1)
+    rows, attempts = skipping.run(1)["rows"], night_attempts(2)
+    skipping.run(2, attempts)
+    attempts.clear()
+    skipping.service.remove_job(rows[skipping.bad]["uuid"])
+    assert skipping.run(2, attempts)["completed"] == 1
 
 
 # -- jobs that the service has forgotten
@@ -303,10 +332,23 @@ def test_attempts_and_runs_of_the_same_day_count_once(shard: Shard) -> None:
         assert shard.streak(shard.run(1, attempts)) == (1, "2026-03-01")
         attempts.clear()
     for hour in range(1, 4):
-        dag_run = SimpleNamespace(logical_date=FIRST_NIGHT + timedelta(hours=hour))
-        of_run = Attempts(identity={"run_id": f"run-{hour}:00"}, context={"dag_run": dag_run})
-        assert shard.streak(shard.run(1, of_run)) == (1, "2026-03-01")
+        assert shard.streak(shard.run(1, later_run(1, hour))) == (1, "2026-03-01")
     assert shard.submits() == 6
+
+
+def test_later_runs_of_the_same_day_do_not_send_what_was_given_up(shard: Shard) -> None:
+    shard.break_document()
+    for night in (1, 2, 3, 4):
+        shard.run(night)
+    for hour in (1, 2):
+        result = shard.run(4, later_run(4, hour))
+        assert (result["given_up"], shard.streak(result)) == (1, (3, "2026-03-01"))
+    assert shard.submits() == 3
+
+
+def later_run(night: int, hour: int) -> Attempts:
+    dag_run = SimpleNamespace(logical_date=FIRST_NIGHT + timedelta(days=night - 1, hours=hour))
+    return Attempts(identity={"run_id": f"run-{night}-{hour}:00"}, context={"dag_run": dag_run})
 
 
 @pytest.mark.parametrize("what", ["succeeds", "is skipped"])
