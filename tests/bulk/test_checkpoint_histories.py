@@ -62,6 +62,9 @@ class Process:
         self.known[source] = job
         asyncio.run(write())
 
+    def check(self) -> None:
+        asyncio.run(self.checkpoint.check_owner())
+
     def publish(self) -> None:
         rows = [
             Document.from_record({"source": key, "uuid": f"{job}"}).row() for key, job in self.known.items()
@@ -87,7 +90,7 @@ class Histories(RuleBasedStateMachine):
         self.sent: dict[str, set[int]] = defaultdict(set)
         self.replaced: dict[Path, bytes] = {}  # segments that were merged, and not published yet
         self.seconds_ahead = 0.0
-        self.patches = [
+        self.patches: list[Any] = [
             patch.object(module, "MERGED_SEGMENTS", MERGED),
             patch.object(time, "time", lambda now=time.time: now() + self.seconds_ahead),
         ]
@@ -165,7 +168,7 @@ class Histories(RuleBasedStateMachine):
         for process in list(self.processes):
             process.has_hung = process.has_hung or hangs
             if not hangs:
-                self.do(process, lambda process=process: asyncio.run(process.checkpoint.check_owner()))
+                self.do(process, process.check)
         self.seconds_ahead += 60
         (self.folder / "work" / LEASE).unlink()
 
