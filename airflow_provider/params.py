@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.text import redact, redact_text
+from airflow_provider.text import redact, redact_text, sanitize
 
 IS_EXECUTING = "_is_executing"
 TEMPLATE_MARKS = ("{{", "{%", "{#")
@@ -64,8 +64,9 @@ def _unquote(text: str) -> str:
 def as_str_list(given: Any, what: str) -> list[str]:
     """Return one or many strings as a list, in order; what is given twice is there twice."""
     found = as_list(given, what)
-    if not all(isinstance(item, str) and optional(item) is not None for item in found):
-        raise ComplianceInputError(f"{given!r} contains an item that is not a valid {what}: remove it.")
+    for item in found:
+        if not isinstance(item, str) or optional(item) is None or not item.strip().isprintable():
+            raise ComplianceInputError(f"'{sanitize(item, 200)}' is not a valid {what}: remove it.")
     return [text.strip() for text in found]
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from airflow_provider.assess.inputs import read_documents
+from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.params import as_seconds, as_str_list
+from airflow_provider.params import as_id, as_seconds, as_str_list
 
 
 class MappedOutputs(Sequence[Any]):
@@ -50,10 +52,41 @@ def test_a_rendered_template_is_one_string_or_a_list(given: str, values: list[st
     assert as_str_list(given, "uuid") == values
 
 
-@pytest.mark.parametrize("given", ["[a]", '["a"', '""', '["a", 1]', '["a", null]'])
-def test_what_is_not_a_string_or_a_list_of_them_is_refused(given: str) -> None:
-    with pytest.raises(ComplianceInputError, match="uuid"):
+@pytest.mark.parametrize(
+    "given",
+    ["[a]", '["a"', '""', '["a", 1]', '["a", null]', "a\nERROR forged", ["a\x1b[2J"], ["a", ""], [None]],
+)
+def test_what_is_not_a_string_or_a_list_of_them_is_refused(given: Any) -> None:
+    with pytest.raises(ComplianceInputError, match="uuid") as caught:
         as_str_list(given, "uuid")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("given", [[], ["a", "b"]])
+def test_a_single_id_is_one(given: Any) -> None:
+    assert as_id([7, "7"], "uuid") == "7"
+    with pytest.raises(ComplianceInputError, match=r"Expected one uuid, not [02]: .* map the task"):
+        as_id(given, "uuid")
+
+
+SIGNED = f"https://user:hunter2@host/{'x' * 150}.pdf?{'a' * 30}=1"
+
+
+@pytest.mark.parametrize(
+    "parse",
+    [
+        lambda: as_str_list([f"{SIGNED}\n1"], "uuid"),
+        lambda: as_str_list(f"[{SIGNED}", "uuid"),
+        lambda: read_documents({"source": SIGNED, "status": "?"}),
+        lambda: read_documents({"source": f"{'x' * 169} {SIGNED}", "uuid": None}),
+        lambda: PayloadTemplate("{document[hash]}").check([{"source": SIGNED, "uuid": "u"}], [{"id": "1"}]),
+    ],
+    ids=["uuid", "list", "row", "long row", "placeholder"],
+)
+def test_an_error_about_a_document_does_not_show_its_login(parse: Callable[[], Any]) -> None:
+    with pytest.raises(ComplianceInputError) as caught:
+        parse()
+    assert "hunt" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

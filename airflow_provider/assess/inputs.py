@@ -11,8 +11,7 @@ from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageE
 from airflow_provider.params import required
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.names import printable
-from airflow_provider.text import redact
+from airflow_provider.text import redact, sanitize
 
 WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
 WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})
@@ -140,7 +139,7 @@ def _parse(row: Mapping[str, Any], place: str) -> AssessedDocument | None:
         return None
     uuid = row.get("uuid")
     if status not in WITH_TEXT or not isinstance(uuid, str) or not uuid.strip():
-        shown = printable(json.dumps(dict(row), default=str))[:200]
+        shown = sanitize(json.dumps(dict(row), default=str), 200)
         raise ComplianceInputError(
             f"There is no document in {place}: it needs a uuid, and its status, if it has one, must be "
             f"COMPLETED or SKIPPED. It is {shown}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
-from airflow_provider.params import as_ids, as_json, optional, unique
+from airflow_provider.params import as_ids, as_json, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.assess import ComplianceAssessTrigger
 
@@ -35,7 +35,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
 
     :param documents: one or many of: the URI of a manifest of ingestion, the result of an ingest task, a
         uuid, a dict with the fields of a row of the manifest
-    :param frameworks: ids or code names, one or many; empty means all that the service lists
+    :param frameworks: ids or code names, one or many; by default, or with an empty list, all that the service
+        lists
     :param payload: what to send for each cell: JSON with placeholders such as `{document[uuid]}` and
         `{framework[codeName]}`; by default what the connection's `assessment_payload` says, else the
         document's uuid and the framework's code name
@@ -60,7 +61,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         self,
         *,
         documents: Any,
-        frameworks: Any = (),
+        frameworks: Any = None,
         payload: Any = None,
         changed_only: bool = True,
         dry_run: bool = False,
@@ -75,6 +76,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
                 "payload, and put what differs between documents into fields of the documents."
             )
         self.payload = payload
+        # What an upstream task has left may be nothing when it is rendered: that is not the default.
+        self._given = {name for name in ("frameworks", "payload") if getattr(self, name) is not None}
         self.changed_only = changed_only
         self.is_dry_run = dry_run
 
@@ -85,14 +88,13 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         return f"{', '.join(wanted)}" if wanted else "all frameworks"
 
     def _wanted_frameworks(self) -> list[str]:
-        return unique(as_ids(self.frameworks, "framework")) if optional(self.frameworks) else []
+        return unique(as_ids(self.frameworks, "frameworks")) if "frameworks" in self._given else []
 
     def _template(self) -> PayloadTemplate:
         from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 
-        given = optional(self.payload)
-        if given is not None:
-            return PayloadTemplate(as_json(given, "payload"))
+        if "payload" in self._given:
+            return PayloadTemplate(as_json(self.payload, "payload"))
         return PayloadTemplate(self.hook.assessment_payload or DEFAULT_PAYLOAD)
 
     def _process(

@@ -9,7 +9,7 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id, required
-from airflow_provider.text import redact
+from airflow_provider.text import one_line, redact
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, job_record
 from airflow_provider.waiting.results import CANCELLED, UNKNOWN
@@ -50,7 +50,7 @@ class ComplianceSubmitFileOperator(ComplianceContentOperator):
     @property
     def source(self) -> str:
         """The file, without secrets."""
-        return redact(str(self.file))
+        return one_line(redact(str(self.file)))
 
     @property
     def fingerprint(self) -> str | None:
@@ -87,7 +87,7 @@ class ComplianceSubmitUrlOperator(ComplianceContentOperator):
     @property
     def source(self) -> str:
         """The page, without secrets."""
-        return redact(self.address)
+        return one_line(redact(self.address))
 
     @property
     def address(self) -> str:

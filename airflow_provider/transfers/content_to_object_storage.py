@@ -156,8 +156,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
             "uris": unique(uris)[:URIS_IN_EVENT],
         }
         self._report_written(context, hook, transfers, event)
-        where = uris[0] if len(targets) == 1 else f"{len(targets)} objects below {self.destination}"
-        self.log.info("Wrote %s, %s bytes.", where, size)
+        self.log.info("Wrote %s objects, %s bytes: %s ...", len(targets), size, targets[uuids[0]])
         return uris
 
     def _targets(

@@ -18,7 +18,7 @@ from airflow_provider.operators.content import (
     ComplianceSubmitFileOperator,
     ComplianceSubmitUrlOperator,
 )
-from tests.support.attempts import Attempts
+from tests.support.attempts import Attempts, heard
 from tests.support.jobs import completed
 from tests.support.values import PDF
 
@@ -48,6 +48,17 @@ def test_a_file_is_submitted_under_its_name(service: Emulator, attempts: Attempt
     path.write_bytes(PDF)
     uuid = attempts.run(ComplianceSubmitFileOperator(task_id="t", file=str(path), file_name="renamed.pdf"))
     assert service.job(uuid)["name"] == "renamed.pdf"
+
+
+def test_a_file_name_never_forges_a_log_line(
+    service: Emulator, attempts: Attempts, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a\nERROR forged.pdf"
+    path.write_bytes(PDF)
+    task = ComplianceSubmitFileOperator(task_id="t", file=str(path), file_name="a.pdf")
+    attempts.run(heard(task))
+    assert "forged" in caplog.text
+    assert all(message.isprintable() for message in caplog.messages)
 
 
 def test_a_completed_job_is_a_success(service: Emulator, attempts: Attempts, deferrable: bool) -> None:

@@ -51,6 +51,8 @@ REQUIRED: list[tuple[type[Any], str, dict[str, Any]]] = [
     (ComplianceIngestOperator, "file_name_template", {"sources": "FILE", "destination": "OUT"}),
     (ComplianceAssessOperator, "documents", {"destination": "OUT"}),
     (ComplianceAssessOperator, "destination", {"documents": "UUID"}),
+    (ComplianceAssessOperator, "frameworks", {"documents": "UUID", "destination": "OUT"}),
+    (ComplianceAssessOperator, "payload", {"documents": "UUID", "destination": "OUT"}),
     (ComplianceCloseNightOperator, "destination", {}),
 ]
 OPTIONAL: list[tuple[type[Any], str, dict[str, Any]]] = [
