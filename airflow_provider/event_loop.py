@@ -10,7 +10,9 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
+from functools import partial
 from typing import Any, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 from airflow_provider.exceptions import ComplianceInterruptedError
 
@@ -90,7 +92,8 @@ class EventLoop:
         try:
             with asyncio.Runner() as runner:
                 self._loop = runner.get_loop()
-                self._loop.set_default_executor(_DaemonThreadPool(self._threads, "compliance"))
+                _pools[self._loop] = pool = _DaemonThreadPool(self._threads, "compliance")
+                self._loop.set_default_executor(pool)
                 value = runner.run(main())
         except BaseException as error:  # re-raised in the task's thread
             self._finished.set()
@@ -130,10 +133,11 @@ class _DaemonThreadPool(ThreadPoolExecutor):
             else:
                 future.set_result(result)
 
-        self._start(call)
+        self.start(call)
         return future
 
-    def _start(self, call: Callable[[], None]) -> None:
+    def start(self, call: Callable[[], None]) -> None:
+        """Call a function that raises nothing in one of the threads."""
         self._calls.put(call)
         if not self._idle.acquire(blocking=False) and len(self._workers) < self._size:
             name = f"{self._name}_{len(self._workers)}"
@@ -155,17 +159,37 @@ class _DaemonThreadPool(ThreadPoolExecutor):
             thread.join(max(0.0, deadline - time.monotonic()))
 
 
+_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _DaemonThreadPool] = WeakKeyDictionary()
+
+
+class _UncancellableFuture(asyncio.Future[T]):
+    """Ignores cancellation, so that asyncio cancels a task that waits for it only once it is done."""
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Refuse."""
+        return False
+
+
 async def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a function in a thread; even if cancelled, wait until it returns."""
-    context = contextvars.copy_context()
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    future: asyncio.Future[T] = _UncancellableFuture(loop=loop)
 
-    def call() -> T:
+    def call() -> None:
         try:
-            return context.run(function, *args, **kwargs)
+            report = partial(future.set_result, context.run(function, *args, **kwargs))
         except StopIteration as error:  # which no future takes
-            raise RuntimeError(repr(error)) from error
+            report = partial(future.set_exception, RuntimeError(repr(error)))
+        except BaseException as error:  # for the caller
+            report = partial(future.set_exception, error)
+        with suppress(RuntimeError):  # the loop has ended without it
+            loop.call_soon_threadsafe(report)
 
-    return await run_to_end(asyncio.get_running_loop().run_in_executor(None, call))
+    if pool := _pools.get(loop):
+        pool.start(call)  # several times as fast as an executor, whose futures are made for threads
+    else:
+        loop.run_in_executor(None, call)
+    return await future
 
 
 async def run_to_end(work: Awaitable[T]) -> T:
