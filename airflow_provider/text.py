@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from html.entities import codepoint2name
-from urllib.parse import quote, quote_plus, unquote
+from urllib.parse import quote_plus, unquote
 
 MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
@@ -30,22 +30,25 @@ _DOTTED = re.compile(r"[\w.-]{12,}")  # what a JWT may be in
 _JWT_START = re.compile(r"\beyJ")
 _ESCAPED_AMPERSAND = re.compile(r"&(?:amp|#38|#x26);|\\u0026", re.IGNORECASE)
 
-# Secrets in a text. Most texts have nothing of this, so they are searched once.
-_MAY_HAVE_SECRETS = re.compile(r"[=@:]|%3d|eyJ|bearer|basic|negotiate|sharedkey|aws4", re.IGNORECASE)
-_ADDRESS = re.compile(r"\b[A-Za-z][A-Za-z0-9+.-]{0,20}://[^\s'\"<>`]*[^\s'\"<>`.,;:!?)\]}]")
-_ASSIGNMENT = re.compile(
-    r"""(?x) (?P<mark>[?&\#;]?) (?<![\w./-]) (?P<name>[A-Za-z][\w.-]{0,60})
-    (?P<equals>["']?[ ]?=[ ]?["']?|%3[dD]|\\?["'][ ]?:[ ]?\\?["'])
-    (?P<value>(?<=["'])[^"'\r\n<>]+|[^\s&'",;<>\\]+)"""
+# Secrets in a text.
+_MAY_HAVE_SECRETS = re.compile(r"[=@:%;>'\"]|eyJ|bearer|basic|negotiate|sharedkey|aws4", re.I)
+_ADDRESS = re.compile(  # also escaped, as in JSON or in a parameter, and without a scheme
+    r"""(?xi) (?: \b[a-z][a-z0-9+.-]{0,20} (?: : | %(?:25){0,3}3a ) | (?<![\w:/\\%]) )
+    (?: \\{0,7}/ | %(?:25){0,3}2f ){2} [^\s'"<>`]* [^\s'"<>`.,;:!?)\]}]"""
 )
-_HEADER = re.compile(
-    r"""(?ix) \b(?P<name>(?:proxy-)?authorization|x-[a-z-]{0,30}(?:key|token|secret|auth))
-    (?P<equals>["']?\s{0,3}[:=]\s{0,3}["']?(?:[a-z0-9-]{1,20}\s+)?) [^\s,;"'<>]+"""
+# A name and what separates it from its value: `name=`, `"name": "`, `('name', '`, `<name>`.
+_FIELD = re.compile(
+    r"""(?xi) (?: (?P<mark> [?&\#;] | [(\[]\s?\\{0,7}["'] ) | (?P<tag> (?:<|&lt;)(?:\w{1,30}:)? ) )?
+    (?<![\w./-]) (?P<name>[a-z][\w.-]{0,60})
+    (?(tag) (?:\s[^<>]{0,200})? (?:>|&gt;)
+    | (?P<equals> %3d | (?:\\{0,7}["'])?\s{0,3}(?:=>?|[:,])\s{0,3} ) (?: [bru]?(?P<quote>\\{0,7}["']) )? )"""
 )
-_COOKIE = re.compile(
-    r"""(?ix) \b(?P<name>(?:set-)?cookie2?)(?P<equals>["']?\s{0,3}[:=]\s{0,3}["']?)
-    [^\s;,"'<>]+(?:;\s{0,3}[^\s;,"'<>]+)*"""
-)
+_QUOTE = re.compile(r"""(?<!\\)(\\*)(["'])(?!\w)""")  # no letter follows the one that ends a value
+_UNQUOTED = re.compile(r"""[^\s&;<>"',]+(?:["',](?=\w)[^\s&;<>"',]*)*""")
+_CLOSING_TAG = re.compile("</|&lt;/")
+_LINE_BREAK = re.compile("[\r\n]")
+_PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+[.,:;!?]*(?:\s|$)")
+_WHOLE_LINE = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie2?", re.IGNORECASE)
 _CREDENTIALS = re.compile(
     r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite)?|aws4-hmac-sha256))
     (?P<space>\s+|%20|\+) (?!(?:realm|error|scope|charset)\w*=|[A-Z]?[a-z]+[.,:;!?]*(?:\s|$))
@@ -71,6 +74,7 @@ _SECRET_ENDINGS = (
     "privatekey", "subscriptionkey", "functionskey", "accountkey", "sharedkey", "authkey", "appkey",
     "consumerkey", "rlkey", "resourcekey", "keypairid", "accessid",
 )  # fmt: skip
+_PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 
 # The parameters of presigned URLs. Only together do they mean a signature: `sp`, `policy` and `expires` alone
 # may be anything.
@@ -159,13 +163,10 @@ def redact_text(text: str) -> str:
     """Redact a text: the addresses in it, and what looks like a secret by its name or its form."""
     if not _MAY_HAVE_SECRETS.search(text):
         return text
-    text = _ADDRESS.sub(_redact_match, text)
-    for pattern in (_HEADER, _COOKIE):
-        text = pattern.sub(r"\g<name>\g<equals>***", text)
+    text = _mask_fields(_ADDRESS.sub(_redact_match, text))
     text = _CREDENTIALS.sub(r"\g<scheme>\g<space>***", text)
-    text = _ASSIGNMENT.sub(_mask_assignment, text)
     text = _BARE_LOGIN.sub(r"\1:***@", text)
-    return _DOTTED.sub(lambda match: _mask_jwt(match[0]), text) if "eyJ" in text else text
+    return _mask_jwts(text)
 
 
 def mask(text: str, secrets: Iterable[str]) -> str:
@@ -178,40 +179,71 @@ def mask(text: str, secrets: Iterable[str]) -> str:
 
 def mask_address(text: str, address: str) -> str:
     """Redact a text about an address, also where it quotes a part of the address only."""
-    secrets = dict.fromkeys(
-        form
-        for secret in _Redaction(address).secrets
-        for form in (secret, unquote(secret), quote(secret, safe=""))
-    )
-    return mask(redact_text(text), [form for form in secrets if len(form) >= MIN_QUOTED_CHARS])
+    secrets = dict.fromkeys(map(unquote, _Redaction(address).secrets))
+    return mask(redact_text(text), [secret for secret in secrets if len(secret) >= MIN_QUOTED_CHARS])
 
 
 def _redact_match(match: re.Match[str]) -> str:
-    found = _ESCAPED_AMPERSAND.sub("&", match[0])
-    redacted = redact(found)
+    found = _ESCAPED_AMPERSAND.sub("&", match[0]).replace("\\", "")
+    if "//" not in found:
+        found = _decode(found)
+    redacted = redact(found) if "://" in found else redact(f"https:{found}").removeprefix("https:")
     return match[0] if redacted == found else redacted
 
 
-def _mask_assignment(match: re.Match[str]) -> str:
-    mark, name, equals, value = match.groups()
-    # Short names such as `key` and `code` mean a secret in a query only.
-    is_secret = _is_secret(name, value) if mark else _has_secret_word(name)
-    if not is_secret or _STAND_IN.match(value) or value.startswith("***"):
-        return match[0]
-    return f"{mark}{name}{equals}***"
+def _mask_fields(text: str) -> str:
+    """Mask the values of all names that mean a secret; what was masked is not searched again."""
+    kept, start, at = [], 0, 0
+    while found := _FIELD.search(text, at):
+        at = found.end("name")
+        if _is_secret_field(text, found) and (end := _value_end(text, found)) > found.end():
+            kept += [text[start : found.end()], "***"]
+            start = at = end
+    return "".join([*kept, text[start:]])
 
 
-def _mask_jwt(text: str) -> str:
+def _is_secret_field(text: str, field: re.Match[str]) -> bool:
+    name, equals, quote, at = field["name"], field["equals"] or "", field["quote"], field.end()
+    mark = field["mark"] or " "
+    if mark in "?&#;":  # a query, where also short names such as `key` and `code` mean a secret
+        value = _UNQUOTED.match(text, at)
+        is_secret = _is_secret(name, value[0] if value else "")
+    else:
+        is_secret = _has_secret_word(name)
+    if not is_secret or text.startswith("***", at) or _STAND_IN.match(text, at):
+        return False
+    if ":" in equals and not quote:  # a sentence, such as `token: expired`, unless it is a password
+        return _normalize(name).endswith(_PASSWORDS) or not _PLAIN_WORD.match(text, at)
+    return "," not in equals or bool(quote and mark[0] in "([")
+
+
+def _value_end(text: str, field: re.Match[str]) -> int:
+    """Return where a value ends; if its end is missing, that is the end of the line."""
+    at, quote, found = field.end(), field["quote"], None
+    if field["tag"]:
+        found = _CLOSING_TAG.search(text, at)
+    elif quote:
+        level = len(quote)  # 1, or 2, 4, 8 with nested escapes; a quote inside of the value has more
+        closing = (one for one in _QUOTE.finditer(text, at) if one[2] == quote[-1])
+        found = next((one for one in closing if len(one[1]) % (2 * level) == level - 1), None)
+    elif not _WHOLE_LINE.fullmatch(field["name"]):
+        value = _UNQUOTED.match(text, at)
+        return value.end() if value else at
+    found = found or _LINE_BREAK.search(text, at)
+    return found.start() if found else len(text)
+
+
+def _mask_jwts(text: str) -> str:
+    return _DOTTED.sub(_mask_jwt, text) if "eyJ" in text else text
+
+
+def _mask_jwt(match: re.Match[str]) -> str:
     start = 0
-    for part in text.split(".")[:-1]:
+    for part in match[0].split(".")[:-1]:
         if (found := _JWT_START.search(part)) and len(part) - found.start() > 10:
-            return f"{text[: start + found.start()]}***"
+            return f"{match[0][: start + found.start()]}***"
         start += len(part) + 1
-    return text
-
-
-def _has_jwt(text: str) -> bool:
-    return "eyJ" in text and any(_mask_jwt(found) != found for found in _DOTTED.findall(text))
+    return match[0]
 
 
 class _Redaction:
@@ -282,7 +314,7 @@ class _Redaction:
         """
         decoded = _decode(value)
         has_secret = any(_is_secret(name, given) for name, given in _PARAMETER.findall(start + decoded))
-        if not (has_secret or _LOGIN.search(decoded) or _has_jwt(decoded)):
+        if not (has_secret or _LOGIN.search(decoded) or _mask_jwts(decoded) != decoded):
             return value
         nested = _Redaction(decoded)
         self.secrets += nested.secrets
@@ -320,6 +352,7 @@ def _is_secret(name: str, value: str) -> bool:
     return normal in _SECRET_NAMES or is_code or _has_secret_word(name)
 
 
+@lru_cache(maxsize=1024)
 def _has_secret_word(name: str) -> bool:
     return _normalize(name).endswith(_SECRET_ENDINGS) or any(
         word.lower() in _SECRET_WORDS for word in _WORD.findall(_decode(name))
