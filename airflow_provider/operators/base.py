@@ -8,7 +8,6 @@ import inspect
 import json
 import logging
 import re
-import textwrap
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +30,7 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.params import IS_EXECUTING
+from airflow_provider.params import IS_EXECUTING, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
@@ -54,9 +53,7 @@ JOB_URL = "compliance_job_url"
 REPORT_URL = "compliance_report_url"
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
-LOG_LINE_CHARS = 72  # of an error that Airflow's log view shows beside time and level, without wrapping
 PARAMETER = re.compile(r"^:param (\w+):.*(?:\n +.*)*", re.MULTILINE)  # of a docstring
-SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z'\"])")
 
 
 def entry_point(method: Entry) -> Entry:
@@ -83,6 +80,11 @@ def entry_point(method: Entry) -> Entry:
     return cast("Entry", wrapped)
 
 
+def log_error(log: Any, error: ComplianceError, advice: str) -> None:
+    """Log an error on one line, before Airflow logs it with its traceback."""
+    log.error("%s %s", error, advice)
+
+
 def is_last_attempt(ti: Any) -> bool:
     """Return whether Airflow has no retry left for a task instance."""
     return bool(getattr(ti, "try_number", 0) > getattr(ti, "max_tries", 0))
@@ -92,15 +94,6 @@ def fails_for_good(error: BaseException, ti: Any) -> bool:
     """Return whether a task that ends with this error is not retried."""
     is_final = isinstance(error, ComplianceError) and not error.transient
     return is_final or isinstance(error, AirflowFailException) or is_last_attempt(ti)
-
-
-def log_error(log: Any, error: ComplianceError, retries: str) -> None:
-    """Log an error in short lines, sentence by sentence, before Airflow logs it as one with its traceback."""
-    for sentence in (*SENTENCE_END.split(str(error)), retries):
-        for line in textwrap.wrap(
-            sentence, LOG_LINE_CHARS, break_long_words=False, break_on_hyphens=False
-        ) or [""]:
-            log.error("%s", line)
 
 
 class ComplianceBaseOperator(BaseOperator):
@@ -164,21 +157,25 @@ class ComplianceBaseOperator(BaseOperator):
         return self.hook
 
 
-class WaitMixin(ABC):
-    """Waits for jobs, in the triggerer or in the worker, with one end for both: `_finish`."""
+class WaitingOperator(ComplianceBaseOperator, ABC):
+    """Waits for jobs, in the triggerer or in the worker, with one end for both: `_finish`.
+
+    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
+        of Airflow's configuration
+    """
 
     trigger_class: ClassVar[type[ComplianceWaitTrigger]]
+    poll_interval: float
+    timeout: float
 
-    if TYPE_CHECKING:  # of the operator
-        conn_id: str
-        deferrable: bool
-        poll_interval: float
-        timeout: float
-        execution_timeout: timedelta | None
-        hook: ComplianceHook
-        hook_class: ClassVar[type[ComplianceHook]]
-        log: Any
-        defer: Any
+    def __init__(
+        self,
+        *,
+        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.deferrable = deferrable
 
     @property
     def kind(self) -> JobKind:
@@ -237,6 +234,26 @@ class WaitMixin(ABC):
             account=self.hook.account_digest,
             **options,
         )
+
+
+class TimedWaitingOperator(WaitingOperator):
+    """Waits like a sensor, but is none: Airflow has no parameters for that.
+
+    :param poll_interval: longest time between two polls of a job, a timedelta or seconds; by default 30 s. A
+        new job is polled more often
+    :param timeout: how long to wait, a timedelta or seconds, by default one day; then the task fails
+    """
+
+    def __init__(
+        self,
+        *,
+        poll_interval: timedelta | float = 30.0,
+        timeout: timedelta | float = 24 * 3600.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.poll_interval = as_seconds(poll_interval, "poll_interval")
+        self.timeout = as_seconds(timeout, "timeout")
 
 
 class StoringMixin:

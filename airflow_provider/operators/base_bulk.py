@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.common.compat.sdk import conf
@@ -16,15 +16,14 @@ from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import (
     REPORT_URL,
-    ComplianceBaseOperator,
     ComplianceReportLink,
     StoringMixin,
-    WaitMixin,
+    TimedWaitingOperator,
     entry_point,
     is_last_attempt,
     report_link,
 )
-from airflow_provider.params import as_seconds, check_unless_templated, optional
+from airflow_provider.params import check_unless_templated, optional
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
@@ -48,7 +47,7 @@ DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never
 FETCH, ASSESS = "fetch", "assess"
 
 
-class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
+class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     """Base of the bulk operators: parameters, deadline, deferral and resuming.
 
     :param destination: prefix in object storage for everything that is written
@@ -63,7 +62,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         both, so it can be in `default_args`
     :param deferrable: wait in the triggerer when only waiting is left; by default
         `[operators] default_deferrable` of Airflow's configuration
-    :param poll_interval: longest time between two polls of a job, a timedelta or seconds; by default 30 s
     :param timeout: after that time, a timedelta or seconds, unfinished items have failed; by default one day
     :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
         default
@@ -80,9 +78,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         max_failed: MaxFailed = 0,
         root: str | None = None,
         delete_after: str | None = None,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: timedelta | float = 30.0,
-        timeout: timedelta | float = 24 * 3600.0,
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -95,9 +90,6 @@ class ComplianceBulkOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
         self.max_failed = max_failed
         self.root = root
         self.delete_after = delete_after
-        self.deferrable = deferrable
-        self.poll_interval = as_seconds(poll_interval, "poll_interval")
-        self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
 
     @entry_point

@@ -6,10 +6,8 @@ import threading
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
-
-from airflow.providers.common.compat.sdk import conf
 
 from airflow_provider import metrics
 from airflow_provider.compat import ON_KILL_ENDS_TASK, read_task_state
@@ -23,13 +21,11 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.operators.base import (
     JOB_URL,
-    ComplianceBaseOperator,
     ComplianceJobLink,
-    WaitMixin,
+    TimedWaitingOperator,
     entry_point,
     fails_for_good,
 )
-from airflow_provider.params import as_seconds
 from airflow_provider.storage.task_state import (
     JOB_KEY,
     SubmitState,
@@ -57,7 +53,7 @@ CANCEL_GRACE_SECONDS = 15.0 if ON_KILL_ENDS_TASK else 3.0
 CLEARED = "restarting"  # the state of a task that was cleared while it ran
 
 
-class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
+class ComplianceBaseJobOperator(TimedWaitingOperator):
     """Base of the operators that submit something to the service and may wait for it.
 
     A retry re-attaches to the job of the previous attempt: it keeps waiting for a job in flight, returns a
@@ -70,12 +66,8 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
 
     :param wait_for_completion: succeed when the job is completed; otherwise, by default, as soon as it is
         submitted
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: seconds or timedelta between two polls at most, by default 30 s; a new job is polled
-        more often
-    :param timeout: seconds or timedelta to wait, by default one day; then the job is cancelled and the task
-        fails
+    :param timeout: how long to wait, a timedelta or seconds, by default one day; then the job is cancelled
+        and the task fails
     :param cancel_on_kill: cancel a job in flight when the task is killed, marked, timed out or fails for
         good; on by default
     """
@@ -85,20 +77,10 @@ class ComplianceBaseJobOperator(WaitMixin, ComplianceBaseOperator):
     ui_color = "#dce8f5"
 
     def __init__(
-        self,
-        *,
-        wait_for_completion: bool = False,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float | timedelta = 30.0,
-        timeout: float | timedelta = 24 * 3600.0,
-        cancel_on_kill: bool = True,
-        **kwargs: Any,
+        self, *, wait_for_completion: bool = False, cancel_on_kill: bool = True, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         self.wait_for_completion = wait_for_completion
-        self.deferrable = deferrable
-        self.poll_interval = as_seconds(poll_interval, "poll_interval")
-        self.timeout = as_seconds(timeout, "timeout")
         self.cancel_on_kill = cancel_on_kill
         self._ti: Any = None
         self._state = SubmitState(lambda: None, None, None)

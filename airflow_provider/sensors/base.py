@@ -15,12 +15,11 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     BaseSensorOperator,
     PokeReturnValue,
-    conf,
 )
 
 from airflow_provider.exceptions import ComplianceError, ComplianceStateError
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitMixin, entry_point
+from airflow_provider.operators.base import WaitingOperator, entry_point
 from airflow_provider.params import as_seconds, unique
 from airflow_provider.storage.task_state import open_state_store
 from airflow_provider.waiting import rules
@@ -35,14 +34,12 @@ OUTAGE_KEY = "compliance_outage"
 OUTAGE_GAP_SECONDS = 300.0  # for a late scheduler and a slow request
 
 
-class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator):
+class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
     """Base of the sensors: wait until all jobs or assessments are in a final state.
 
     One that failed, was cancelled or is unknown fails the task without retries, or skips it with `soft_fail`
     or `never_fail`; the same when deferred. A sensor never cancels anything.
 
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
     :param poll_interval: seconds or timedelta between two polls at most, by default 60 s; new jobs are polled
         more often, except with `mode="reschedule"`; the same as `poke_interval`
     :param timeout: seconds or timedelta to wait; by default `[sensors] default_timeout` of Airflow's
@@ -51,17 +48,10 @@ class ComplianceBaseSensor(WaitMixin, ComplianceBaseOperator, BaseSensorOperator
 
     ui_color = "#e2efe4"
 
-    def __init__(
-        self,
-        *,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float | timedelta | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, *, poll_interval: float | timedelta | None = None, **kwargs: Any) -> None:
         if poll_interval is not None:
             kwargs["poke_interval"] = as_seconds(poll_interval, "poll_interval")
         super().__init__(**kwargs)
-        self.deferrable = deferrable
         self.poll_interval = self.poke_interval
 
     @property

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
@@ -14,8 +13,8 @@ from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.operators.base import ComplianceBaseOperator, StoringMixin, WaitMixin, entry_point
-from airflow_provider.params import as_seconds, as_str_list, required, unique
+from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
+from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage import names
@@ -39,7 +38,7 @@ SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these distinguishes ta
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
-class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, ComplianceBaseOperator):
+class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperator):
     """Write the texts of one or many completed jobs to object storage; returns their URIs, in that order.
 
     Each text streams from the service into the store and appears under its name when it is whole, not before.
@@ -55,11 +54,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         here or as the full key, is written as gzip
     :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
         error
-    :param deferrable: wait in the triggerer, not in a worker; by default `[operators] default_deferrable`
-        of Airflow's configuration
-    :param poll_interval: longest time between two polls, in seconds or as a timedelta, by default 30 s; young
-        jobs are polled sooner
-    :param timeout: how long to wait, in seconds or as a timedelta; by default one day
     """
 
     template_fields: Sequence[str] = ("conn_id", "uuid", "destination", "file_name_template")
@@ -73,9 +67,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         destination: str,
         file_name_template: str = "{uuid}.txt",
         wait_for_completion: bool = False,
-        deferrable: bool = conf.getboolean("operators", "default_deferrable", fallback=False),
-        poll_interval: float | timedelta = 30.0,
-        timeout: float | timedelta = 24 * 3600.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -83,9 +74,6 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         self.destination = destination
         self.file_name_template = file_name_template
         self.wait_for_completion = wait_for_completion
-        self.deferrable = deferrable
-        self.poll_interval = as_seconds(poll_interval, "poll_interval")
-        self.timeout = as_seconds(timeout, "timeout")
 
     @property
     def uuids(self) -> list[str]:
@@ -163,8 +151,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, WaitMixin, Complian
         self, context: Context, uuids: list[str], jobs: Mapping[str, ContentJob]
     ) -> dict[str, Location]:
         destination = Location.to_write(self.destination)
-        is_one = isinstance(self.uuid, str) and len(uuids) == 1 and not self.uuid.strip().startswith("[")
-        if is_one and not destination.is_prefix:
+        if not is_many(self.uuid) and not destination.is_prefix:
             return {uuids[0]: destination}
         template = self.file_name_template
         run = _run_fields(context)
