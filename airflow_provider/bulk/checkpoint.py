@@ -18,8 +18,7 @@ from airflow_provider.exceptions import ComplianceStorageError, ComplianceSupers
 from airflow_provider.provenance import describe_attempt, is_newer, read_provenance
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import to_line, to_lines
-from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.reading import read_objects
+from airflow_provider.storage.locations import Location, read_objects, storage_errors
 
 log = logging.getLogger(__name__)
 

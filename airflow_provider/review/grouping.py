@@ -18,9 +18,8 @@ from airflow_provider.params import as_json, optional, required
 from airflow_provider.review.selection import NightFinding, Verdict, check_only, select, verdict_of
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, read_objects
 from airflow_provider.storage.names import digest
-from airflow_provider.storage.reading import read_objects
 
 log = logging.getLogger(__name__)
 

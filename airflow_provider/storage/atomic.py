@@ -14,9 +14,6 @@ import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from datetime import datetime
-from email.utils import parsedate_to_datetime
-from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -26,7 +23,6 @@ from airflow_provider.storage.locations import Location, error_text, storage_err
 log = logging.getLogger(__name__)
 
 BLOCK_BYTES = 5 << 20  # the minimum size of a part on S3; the default of s3fs is ten times that
-_PROC_FD = "/proc/self/fd"
 # Memory of a large upload of a file: parts in flight, times their size.
 _UPLOAD_OPTIONS = {
     "s3": {"chunksize": 8 << 20, "max_concurrency": 2},
@@ -37,7 +33,6 @@ EXISTS_CODES = frozenset({"PreconditionFailed", "412"})
 CONFLICT_CODES = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 CONFLICT_DELAYS_SECONDS = (0.2, 1.0, 3.0)  # another writer is at it: wait until it is done
 NO_LINK_ERRORS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
-ABANDONED_SECONDS = 24 * 3600.0  # age of an incomplete upload that is certainly abandoned
 
 
 class AtomicFile(Protocol):
@@ -172,87 +167,48 @@ def _error_codes(error: BaseException) -> Iterator[str]:
 
 
 class _LocalFile:
-    """A file without a name until commit, so that not even a killed process leaves one behind."""
+    """A file on a disk: written under a temporary name, then renamed; synced to disk, like its name."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._folder = path.parent
-        self._temporary: Path | None  # its name before commit, where it needs one
-        try:
-            descriptor = self._create()
-        except FileNotFoundError:
-            _make_directory(self._folder)
-            descriptor = self._create(has_folder=True)
-        self._file = os.fdopen(descriptor, "wb")
+        _make_directory(path.parent)
+        # A short name of its own: the file's name plus a suffix could be too long.
+        self._temporary = path.parent / f".{secrets.token_hex(8)}.part"
+        self._file = self._temporary.open("xb")
         self.write = self._file.write
 
-    def _create(self, *, has_folder: bool = False) -> int:
-        self._temporary = None
-        if _can_link_unnamed_files() and hasattr(os, "O_TMPFILE"):
-            try:
-                return os.open(self._folder, os.O_TMPFILE | os.O_WRONLY, 0o666)
-            except FileNotFoundError:
-                if not has_folder:  # another thread may create it at this moment: then it needs no name
-                    raise
-            except OSError:
-                pass  # network file systems
-        return os.open(self._temporary_name(), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-
-    def _temporary_name(self) -> Path:
-        # A short name of its own: the file's name plus a suffix could be too long.
-        self._temporary = self._folder / f".{secrets.token_hex(8)}.part"
-        return self._temporary
-
     def commit(self) -> None:
-        """Link or rename it to its name."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        if not self._temporary:
-            try:
-                self._link(self._path)
-            except FileExistsError:
-                self._link(self._temporary_name())  # only a rename can replace a file
-        self._file.close()
-        if self._temporary:
-            self._temporary.replace(self._path)
-        _sync_directory(self._folder)
+        """Rename it to its name."""
+        self._sync()
+        self._temporary.replace(self._path)
+        _sync_directory(self._path.parent)
 
     def commit_once(self) -> bool:
         """Link it to its name unless that is taken; return whether it was free. Discard it then."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._sync()
         try:
-            if self._temporary:
-                os.link(self._temporary, self._path)  # unlike a rename, it replaces nothing
-            else:
-                self._link(self._path)
+            os.link(self._temporary, self._path)  # unlike a rename, it replaces nothing
         except FileExistsError:
             return False
         except OSError as error:
-            if error.errno not in NO_LINK_ERRORS or not self._temporary:
+            if error.errno not in NO_LINK_ERRORS:
                 raise
             if self._path.exists():  # such as a bucket that is mounted, which has no links
                 return False
             self._temporary.replace(self._path)
-        _sync_directory(self._folder)
+        _sync_directory(self._path.parent)
         return True
 
-    def _link(self, name: Path) -> None:
-        descriptor = self._file.fileno()
-        # Only with src_dir_fd, which means nothing here, does Python follow the symbolic link to the file.
-        os.link(f"{_PROC_FD}/{descriptor}", name, src_dir_fd=descriptor)
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self._file.close()
 
     def discard(self) -> None:
         """Remove it."""
         with suppress(OSError):
             self._file.close()
-        if self._temporary:
-            self._temporary.unlink(missing_ok=True)
-
-
-@cache
-def _can_link_unnamed_files() -> bool:
-    return Path(_PROC_FD).is_dir()
+        self._temporary.unlink(missing_ok=True)
 
 
 def _make_directory(folder: Path) -> None:
@@ -278,17 +234,8 @@ class _Upload:
     """An upload to an object store: one request for a small object, multipart for a large one."""
 
     def __init__(self, fs: Any, path: str) -> None:
-        self._fs = fs
-        self._path = path
         self._file = fs.open(path, "wb", block_size=BLOCK_BYTES)
-        self._size = 0
-
-    def write(self, data: bytes | bytearray) -> None:
-        """Add bytes."""
-        if self._size < BLOCK_BYTES <= self._size + len(data):
-            self._abort_abandoned()
-        self._size += len(data)
-        self._file.write(data)
+        self.write = self._file.write
 
     def commit(self) -> None:
         """Complete the upload."""
@@ -299,25 +246,6 @@ class _Upload:
         self._file.closed = True  # else the garbage collector would close, and so publish, it
         with suppress(FileNotFoundError):  # aborted already, such as by a lifecycle rule of the bucket
             self._file.discard()
-
-    def _abort_abandoned(self) -> None:
-        """Abort old uploads that killed processes left in S3: their parts would be billed forever.
-
-        A recent one may belong to a live process. Ages are measured by the store's clock, not ours.
-        """
-        if not hasattr(self._fs, "call_s3"):
-            return
-        bucket, key, _ = self._fs.split_path(self._path)
-        try:
-            found = self._fs.call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
-            now = parsedate_to_datetime(found["ResponseMetadata"]["HTTPHeaders"]["date"])
-            for upload in found.get("Uploads", []):
-                started: datetime = upload["Initiated"]
-                if upload["Key"] == key and (now - started).total_seconds() >= ABANDONED_SECONDS:
-                    self._fs.abort_mpu(bucket, key, upload["UploadId"])
-                    log.info("Aborted an upload of '%s' that was abandoned at %s.", self._path, started)
-        except Exception as error:  # best effort: it must not fail the task
-            log.debug("Could not list incomplete uploads of '%s': %s", self._path, error_text(error))
 
 
 class _RenamedFile:

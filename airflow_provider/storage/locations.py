@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import inspect
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +39,8 @@ _PERMISSIONS: dict[Action, str] = {
 _MAX_TEXT_CHARS = 300
 READ_AHEAD_BYTES = 1 << 20
 MAX_JSON_BYTES = 16 << 20  # of a small object
+READS_IN_FLIGHT = 32
+NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError)
 
 
 class Location:
@@ -188,6 +191,50 @@ def one_request(fs: Any) -> dict[str, int]:
     """Return the options of `cat_file` for a small object: s3fs would ask for its size before."""
     read = getattr(fs, "_cat_file", None)  # fsspec's names of coroutines
     return {"max_concurrency": 1} if read and "max_concurrency" in inspect.signature(read).parameters else {}
+
+
+def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, bytes | None]]:
+    """Read many small objects of one store, some at a time, in order; None for what is not an object.
+
+    Blocks. Only those of one group are in memory.
+
+    :param folder: what errors name
+    """
+    for start in range(0, len(paths), READS_IN_FLIGHT):
+        group = paths[start : start + READS_IN_FLIGHT]
+        with storage_errors(folder, "read"):
+            found = _read_group(folder.fs, group)
+            for content in found:
+                if isinstance(content, Exception) and not isinstance(content, NOT_AN_OBJECT):
+                    raise content
+        yield from (
+            (path, content if isinstance(content, bytes) else None)
+            for path, content in zip(group, found, strict=True)
+        )
+
+
+def _read_group(fs: Any, paths: Sequence[str]) -> list[bytes | Exception]:
+    """Return the content of objects, or why there is none."""
+    if not fs.async_impl:
+        return [_read(fs, path) for path in paths]
+    from fsspec.asyn import sync
+
+    async def read_all() -> list[bytes | Exception]:
+        calls = (fs._cat_file(path, **one_request(fs)) for path in paths)  # noqa: SLF001 - fsspec's names
+        found: list[bytes | Exception] = await asyncio.gather(*calls, return_exceptions=True)
+        return found
+
+    # It wakes up now and then: a signal that reaches another thread is handled in this one.
+    contents: list[bytes | Exception] = sync(fs.loop, read_all)
+    return contents
+
+
+def _read(fs: Any, path: str) -> bytes | Exception:
+    try:
+        content: bytes = fs.cat_file(path)
+    except NOT_AN_OBJECT as error:
+        return error
+    return content
 
 
 def parse_json(content: bytes) -> Any:

@@ -31,8 +31,7 @@ from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.layout import NIGHTS
-from airflow_provider.storage.locations import Location
-from airflow_provider.storage.reading import read_objects
+from airflow_provider.storage.locations import Location, read_objects
 
 log = logging.getLogger(__name__)
 

@@ -6,13 +6,11 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from email.utils import format_datetime
 from typing import Any
 
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage import atomic
 from airflow_provider.storage.atomic import create, put, put_sync
 from airflow_provider.storage.locations import Location
 
@@ -64,31 +62,6 @@ class Store:
         return self.opened[-1]
 
 
-class S3(Store):
-    """One that lists incomplete uploads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.uploads: list[dict[str, Any]] = []
-        self.list_error: Exception | None = None
-
-    def split_path(self, path: str) -> tuple[str, str, None]:
-        bucket, _, key = path.partition("/")
-        return bucket, key, None
-
-    def call_s3(self, name: str, **query: Any) -> dict[str, Any]:
-        self.calls.append(f"{name} {query['Bucket']} {query['Prefix']}")
-        if self.list_error:
-            raise self.list_error
-        found: dict[str, Any] = {
-            "ResponseMetadata": {"HTTPHeaders": {"date": format_datetime(NOW, usegmt=True)}}
-        }
-        return found | ({"Uploads": self.uploads} if self.uploads else {})
-
-    def abort_mpu(self, bucket: str, key: str, upload: str) -> None:
-        self.calls.append(f"abort {bucket} {key} {upload}")
-
-
 def location(store: Any, protocol: str = "s3") -> Location:
     found = Location(f"{protocol}://bucket/folder/x.txt")
     found.fs = store
@@ -126,51 +99,6 @@ def test_an_upload_that_fails_is_aborted() -> None:
     with pytest.raises(ComplianceStorageError, match="The connection is lost"):
         put_sync(location(store), b"x")
     assert store.calls == ["write", "discard"]
-
-
-def abandoned(key: str = "folder/x.txt", age: timedelta = DAY, name: str = "u") -> dict[str, Any]:
-    return {"Key": key, "Initiated": NOW - age, "UploadId": name}
-
-
-def test_a_large_upload_aborts_what_killed_processes_left_a_day_ago() -> None:
-    store = S3()
-    store.uploads = [
-        abandoned(age=DAY - timedelta(seconds=1), name="recent"),
-        abandoned(name="old"),
-        abandoned("folder/x.txt.gz", name="other"),
-        abandoned(age=2 * DAY, name="older"),
-    ]
-    file = create(location(store))
-    file.write(b"x")
-    file.write(bytes(BLOCK - 2))
-    assert store.calls == ["write", "write"]
-    file.write(b"x")
-    assert store.calls[2:] == [
-        "list_multipart_uploads bucket folder/x.txt",
-        "abort bucket folder/x.txt old",
-        "abort bucket folder/x.txt older",
-        "write",
-    ]
-    file.write(bytes(BLOCK))
-    assert store.calls[6:] == ["write"]  # once is enough
-    file.commit()
-    assert len(next(iter(store.objects.values()))) == 2 * BLOCK
-
-
-@pytest.mark.parametrize("error", [None, PermissionError("You may not list uploads.")])
-def test_uploads_that_can_t_be_listed_do_not_matter(error: Exception | None) -> None:
-    store = S3()
-    store.list_error = error
-    file = create(location(store))
-    file.write(bytes(BLOCK))
-    file.commit()
-    assert len(next(iter(store.objects.values()))) == BLOCK
-
-
-def test_stores_that_list_no_uploads_are_not_asked() -> None:
-    store = Store()
-    put_sync(location(store), bytes(BLOCK))
-    assert store.calls == ["write"]
 
 
 @pytest.fixture
@@ -277,7 +205,3 @@ def test_a_renamed_file_that_breaks_off_is_removed() -> None:
         with pytest.raises(ComplianceStorageError, match="The connection is lost"):
             put_sync(location(store, "sftp"), b"x")
         assert store.removed == [store.path]
-
-
-def test_a_day_is_what_certainly_abandoned_means() -> None:
-    assert DAY.total_seconds() == atomic.ABANDONED_SECONDS

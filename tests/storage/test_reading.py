@@ -10,9 +10,8 @@ import pytest
 from fsspec.implementations.local import LocalFileSystem
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage import reading
-from airflow_provider.storage.locations import Location
-from airflow_provider.storage.reading import READS_IN_FLIGHT, read_objects
+from airflow_provider.storage import locations
+from airflow_provider.storage.locations import READS_IN_FLIGHT, Location, read_objects
 
 
 class Remote:
@@ -81,7 +80,7 @@ def test_an_outage_is_transient(folder: Location, monkeypatch: pytest.MonkeyPatc
     def fail(*_: Any) -> Any:
         raise OSError("down")
 
-    monkeypatch.setattr(reading, "_read_group", fail)
+    monkeypatch.setattr(locations, "_read_group", fail)
     with pytest.raises(ComplianceStorageError) as error:
         list(read_objects(folder, ["a"]))
     assert error.value.transient

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import gzip
 import hashlib
-import os
 import random
 import threading
 from collections.abc import AsyncIterator
@@ -129,7 +128,6 @@ def test_a_download_waits_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_full_disk_ends_a_transfer_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
 ) -> None:
-    monkeypatch.delattr(os, "O_TMPFILE")  # so that the file has a name, which must vanish
     created = create
 
     def full(location: Location) -> Any:

