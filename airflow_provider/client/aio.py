@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import select
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, closing, suppress
 from contextvars import ContextVar
@@ -15,8 +15,8 @@ import aiohttp
 from yarl import URL
 
 from airflow_provider.client import batches, endpoints
-from airflow_provider.client.base import BaseClient
-from airflow_provider.client.exchange import Done, Exchange, Retry
+from airflow_provider.client.base import BaseClient, Send, Steps, Wait
+from airflow_provider.client.exchange import Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.network import classify_error, proxy_host, tls_context
 from airflow_provider.client.http.uploads import (
@@ -30,18 +30,9 @@ from airflow_provider.client.http.uploads import (
     run_in_daemon_thread,
     write_all,
 )
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.tokens import (
-    LOCAL_IO_SECONDS,
-    AccessToken,
-    LocalIO,
-    Pause,
-    Step,
-    TokenStoreError,
-    local_io_timeout,
-)
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.client.tokens import Pause
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -116,7 +107,7 @@ class AsyncComplianceClient(BaseClient):
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""
-        return await self.run_flow(batches.get_statuses(uuids, self._shared.batch))
+        return await self._perform(self._flow(batches.get_statuses(uuids, self._shared.batch)))
 
     async def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file, in a thread; return the byte count."""
@@ -128,47 +119,34 @@ class AsyncComplianceClient(BaseClient):
         """Stream the extracted text as UTF-8; a truncated one is an error."""
 
         async def utf8() -> AsyncIterator[bytes]:
-            async for piece in pieces:
+            async for piece in response.stream:
                 yield text.feed(piece)
             if rest := text.finish():
                 yield rest
 
-        (text, pieces), response = await self._run(endpoints.stream_content(uuid))
-        async with response:
+        text, response = await self.run(endpoints.stream_content(uuid))
+        with closing(response):
             yield utf8()
 
     async def run(self, call: Call[T]) -> T:
         """Send one call and return its result."""
-        result, _ = await self._run(call)
-        return result
+        return await self._perform(self._call(call))
 
-    async def run_flow(self, flow: Generator[Step, Any, T]) -> T:
-        """Run an operation of several calls."""
-        resume: Callable[[Any], Step] = flow.send
+    async def _perform(self, steps: Steps[T]) -> T:
         result: Any = None
-        with closing(flow):  # even if it is interrupted: it may hold a lock
+        with closing(steps):
             while True:
                 try:
-                    step = resume(result)
+                    step = steps.send(result)
                 except StopIteration as end:
                     return cast("T", end.value)
-                try:
-                    resume, result = flow.send, await self._run_step(step)
-                except (ComplianceError, TokenStoreError) as error:
-                    resume, result = flow.throw, error
-
-    async def _run_step(self, step: Step) -> Any:
-        match step:
-            case Call():
-                return await self.run(step)
-            case Pause(seconds):
-                return await asyncio.sleep(seconds)
-            case LocalIO(function):
-                try:
-                    async with asyncio.timeout(LOCAL_IO_SECONDS):
-                        return await asyncio.wrap_future(run_in_daemon_thread(function))
-                except TimeoutError:
-                    raise local_io_timeout() from None
+                match step:
+                    case Send(exchange, request):
+                        result = await self._send(exchange, request)
+                    case Pause(seconds):
+                        await asyncio.sleep(seconds)
+                    case Wait(future, seconds):
+                        await _wait(future, seconds)
 
     async def __aenter__(self) -> AsyncComplianceClient:
         # Loading the CA certificates takes tens of milliseconds: keep it off the event loop.
@@ -190,49 +168,12 @@ class AsyncComplianceClient(BaseClient):
         if self._session:
             await self._session.close()
 
-    async def _run(self, call: Call[T]) -> tuple[T, aiohttp.ClientResponse]:
-        """Send a call, with retries; return its result, and the response: if streamed, it is still open."""
-        exchange = self._exchange(call)
-        while True:
-            if delay := exchange.delay():
-                await asyncio.sleep(delay)
-            token = await self._token(exchange.refused_token) if call.authorized else None
-            outcome, response = await self._send(exchange, token)
-            result: Done[T] | Retry | None = None
-            try:
-                result = exchange.evaluate(outcome)
-            finally:
-                if response and not isinstance(result, Done):
-                    response.release()
-            if response and isinstance(result, Done):
-                self._shared.has_worked |= call.authorized
-                return result.value, response
-
-    async def _token(self, refused: AccessToken | None) -> AccessToken:
-        provider = self._shared.tokens
-        while True:
-            acquired = provider.acquire(refused)
-            if isinstance(acquired, AccessToken):
-                return acquired
-            if acquired.is_leader:
-                with provider.refreshing(acquired):
-                    return await self.run_flow(provider.renew(refused))
-            try:
-                if token := await asyncio.wait_for(
-                    asyncio.wrap_future(acquired.future), self._shared.refresh_timeout
-                ):
-                    return token
-            except TimeoutError:
-                provider.abandon(acquired)
-
-    async def _send(
-        self, exchange: Exchange[Any], token: AccessToken | None
-    ) -> tuple[HttpResponse | Failure, aiohttp.ClientResponse | None]:
+    async def _send(self, exchange: Exchange[Any], request: HttpRequest) -> HttpResponse | Failure:
         if self._session is None:
             raise RuntimeError(
                 "Use AsyncComplianceClient as 'async with AsyncComplianceClient(...) as client'."
             )
-        call, request, seconds = exchange.call, exchange.next_request(token), self.settings.response_timeout
+        call, seconds = exchange.call, self.settings.response_timeout
         body, proxy = request.body, self._proxy(call)
         stall = _StallTimeout(self.settings.timeout, seconds)
         _stall.set(stall)
@@ -247,7 +188,7 @@ class AsyncComplianceClient(BaseClient):
                     allow_redirects=False,
                 )
         except _FAILED as error:
-            return _failure(error, is_sent=stall.is_sent), None
+            return _failure(error, is_sent=stall.is_sent)
         headers = {name.lower(): value for name, value in response.headers.items()}
         is_ok, content, stream = 200 <= response.status < 300, bytearray(), None
         try:
@@ -261,11 +202,16 @@ class AsyncComplianceClient(BaseClient):
         except _FAILED as error:
             response.close()
             if is_ok:
-                return _failure(error), None
-        outcome = HttpResponse(
-            response.status, headers, bytes(content), request.url, proxy_host(proxy), stream
+                return _failure(error)
+        return HttpResponse(
+            response.status,
+            headers,
+            bytes(content),
+            request.url,
+            proxy_host(proxy),
+            stream,
+            response.release,
         )
-        return outcome, response
 
 
 class _StallTimeout:
@@ -337,11 +283,19 @@ async def _upload(body: bytes | Body, stall: _StallTimeout) -> AsyncIterator[byt
 
 
 async def _wait_for_read(future: Future[T], seconds: float) -> T:
-    waiting = asyncio.wrap_future(future)
-    await asyncio.wait([waiting], timeout=seconds)
-    if not waiting.done():
+    await _wait(future, seconds)
+    if not future.done():
         raise read_timeout_error(seconds)
-    return waiting.result()
+    return future.result()
+
+
+async def _wait(future: Future[Any], seconds: float) -> None:
+    waiting = asyncio.wrap_future(future)
+    try:
+        await asyncio.wait([waiting], timeout=seconds)
+    finally:
+        if not waiting.cancel():
+            waiting.exception()  # retrieved, so that asyncio does not log it
 
 
 async def _read_body(

@@ -9,31 +9,57 @@ import copy
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
 from airflow_provider.client.batches import BatchLimit
-from airflow_provider.client.exchange import Exchange, ThrottlePause
+from airflow_provider.client.exchange import Done, Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
-from airflow_provider.client.http.wire import Call, Observer
+from airflow_provider.client.http.uploads import run_in_daemon_thread
+from airflow_provider.client.http.wire import Call, HttpRequest, HttpResponse, Observer
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import (
+    LOCAL_IO_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     AccessToken,
+    LocalIO,
+    Pause,
     Step,
     TokenCache,
     TokenStore,
+    TokenStoreError,
+    local_io_timeout,
     renew_with_store,
 )
 from airflow_provider.exceptions import ComplianceError
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Send a request, and return its response or failure."""
+
+    exchange: Exchange[Any]
+    request: HttpRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Wait until a future is done, at most this long."""
+
+    future: Future[Any]
+    seconds: float
+
+
+Steps: TypeAlias = Generator[Pause | Send | Wait, Any, T]
+"""What a client has to do, whichever library it uses: all decisions are made here and in `Exchange`."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -169,7 +195,12 @@ def reset_shared_state() -> None:
 
 
 class BaseClient(ABC):
-    """The common part of both clients: settings, shared state, and a session that a fork replaces."""
+    """The common part of both clients: settings, shared state, the steps of a call, and a session.
+
+    :cvar blocks_thread: a call blocks its thread, and with it an event loop that runs there
+    """
+
+    blocks_thread = False
 
     def __init__(
         self,
@@ -197,9 +228,71 @@ class BaseClient(ABC):
         _left_to_parent.append(self._session)
         self._session = self._new_session()
 
-    def _exchange(self, call: Call[T]) -> Exchange[T]:
-        pause = self._shared.throttle_pause(call)
-        return Exchange(call, self.settings, pause, self._shared.has_worked, self._observer)
+    def _call(self, call: Call[T]) -> Steps[T]:
+        """Return the steps of a call, with retries."""
+        shared = self._shared
+        exchange = Exchange(
+            call, self.settings, shared.throttle_pause(call), shared.has_worked, self._observer
+        )
+        while True:
+            if delay := exchange.delay():
+                yield Pause(delay)
+            token = (yield from self._token(exchange.refused_token)) if call.authorized else None
+            outcome = yield Send(exchange, exchange.next_request(token))
+            result = None
+            try:
+                result = exchange.evaluate(outcome)
+            finally:
+                if isinstance(outcome, HttpResponse) and not isinstance(result, Done):
+                    outcome.close()
+            if isinstance(result, Done):
+                shared.has_worked |= call.authorized
+                return result.value
+
+    def _flow(self, flow: Generator[Step, Any, T]) -> Steps[T]:
+        """Return the steps of an operation of several calls."""
+        resume: Callable[[Any], Step] = flow.send
+        result: Any = None
+        with closing(flow):  # even if it is interrupted: it may hold a lock
+            while True:
+                try:
+                    step = resume(result)
+                except StopIteration as end:
+                    return cast("T", end.value)
+                try:
+                    resume, result = flow.send, (yield from self._step(step))
+                except (ComplianceError, TokenStoreError) as error:
+                    resume, result = flow.throw, error
+
+    def _step(self, step: Step) -> Steps[Any]:
+        match step:
+            case Call():
+                return (yield from self._call(step))
+            case Pause():
+                return (yield step)
+            case LocalIO(function):
+                future = run_in_daemon_thread(function)
+                yield Wait(future, LOCAL_IO_SECONDS)
+                if not future.done():
+                    raise local_io_timeout()
+                return future.result()
+
+    def _token(self, refused: AccessToken | None) -> Steps[AccessToken]:
+        provider, may_wait = self._shared.tokens, True
+        while True:
+            acquired = provider.acquire(refused)
+            if isinstance(acquired, AccessToken):
+                return acquired
+            if acquired.is_leader:
+                with provider.refreshing(acquired):
+                    return (yield from self._flow(provider.renew(refused, may_wait=may_wait)))
+            # A leader in an event loop of this very thread can't continue while we block it.
+            may_wait = not (self.blocks_thread and acquired.thread == threading.get_ident())
+            yield Wait(acquired.future, self._shared.refresh_timeout if may_wait else 0)
+            if not acquired.future.done():
+                provider.abandon(acquired)
+            elif token := acquired.future.result():
+                return token
 
     def _proxy(self, call: Call[Any]) -> str | None:
         return self._proxy_for(self.settings.base_url if call.authorized else self.settings.token_url)

@@ -119,12 +119,12 @@ def get_content(uuid: str) -> Call[str]:
     return _read("get_content", f"{CONTENT}/{_segment(uuid)}/content", text, limit=TEXT_BYTES)
 
 
-def stream_content(uuid: str) -> Call[tuple[TextStream, Any]]:
-    """Stream the extracted text: its decoder, and its chunks."""
+def stream_content(uuid: str) -> Call[tuple[TextStream, HttpResponse]]:
+    """Stream the extracted text: its decoder, and the response, which the caller has to close."""
 
-    def text(response: HttpResponse) -> tuple[TextStream, Any]:
+    def text(response: HttpResponse) -> tuple[TextStream, HttpResponse]:
         check_text(response)
-        return TextStream.from_response(response), response.stream
+        return TextStream.from_response(response), response
 
     return _read("get_content", f"{CONTENT}/{_segment(uuid)}/content", text, stream=True, limit=None)
 

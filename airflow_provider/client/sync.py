@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import wait
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from functools import partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -14,8 +13,8 @@ import requests
 import urllib3.exceptions
 
 from airflow_provider.client import batches, endpoints
-from airflow_provider.client.base import BaseClient
-from airflow_provider.client.exchange import Done, Exchange
+from airflow_provider.client.base import BaseClient, Send, Steps, Wait
+from airflow_provider.client.exchange import Exchange
 from airflow_provider.client.http.bodies import BodyDecoder, BodyError
 from airflow_provider.client.http.network import classify_error, proxy_host
 from airflow_provider.client.http.transport import TimedSession, extend_deadline
@@ -30,17 +29,9 @@ from airflow_provider.client.http.uploads import (
     run_in_daemon_thread,
     write_all,
 )
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpResponse
+from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.tokens import (
-    LOCAL_IO_SECONDS,
-    AccessToken,
-    LocalIO,
-    Pause,
-    Step,
-    TokenStoreError,
-    local_io_timeout,
-)
+from airflow_provider.client.tokens import Pause
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -77,6 +68,7 @@ class ComplianceClient(BaseClient):
     :param observer: is told of the outcome of every request, such as to count them; it must not raise
     """
 
+    blocks_thread = True
     _session: requests.Session
 
     def _new_session(self) -> requests.Session:
@@ -114,7 +106,7 @@ class ComplianceClient(BaseClient):
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""
-        return self.run_flow(batches.get_statuses(uuids, self._shared.batch))
+        return self._perform(self._flow(batches.get_statuses(uuids, self._shared.batch)))
 
     def download_content(self, uuid: str, target: IO[bytes]) -> int:
         """Write the extracted text as UTF-8 to an open binary file; return the byte count."""
@@ -126,44 +118,33 @@ class ComplianceClient(BaseClient):
         """Stream the extracted text as UTF-8; a truncated one is an error."""
 
         def utf8() -> Iterator[bytes]:
-            for piece in pieces:
+            for piece in response.stream:
                 yield text.feed(piece)
             yield text.finish()
 
-        with self._open(endpoints.stream_content(uuid)) as (text, pieces):
+        text, response = self.run(endpoints.stream_content(uuid))
+        with closing(response):
             yield utf8()
 
     def run(self, call: Call[T]) -> T:
         """Send one call and return its result."""
-        with self._open(call) as result:
-            return result
+        return self._perform(self._call(call))
 
-    def run_flow(self, flow: Generator[Step, Any, T]) -> T:
-        """Run an operation of several calls."""
-        resume: Callable[[Any], Step] = flow.send
+    def _perform(self, steps: Steps[T]) -> T:
         result: Any = None
-        with closing(flow):  # even if it is interrupted: it may hold a lock
+        with closing(steps):
             while True:
                 try:
-                    step = resume(result)
+                    step = steps.send(result)
                 except StopIteration as end:
                     return cast("T", end.value)
-                try:
-                    resume, result = flow.send, self._run_step(step)
-                except (ComplianceError, TokenStoreError) as error:
-                    resume, result = flow.throw, error
-
-    def _run_step(self, step: Step) -> Any:
-        match step:
-            case Call():
-                return self.run(step)
-            case Pause(seconds):
-                return time.sleep(seconds)
-            case LocalIO(function):
-                try:
-                    return run_in_daemon_thread(function).result(LOCAL_IO_SECONDS)
-                except TimeoutError:
-                    raise local_io_timeout() from None
+                match step:
+                    case Send(exchange, request):
+                        result = self._send(exchange, request)
+                    case Pause(seconds):
+                        time.sleep(seconds)
+                    case Wait(future, seconds):
+                        wait([future], seconds)
 
     def close(self) -> None:
         """Close all connections; other clients keep the shared token."""
@@ -175,41 +156,8 @@ class ComplianceClient(BaseClient):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @contextmanager
-    def _open(self, call: Call[T]) -> Iterator[T]:
-        """Send a call, with retries; yield its result, whose body is read inside this block if streamed."""
-        exchange = self._exchange(call)
-        while True:
-            time.sleep(exchange.delay())
-            token = self._token(exchange.refused_token) if call.authorized else None
-            with ExitStack() as stack:
-                match exchange.evaluate(self._send(exchange, token, stack)):
-                    case Done(result):
-                        self._shared.has_worked |= call.authorized
-                        yield result
-                        return
-
-    def _token(self, refused: AccessToken | None) -> AccessToken:
-        provider, may_wait = self._shared.tokens, True
-        while True:
-            acquired = provider.acquire(refused)
-            if isinstance(acquired, AccessToken):
-                return acquired
-            if acquired.is_leader:
-                with provider.refreshing(acquired):
-                    return self.run_flow(provider.renew(refused, may_wait=may_wait))
-            # A leader in an event loop of this very thread can't continue while we block it.
-            may_wait = acquired.thread != threading.get_ident()
-            try:
-                if token := acquired.future.result(self._shared.refresh_timeout if may_wait else 0):
-                    return token
-            except TimeoutError:
-                provider.abandon(acquired)
-
-    def _send(
-        self, exchange: Exchange[Any], token: AccessToken | None, stack: ExitStack
-    ) -> HttpResponse | Failure:
-        call, request, seconds = exchange.call, exchange.next_request(token), self.settings.response_timeout
+    def _send(self, exchange: Exchange[Any], request: HttpRequest) -> HttpResponse | Failure:
+        call, seconds = exchange.call, self.settings.response_timeout
         body, proxy = request.body, self._proxy(call)
         try:
             response = self._session.request(
@@ -225,7 +173,6 @@ class ComplianceClient(BaseClient):
             )
         except _FAILED as error:
             return _failure(error)
-        stack.callback(response.close)
         headers = {name.lower(): value for name, value in response.headers.items()}
         is_ok, content, stream = 200 <= response.status_code < 300, bytearray(), None
         try:
@@ -238,8 +185,17 @@ class ComplianceClient(BaseClient):
         except _FAILED as error:
             if is_ok:
                 return _failure(error)
+        finally:
+            if stream is None:
+                response.close()
         return HttpResponse(
-            response.status_code, headers, bytes(content), request.url, proxy_host(proxy), stream
+            response.status_code,
+            headers,
+            bytes(content),
+            request.url,
+            proxy_host(proxy),
+            stream,
+            response.close,
         )
 
 

@@ -82,6 +82,7 @@ class HttpResponse:
 
     :param proxy: host and port of the proxy, if any
     :param stream: the chunks of a body that is left to the caller, sync or async
+    :param close: closes the response of such a body
     """
 
     status: int
@@ -90,6 +91,7 @@ class HttpResponse:
     url: str = ""
     proxy: str = ""
     stream: Any = field(default=None, repr=False, compare=False)
+    close: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
 
     @property
     def label(self) -> str:
