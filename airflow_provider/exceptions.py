@@ -28,8 +28,8 @@
         └── ComplianceServerError   *    5xx, 408: the service failed
 
     * transient: a retry may succeed, so Airflow retries the task; all others are non-retryable and fail it.
-      A single error can differ from its class: a 404 of a token endpoint is transient, a submit that was
-      accepted without an id is not.
+      A single error can differ from its class: a 404 of a token endpoint is transient, and so is a login
+      refused without an OAuth error; a submit that was accepted without an id is not.
 """
 
 from __future__ import annotations
@@ -65,9 +65,7 @@ class ComplianceReadError(ComplianceError):
 
 
 class ComplianceAuthError(ComplianceError):
-    """The identity provider or the service refuses the credentials; a wrong password is never retried."""
-
-    is_confirmed: bool = True  # False if a gateway may have sent the refusal
+    """The identity provider or the service refuses the credentials; transient if a gateway may have done it."""
 
 
 class ComplianceConnectionError(ComplianceError):

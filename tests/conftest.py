@@ -23,7 +23,6 @@ import pytest
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="runtime-")  # where processes leave refused logins
 
-from airflow_provider.client import tokens
 from airflow_provider.client.base import SharedState, reset_shared_state
 from airflow_provider.client.http.network import tls_context
 from airflow_provider.client.settings import Settings
@@ -57,7 +56,6 @@ def _fresh_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.delenv("SSL_CERT_FILE", raising=False)
-    monkeypatch.setattr(tokens, "CONFIRM_SECONDS", 0.01)
     yield
     _forget_secrets()
     for folder in Path(os.environ["XDG_RUNTIME_DIR"]).iterdir():

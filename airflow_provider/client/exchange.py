@@ -209,8 +209,8 @@ class Exchange(Generic[T]):
             case _ if status < 400:
                 return self._after_invalid_response(self._redirected(response))
         error = self.call.map_error(response) or self._refused(response)
-        if not error.transient:
-            raise error
+        if not error.transient or isinstance(error, ComplianceAuthError):
+            raise error  # a password is not sent again at once: accounts get locked
         return self._retry(f"{status} {reason_phrase(status)}", error)
 
     def stream_error(self, failure: Failure) -> ComplianceError:

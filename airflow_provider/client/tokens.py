@@ -53,7 +53,6 @@ CLIENT_ERRORS = frozenset(
 )
 OUTAGES = frozenset({"server_error", "temporarily_unavailable"})
 REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
-CONFIRM_SECONDS = 5.0  # before a login is repeated that was refused without an OAuth error
 CROWD_SECONDS = 5.0  # a page in place of the token endpoint is for all who ask at the same time
 ACCEPTED_SECONDS = 60.0  # after a good login, other processes need not take turns
 # Longer than a login takes; a process that holds the lock for longer is stopped, or waits for a retry.
@@ -222,24 +221,14 @@ class TokenCache:
         return self._store(response, requested_at, tokens.refresh)
 
     def log_in(self) -> Generator[Any, Any, AccessToken]:
-        """Log in; after a refusal without an OAuth error once more, because a gateway may have sent it."""
-        try:
-            return (yield from self._try_login())
-        except ComplianceAuthError as error:
-            if error.is_confirmed:
-                raise
-        yield Pause(CONFIRM_SECONDS)
-        return (yield from self._try_login())
-
-    def _try_login(self) -> Generator[Any, Any, AccessToken]:
+        """Log in, and remember a refusal: the password is not sent again for a while."""
         requested_at = self._clock()
         try:
             return self._store((yield self._log_in()), requested_at)
         except (ComplianceAuthError, ComplianceConfigError) as error:
             seconds = CROWD_SECONDS
             if isinstance(error, ComplianceAuthError):
-                seconds = REFUSAL_CACHE_SECONDS
-                self.version = uuid.uuid4().hex if error.is_confirmed else self.version
+                seconds, self.version = REFUSAL_CACHE_SECONDS, uuid.uuid4().hex
             self._refusal = (copy.copy(error), self._clock() + seconds)
             raise
 
@@ -258,9 +247,9 @@ class TokenCache:
                 "refresh_token": tokens.refresh.get_secret_value() if tokens.refresh else None,
                 "refresh_for": tokens.refresh_until - now,
             }
-        if refusal and now < refusal[1] and getattr(refusal[0], "is_confirmed", False):
+        if refusal and now < refusal[1] and isinstance(refusal[0], ComplianceAuthError):
             message = str(refusal[0]).replace(self._settings.name, _NAME)
-            record |= {"refusal": message, "refused_for": refusal[1] - now}
+            record |= {"refusal": message, "refused_for": refusal[1] - now, "transient": refusal[0].transient}
         return SecretStr(json.dumps(record))
 
     def adopt(self, snapshot: SecretStr | None) -> None:
@@ -285,6 +274,7 @@ class TokenCache:
                 message = record["refusal"].replace(_NAME, self._settings.name)
                 hint = f"Another process on this host was refused; the next attempt is in {left:.0f} s."
                 refusal = ComplianceAuthError(f"{message} {hint}"), now + left
+                refusal[0].transient = record["transient"]
         except (KeyError, TypeError, ValueError):
             return  # of another version of this provider
         self._refusal, self.version = refusal, record["version"]
@@ -358,9 +348,9 @@ class TokenCache:
         code, description = _oauth_error(response)
         if code in OUTAGES:
             return ComplianceServerError(f"{response.url} can't issue a token now ({code}).", status=status)
-        is_confirmed = code in OAUTH_ERRORS or (status in (400, 401) and bool(code and description))
+        is_certain = code in OAUTH_ERRORS or (status in (400, 401) and bool(code and description))
         # Some identity providers refuse without a word; a gateway that blocks requests sends a page.
-        if not (is_confirmed or status in (400, 401) or (status == 403 and not response.body)):
+        if not (is_certain or status in (400, 401) or (status == 403 and not response.body)):
             return self._not_a_token_endpoint(response)
         reason = f"{code}: {description}" if description else code or f"status {status}"
         if self._settings.grant_type == CLIENT_CREDENTIALS or code in CLIENT_ERRORS:
@@ -374,7 +364,7 @@ class TokenCache:
                 f"The identity provider refused {self._settings.account} ({reason}): check login and "
                 f"password{also} of {where}."
             )
-        error.is_confirmed = is_confirmed
+        error.transient = not is_certain  # a gateway may have sent it
         return error
 
     def _not_a_token_endpoint(self, response: HttpResponse) -> ComplianceError:

@@ -121,23 +121,14 @@ def test_wrong_credentials_are_tried_once_and_never_again(
         (401, b'{"error": "Unauthorized"}'),
     ],
 )
-def test_a_refusal_without_an_oauth_error_is_asked_for_once_more_and_is_then_final(
+def test_refusal_without_an_oauth_error_is_transient_and_costs_one_login(
     run: Any, service: Service, status: int, body: bytes
 ) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
     service.on("POST /token", Reply(status, body=body))
     errors = [*run.crowd(5, "list_frameworks"), *run.crowd(5, "list_frameworks")]
     assert {type(error) for error in errors} == {exc.ComplianceAuthError}
-    assert {error.transient for error in errors} == {False}
-    assert service.grants() == ["password"] * 2
-    cache = run._client._shared.tokens.cache
-    assert "refusal" not in cache.snapshot().get_secret_value()  # other processes may try
-
-
-def test_a_page_before_a_good_login_does_not_matter(run: Any, service: Service) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    service.on("POST /token", Reply(401, body=b"<html>"), service._issue_token)
-    assert run("list_frameworks") == []
+    assert {error.transient for error in errors} == {True}
+    assert service.grants() == ["password"]
 
 
 @pytest.mark.parametrize("code", ["temporarily_unavailable", "server_error"])

@@ -105,6 +105,15 @@ def test_thirty_processes_try_a_wrong_password_once(
     assert call(settings, directory) == "good"
 
 
+def test_processes_try_a_password_once_that_is_refused_without_a_word(
+    service: Service, directory: Path
+) -> None:
+    service.on("POST /token", Reply(401, body=b"<html>"))
+    settings = settings_for(service.url)
+    assert in_processes(4, lambda: call(settings, directory)) == {"ComplianceAuthError"}
+    assert service.grants() == ["password"]
+
+
 class RotatingProvider:
     """An identity provider that takes each refresh token once, and whose tokens expire at once."""
 
