@@ -65,7 +65,7 @@ class ComplianceReadError(ComplianceError):
 
 
 class ComplianceAuthError(ComplianceError):
-    """The identity provider or the service refuses the credentials; transient if a gateway may have done it."""
+    """The identity provider or the service refuses the credentials; transient if it may be a gateway."""
 
 
 class ComplianceConnectionError(ComplianceError):

@@ -48,7 +48,9 @@ _UNQUOTED = re.compile(r"""[^\s&;<>"',]+(?:["',](?=\w)[^\s&;<>"',]*)*""")
 _CLOSING_TAG = re.compile("</|&lt;/")
 _LINE_BREAK = re.compile("[\r\n]")
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+[.,:;!?]*(?:\s|$)")
-_WHOLE_LINE = re.compile(r"(?:proxy-)?authorization|(?:set-)?cookie2?", re.IGNORECASE)
+_HEADER = re.compile(
+    "(?i)(?P<line>(?:proxy-)?authorization|(?:set-)?cookie2?)|x-[a-z-]{0,30}(?:key|token|secret|auth)"
+)
 _CREDENTIALS = re.compile(
     r"""(?x) \b(?P<scheme>(?i:bearer|basic|negotiate|sharedkey(?:lite)?|aws4-hmac-sha256))
     (?P<space>\s+|%20|\+) (?!(?:realm|error|scope|charset)\w*=|[A-Z]?[a-z]+[.,:;!?]*(?:\s|$))
@@ -213,7 +215,8 @@ def _is_secret_field(text: str, field: re.Match[str]) -> bool:
     if not is_secret or text.startswith("***", at) or _STAND_IN.match(text, at):
         return False
     if ":" in equals and not quote:  # a sentence, such as `token: expired`, unless it is a password
-        return _normalize(name).endswith(_PASSWORDS) or not _PLAIN_WORD.match(text, at)
+        is_certain = _HEADER.fullmatch(name) or _normalize(name).endswith(_PASSWORDS)
+        return bool(is_certain or not _PLAIN_WORD.match(text, at))
     return "," not in equals or bool(quote and mark[0] in "([")
 
 
@@ -226,7 +229,7 @@ def _value_end(text: str, field: re.Match[str]) -> int:
         level = len(quote)  # 1, or 2, 4, 8 with nested escapes; a quote inside of the value has more
         closing = (one for one in _QUOTE.finditer(text, at) if one[2] == quote[-1])
         found = next((one for one in closing if len(one[1]) % (2 * level) == level - 1), None)
-    elif not _WHOLE_LINE.fullmatch(field["name"]):
+    elif not ((header := _HEADER.fullmatch(field["name"])) and header["line"]):
         value = _UNQUOTED.match(text, at)
         return value.end() if value else at
     found = found or _LINE_BREAK.search(text, at)

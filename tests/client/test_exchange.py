@@ -209,10 +209,10 @@ def test_an_error_shows_the_usual_fields(body: bytes, shown: str) -> None:
 def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
     one = exchange(SUBMIT)
     one.next_request(TOKEN)
-    page = f"Authorization: Bearer the-token, {PASSWORD} pa55-w0rd%2F%2B%26+%C3%BC {CLIENT_SECRET}"
+    page = f"You sent Bearer the-token, {PASSWORD} pa55-w0rd%2F%2B%26+%C3%BC {CLIENT_SECRET}"
     with pytest.raises(exc.ComplianceRefusedError) as caught:
         one.evaluate(response(400, page.encode()))
-    assert caught.value.body == "Authorization: Bearer ***, *** *** ***"
+    assert caught.value.body == "You sent Bearer ***, *** *** ***"
 
 
 def test_a_refused_refresh_token_is_blanked_out() -> None:

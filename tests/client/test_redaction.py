@@ -276,6 +276,11 @@ def test_a_sentence_about_secrets_stays(text: str) -> None:
     assert redact_text(text) == text
 
 
+@pytest.mark.parametrize("name", ["Authorization: Token", "Set-Cookie: sid=a;", "X-Api-Key:", "password:"])
+def test_any_word_is_a_secret_in_some_fields(name: str) -> None:
+    assert "hunter" not in redact_text(f"sent {name} hunter\nand more")
+
+
 @pytest.mark.parametrize("prefix", ["", "x-", "a.", "-"])
 def test_token_behind_other_characters_is_redacted(prefix: str) -> None:
     assert "SECRET" not in redact(f"https://h/?a={prefix}eyJhbGciOiJIUzI1NiJ9.SECRET.SECRET")

@@ -566,8 +566,7 @@ def test_a_store_that_hangs_is_given_up(
 
     def lock_then_hurry(store: Store) -> Lock | None:
         locked = lock(store)
-        for driver in ("aio", "sync"):
-            monkeypatch.setattr(f"airflow_provider.client.base.LOCAL_IO_SECONDS", 0.05)
+        monkeypatch.setattr("airflow_provider.client.base.LOCAL_IO_SECONDS", 0.05)
         return locked
 
     monkeypatch.setattr(Store, "try_lock", lock_then_hurry)
