@@ -29,6 +29,8 @@ VERDICT_COLUMNS = ("criterion", "title", "category", "rationale", "score", "resp
 Verdict = dict[str, Any]
 Before = Mapping[str, Sequence[str]]
 """The verdicts that a cell had before: category and `first_seen` of each criterion."""
+Decisions = Mapping[tuple[str, str], Mapping[str, Any]]
+"""What experts decided, by the digest of a cell and the criterion."""
 
 
 def to_verdicts(findings: Iterable[Finding]) -> list[Verdict]:
@@ -68,13 +70,11 @@ def compare(verdicts: Iterable[Verdict], before: Before, night: str) -> list[Ver
     return compared
 
 
-def apply_decisions(
-    verdicts: Iterable[Verdict], cell: str, decisions: Mapping[tuple[str, str], Mapping[str, Any]]
-) -> list[Verdict]:
+def apply_decisions(verdicts: Iterable[Verdict], cell: str, decisions: Decisions) -> list[Verdict]:
     """Return the verdicts on one cell with what experts decided about them in earlier nights.
 
     :param cell: its digest
-    :param decisions: by cell and criterion; one about another category is not applied
+    :param decisions: one about another category is not applied
     """
     decided: list[Verdict] = []
     for verdict in verdicts:

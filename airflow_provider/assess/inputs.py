@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.params import required
+from airflow_provider.params import as_json, required
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import redact, sanitize
@@ -93,14 +93,7 @@ def _read_text(text: str) -> Iterator[tuple[Mapping[str, Any], str]]:
     if not text:
         raise ComplianceInputError("documents contains an empty string: remove it, or check its template.")
     if text[0] in '[{"':
-        try:
-            value = json.loads(text)
-        except ValueError as error:
-            raise ComplianceInputError(
-                f"documents looks like JSON, but is not valid: {error}. Set "
-                "render_template_as_native_obj=True in the DAG, or use the `tojson` filter."
-            ) from None
-        yield from _rows(value)
+        yield from _rows(as_json(text, "documents"))
     elif "/" in text or text.lower().endswith(MANIFEST_SUFFIXES):
         yield from _read_manifest(text)
     else:

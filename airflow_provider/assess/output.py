@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider import lineage, metrics
-from airflow_provider.assess.cells import AssessedFramework, Cell, make_key
+from airflow_provider.assess.cells import Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
+    Decisions,
     Verdict,
     apply_decisions,
     as_counts,
@@ -23,15 +23,8 @@ from airflow_provider.assess.findings import (
 )
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.tables import has_pyarrow, write_csv, write_jsonl, write_parquet
-from airflow_provider.assess.verdicts import (
-    FRAMEWORKS,
-    RATE,
-    ROOT,
-    EarlierVerdicts,
-    Shrinkage,
-    describe_frameworks,
-)
-from airflow_provider.bulk.checkpoint import Checkpoint
+from airflow_provider.assess.task import AssessTask
+from airflow_provider.assess.verdicts import FRAMEWORKS, RATE, ROOT, describe_frameworks
 from airflow_provider.bulk.counts import find_problems
 from airflow_provider.bulk.deletes import FinishedJob, StoredObject
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
@@ -39,60 +32,46 @@ from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
+from airflow_provider.review.decisions import read_decisions
 from airflow_provider.severity import KNOWN_CATEGORIES, NO_CATEGORY, SUFFICIENT
 from airflow_provider.storage import names
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import EarlierNights, Table
+from airflow_provider.storage.nights import Table
 from airflow_provider.storage.spool import Spool
 
-ASSESSMENTS, FINDINGS, REPORT = "assessments.jsonl", "findings.jsonl", "report.html"
+FINDINGS, REPORT = "findings.jsonl", "report.html"
 MAX_NAMED = 10  # criteria or frameworks in one sentence
 
 
-@dataclass
 class Outcome:
-    """The verdicts of one task instance.
+    """What one task instance has found.
 
-    :param nights: earlier nights, and where this one is published
-    :param without_text: sources that have no text, and so no verdict
-    :param frameworks: by id
-    :param shrinkage: what the service no longer lists
-    :param found: the verdicts on each cell
+    :param task: with all cells assessed, carried forward or failed
     :ivar new_verdicts: by category, except for those that an earlier attempt has published
     :ivar unanswered: criteria without an answer: for how many documents, by framework and criterion
     """
 
-    ti: Any
-    nights: EarlierNights
-    documents: Sequence[AssessedDocument]
-    without_text: Sequence[str]
-    frameworks: Mapping[str, AssessedFramework]
-    shrinkage: Shrinkage
-    checkpoint: Checkpoint
-    cells: Sequence[Cell]
-    found: Spool
-    earlier: EarlierVerdicts
-    decisions: Mapping[tuple[str, str], dict[str, Any]]
-    log: Any
-    new_verdicts: Counter[str] = field(default_factory=Counter, init=False)
-    unanswered: Counter[tuple[str, str]] = field(default_factory=Counter, init=False)
-    _compared: Spool = field(default_factory=Spool, init=False, repr=False)
+    def __init__(self, task: AssessTask) -> None:
+        self.task = task
+        self.new_verdicts: Counter[str] = Counter()
+        self.unanswered: Counter[tuple[str, str]] = Counter()
+        self._compared = Spool()  # the verdicts on each cell, as its rows have them
 
-    async def publish(self, started_at: str) -> tuple[dict[str, Any], Location]:
-        """Write tables and report, then the rows, and last the entry; return the result and the report."""
+    async def publish(self, started_at: str) -> dict[str, Any]:
+        """Write tables and report, then the rows, and last the entry; return the result."""
+        checkpoint = self.task.checkpoint
         self._check_rows()
-        await self.checkpoint.check_owner()
-        result, findings = await in_thread(self._write, started_at)
-        rows = [cell.row(self.checkpoint.provenance) for cell in self.cells]
-        sha256 = await self.checkpoint.publish(rows)
-        await self.checkpoint.check_owner()
-        await in_thread(self._publish_entry, sha256, findings, started_at)
-        return result, self.checkpoint.output_folder / REPORT
+        await checkpoint.check_owner()
+        result, findings_sha256 = await in_thread(self._write, started_at)
+        rows_sha256 = await checkpoint.publish([cell.row(checkpoint.provenance) for cell in self.task.cells])
+        await checkpoint.check_owner()
+        await in_thread(self._publish_entry, rows_sha256, findings_sha256, started_at)
+        return result
 
     def send_metrics(self, conn_id: str) -> None:
         """Count cells and verdicts, except for those that an earlier attempt has counted."""
-        new = Counter(cell.state for cell in self.cells if not self.checkpoint.is_published(cell))
+        new = Counter(cell.state for cell in self.task.cells if not self.task.checkpoint.is_published(cell))
         for state, name in ((COMPLETED, "completed"), (SKIPPED, "carried"), (FAILED, "failed")):
             metrics.count(metrics.ASSESSMENTS, conn_id, new[state], outcome=name)
         categories: Counter[str] = Counter()
@@ -108,11 +87,11 @@ class Outcome:
         verdicts are all carried forward, is of an earlier night.
         """
         cells: dict[str, list[Cell]] = {}
-        for cell in self.cells:
+        for cell in self.task.cells:
             cells.setdefault(cell.source, []).append(cell)
         stored: dict[str, list[StoredObject]] = {}
         needed: set[str] = set()
-        for document in self.documents:
+        for document in self.task.documents:
             of_document = cells.get(document.source, [])
             new = [cell for cell in of_document if cell.state is COMPLETED]
             if any(cell.state is FAILED or cell.unanswered for cell in of_document):
@@ -126,76 +105,80 @@ class Outcome:
         return finished, needed
 
     def _check_rows(self) -> None:
-        keys = [make_key(document.source, key) for document in self.documents for key in self.frameworks]
-        if problems := find_problems(self.cells, keys):
+        keys = [
+            make_key(document.source, key) for document in self.task.documents for key in self.task.frameworks
+        ]
+        if problems := find_problems(self.task.cells, keys):
             raise ComplianceAssessError(
                 f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was written. Clear "
                 "the task to resume, and report this bug."
             )
 
-    def _compare(self, cell: Cell) -> None:
+    def _compare(self, cell: Cell, decisions: Decisions) -> None:
         """Compare a cell with the previous night, and count criteria that the service has not answered."""
         if cell.state is FAILED:
             self._compared[cell.key] = []
             return
-        found: list[Verdict] = self.found.get(cell.key) or []
-        verdicts = compare(found, self.earlier.before.get(cell.key) or {}, self.nights.night.at)
-        self._compared[cell.key] = apply_decisions(verdicts, cell.digest, self.decisions)
-        framework = self.frameworks.get(cell.framework_id)
+        found: list[Verdict] = self.task.found.get(cell.key) or []
+        verdicts = compare(found, self.task.earlier.before.get(cell.key) or {}, self.task.nights.night.at)
+        self._compared[cell.key] = apply_decisions(verdicts, cell.digest, decisions)
+        framework = self.task.frameworks.get(cell.framework_id)
         missing = find_unanswered(framework.criteria, found) if framework else []
         self.unanswered.update((cell.framework, criterion) for criterion in missing)
         cell.findings, cell.unanswered = len(found), len(missing)
 
     def _write(self, started_at: str) -> tuple[dict[str, Any], str]:
         """Write tables and report; return the result, and the SHA-256 of the findings."""
-        folder, ended = self.checkpoint.output_folder, datetime.now(UTC)
-        for cell in self.cells:
-            self._compare(cell)
+        folder, ended = self.task.checkpoint.output_folder, datetime.now(UTC)
+        digests = {cell.digest for cell in self.task.cells} - {""}
+        decisions = read_decisions(self.task.nights, digests)
+        for cell in self.task.cells:
+            self._compare(cell, decisions)
         findings_sha256 = write_jsonl(folder / FINDINGS, self._finding_rows())
         tables = write_csv(folder / "csv", self._finding_rows())
         stats = VerdictStats()
         categories: dict[str, Counter[str]] = {
-            framework.code_name: Counter() for framework in self.frameworks.values()
+            framework.code_name: Counter() for framework in self.task.frameworks.values()
         }
-        for cell in self.cells:
+        for cell in self.task.cells:
             verdicts = self._compared[cell.key]
-            stats.add(cell.row(), verdicts, self.earlier.before.get(cell.key) or ())
+            stats.add(cell.row(), verdicts, self.task.earlier.before.get(cell.key) or ())
             # The framework may have got another name since the assessment was submitted.
             counted = categories.setdefault(cell.framework, Counter())
             counted.update(map(effective_category, verdicts))
-            if not self.checkpoint.is_published(cell):
+            if not self.task.checkpoint.is_published(cell):
                 self.new_verdicts.update(map(effective_category, verdicts))
-        for document in self.documents:
-            for key, name in self.shrinkage.frameworks.items():
-                stats.add_gone(name, self.earlier.before.get(make_key(document.source, key)) or ())
+        for document in self.task.documents:
+            for key, name in self.task.shrinkage.frameworks.items():
+                stats.add_gone(name, self.task.earlier.before.get(make_key(document.source, key)) or ())
         warnings = self._warn()
-        files = {"Assessments": self.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
+        files = {"Assessments": self.task.checkpoint.manifest.uri, "Findings": (folder / FINDINGS).uri}
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
             stats,
             Run(
-                dag_id=self.ti.dag_id,
-                task_id=self.ti.task_id,
-                run_id=self.ti.run_id,
-                map_index=self.ti.map_index,
+                dag_id=self.task.ti.dag_id,
+                task_id=self.task.ti.task_id,
+                run_id=self.task.ti.run_id,
+                map_index=self.task.ti.map_index,
                 started=started_at,
                 ended=ended,
             ),
-            night=self.nights.night.at,
-            last_night=self.earlier.compared_with or None,
-            without_text=self.without_text,
+            night=self.task.nights.night.at,
+            last_night=self.task.earlier.compared_with or None,
+            without_text=self.task.without_text,
             files=files,
             warnings=warnings,
         )
         put_sync(folder / REPORT, page.encode("utf-8", "replace"))
         del page
         if has_pyarrow():  # after the report, whose memory it can use
-            night = self.nights.root / f"findings/night={self.nights.night.date}"
+            night = self.task.nights.root / f"findings/night={self.task.nights.night.date}"
             write_parquet(night / f"{names.digest(folder.uri)}.parquet", self._finding_rows())
-        counts = self._count_states()
+        counts = Counter(cell.state for cell in self.task.cells)
         # A table named here is part of the evidence if `evidence.manifests.KEYS` lists its key.
         result = {
-            "assessments": self.checkpoint.manifest.uri,
+            "assessments": self.task.checkpoint.manifest.uri,
             "findings": (folder / FINDINGS).uri,
             "report": (folder / REPORT).uri,
             "assessed": counts[COMPLETED],
@@ -204,7 +187,7 @@ class Outcome:
             "changed": stats.changed,
             "gone": stats.gone,
             "without_findings": stats.without_findings,
-            "without_text": len(self.without_text),
+            "without_text": len(self.task.without_text),
             "unanswered": self.unanswered.total(),
             "warnings": warnings,
             "categories": {framework: as_counts(each) for framework, each in categories.items()},
@@ -214,11 +197,11 @@ class Outcome:
     def _warn(self) -> list[str]:
         """Log and return what there is less of than expected."""
         warnings = []
-        if gone := list(self.shrinkage.frameworks.values()):
+        if gone := list(self.task.shrinkage.frameworks.values()):
             warnings.append(
                 f"The service no longer lists {_enumerate(gone)}, which the previous night has assessed."
             )
-        for name, (now, before) in list(self.shrinkage.criteria.items())[:MAX_NAMED]:
+        for name, (now, before) in list(self.task.shrinkage.criteria.items())[:MAX_NAMED]:
             warnings.append(f"The service lists {now:,} criteria of {name}; it was {before:,} before.")
         by_framework: dict[str, list[str]] = {}
         for (framework, criterion), number in self.unanswered.most_common():
@@ -229,43 +212,41 @@ class Outcome:
                 f"documents: {_enumerate(criteria)}. They are asked again the next night."
             )
         for warning in warnings:
-            self.log.warning("%s", warning)
+            self.task.log.warning("%s", warning)
         return warnings
 
-    def _publish_entry(self, sha256: str, findings_sha256: str, started_at: str) -> None:
+    def _publish_entry(self, rows_sha256: str, findings_sha256: str, started_at: str) -> None:
         seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
-        new = sum(cell.state is COMPLETED and not self.checkpoint.is_published(cell) for cell in self.cells)
-        own = self.nights.own.facts.get(RATE, 0.0) if self.nights.own else 0.0
+        checkpoint, nights = self.task.checkpoint, self.task.nights
+        completed = [cell for cell in self.task.cells if cell.state is COMPLETED]
+        new = sum(not checkpoint.is_published(cell) for cell in completed)
+        own = nights.own.facts.get(RATE, 0.0) if nights.own else 0.0
         rate = new / max(seconds, 0.001) if new else own
-        keys = (key for cell in self.cells for key in (cell.key, cell.digest))
-        self.nights.publish(
+        nights.publish(
             {
-                "assessments": Table.of(self.checkpoint.manifest, sha256),
-                "findings": Table.of(self.checkpoint.output_folder / FINDINGS, findings_sha256),
+                "assessments": Table.of(checkpoint.manifest, rows_sha256),
+                "findings": Table.of(checkpoint.output_folder / FINDINGS, findings_sha256),
             },
-            keys,
-            self.checkpoint.account,
+            (key for cell in self.task.cells for key in (cell.key, cell.digest)),
+            checkpoint.account,
             {
-                ROOT: self.nights.root.uri,
+                ROOT: nights.root.uri,
                 RATE: rate,
-                FRAMEWORKS: describe_frameworks(self.frameworks.values()),
+                FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
             },
         )
-
-    def _count_states(self) -> Counter[Any]:
-        return Counter(cell.state for cell in self.cells)
 
     # -- lineage
 
     @property
     def tables(self) -> tuple[Location, Location]:
         """The tables that were written: assessments and findings."""
-        return self.checkpoint.manifest, self.checkpoint.output_folder / FINDINGS
+        return self.task.checkpoint.manifest, self.task.checkpoint.output_folder / FINDINGS
 
     def texts(self) -> dict[str, Location]:
         """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
         found: dict[str, Location] = {}
-        for document in self.documents:
+        for document in self.task.documents:
             with suppress(ComplianceInputError):  # a path in a manifest of others may be anything
                 if document.text_path:
                     found[document.source] = Location(document.text_path)
@@ -281,15 +262,15 @@ class Outcome:
             for row in self._finding_rows()
             if (text := texts.get(row["source"]))
         )
-        rows = sum(cell.findings for cell in self.cells)
-        tables = {assessments: len(self.cells), findings: rows}
+        rows = sum(cell.findings for cell in self.task.cells)
+        tables = {assessments: len(self.task.cells), findings: rows}
         return lineage.openlineage(tables=tables, texts=texts.values(), verdicts=verdicts)
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
-        texts = {document.source: document.text_path for document in self.documents}
-        for cell in self.cells:
+        texts = {document.source: document.text_path for document in self.task.documents}
+        for cell in self.task.cells:
             yield from finding_rows(
-                cell, self._compared[cell.key], self.nights.night.at, texts.get(cell.source)
+                cell, self._compared[cell.key], self.task.nights.night.at, texts.get(cell.source)
             )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.assess.cells import AssessedFramework, Cell
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 RESULT_IDS = ("uuid", "id")  # which may be those of an assessment, or of the results themselves
 
 
+@dataclass
 class AssessSteps(Steps[Cell]):
     """What a bulk assessment does with a cell.
 
@@ -31,47 +33,38 @@ class AssessSteps(Steps[Cell]):
     :param frameworks: by id
     :param target: returns where the results of a cell go
     :param found: gets the verdicts of each cell
+    :ivar submitted: ids of assessments of this task
     """
 
     kind: ClassVar[JobKind] = ASSESSMENTS
     noun: ClassVar[str] = "assessments"
 
-    def __init__(
-        self,
-        client: AsyncComplianceClient,
-        hook: ComplianceHook,
-        payload: PayloadTemplate,
-        documents: Mapping[str, Fields],
-        frameworks: Mapping[str, AssessedFramework],
-        target: Callable[[Cell], Location],
-        found: Spool,
-    ) -> None:
-        self._client = client
-        self._hook = hook
-        self._payload = payload
-        self._documents = documents
-        self._frameworks = frameworks
-        self._target = target
-        self._found = found
-        self._submitted: set[str] = set()  # ids of assessments of this task
+    client: AsyncComplianceClient
+    hook: ComplianceHook
+    payload: PayloadTemplate
+    documents: Mapping[str, Fields]
+    frameworks: Mapping[str, AssessedFramework]
+    target: Callable[[Cell], Location]
+    found: Spool
+    submitted: set[str] = field(default_factory=set)
 
     async def submit(self, item: Cell) -> Record:
         """Submit the assessment of a cell."""
-        framework = self._frameworks[item.framework_id]
-        payload = self._payload.render(self._documents[item.source], framework.fields)
-        assessment = await self._client.submit_assessment(payload)
-        self._submitted.add(assessment.id)
+        framework = self.frameworks[item.framework_id]
+        payload = self.payload.render(self.documents[item.source], framework.fields)
+        assessment = await self.client.submit_assessment(payload)
+        self.submitted.add(assessment.id)
         return to_record(assessment)
 
     async def fetch(self, item: Cell) -> None:
         """Store the results byte for byte, then read the verdicts in them."""
-        self._submitted.add(item.job_id)
-        body, results = await self._client.get_raw_assessment_results(item.job_id)
+        self.submitted.add(item.job_id)
+        body, results = await self.client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
-        target = self._target(item)
+        target = self.target(item)
         await put(target, body)
         item.results_path, item.results_sha256 = target.uri, hashlib.sha256(body).hexdigest()
-        self._found[item.key] = read_verdicts(self._hook, results, target)
+        self.found[item.key] = read_verdicts(self.hook, results, target)
 
     def _check(self, results: Any, assessment_id: str) -> None:
         """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
@@ -80,10 +73,10 @@ class AssessSteps(Steps[Cell]):
         if not isinstance(results, dict):
             return
         try:
-            record = self._hook.translate_assessment(dict(results))
+            record = self.hook.translate_assessment(dict(results))
         except Exception:
             return
-        own, others = _normalize_id(assessment_id), {_normalize_id(other) for other in self._submitted}
+        own, others = _normalize_id(assessment_id), {_normalize_id(other) for other in self.submitted}
         ids = {
             name: _normalize_id(record[name]) for name in ("assessmentId", *RESULT_IDS) if record.get(name)
         }

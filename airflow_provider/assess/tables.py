@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from itertools import islice
+from types import SimpleNamespace
 from typing import Any
 
 from airflow_provider.assess.findings import FINDING_COLUMNS
@@ -30,7 +30,6 @@ PARSERS: Mapping[str, Callable[[Any], Any]] = {
 }
 
 Row = Mapping[str, Any]
-Write = Callable[[bytes], Any]
 
 
 def has_pyarrow() -> bool:
@@ -52,56 +51,34 @@ def write_jsonl(location: Location, rows: Iterable[Row]) -> str:
 def write_csv(folder: Location, rows: Iterable[Row]) -> dict[str, Location]:
     """Write one CSV file per framework, for spreadsheets, and no others; return them by framework."""
     targets: dict[str, Location] = {}
-    files: dict[str, _CsvFile] = {}
+    writers: dict[str, Any] = {}
     with ExitStack() as stack:
         for row in rows:
             framework = str(row["framework"])
-            if framework not in files:
+            if framework not in writers:
                 targets[framework] = folder / f"{_file_name(framework)}.csv"
-                files[framework] = _CsvFile(stack.enter_context(writing(targets[framework])))
-            files[framework].add(row)
-        for file in files.values():
-            file.flush()
+                writers[framework] = _csv_writer(stack.enter_context(writing(targets[framework])))
+            writers[framework].writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
     _remove_others(folder, targets.values())
     return targets
 
 
+def _csv_writer(write: Callable[[bytes], Any]) -> Any:
+    """Write CSV as spreadsheets read it: with a byte order mark."""
+    write("\ufeff".encode())
+    file: Any = SimpleNamespace(write=lambda text: write(text.encode("utf-8", "backslashreplace")))
+    writer = csv.writer(file)
+    writer.writerow(CSV_COLUMNS)
+    return writer
+
+
 def _remove_others(folder: Location, kept: Iterable[Location]) -> None:
     """Remove files of frameworks that have no findings any more: nothing else would overwrite them."""
-
-    def name(path: str) -> str:
-        return path.casefold().rpartition("/")[2]
-
-    fs, names_kept = folder.fs, {name(location.path) for location in kept}
-    with storage_errors(folder, "cleaned up"):
-        fs.invalidate_cache()
-        for path in fs.find(folder.path) if fs.exists(folder.path.rstrip("/")) else []:
-            if path.endswith(".csv") and name(path) not in names_kept:
-                with suppress(FileNotFoundError):
-                    fs.rm_file(path)
-
-
-class _CsvFile:
-    """CSV as spreadsheets read it: with a byte order mark, and without formulas."""
-
-    def __init__(self, write: Write) -> None:
-        self._write = write
-        self._buffer = io.StringIO(newline="")
-        self._writer = csv.writer(self._buffer)
-        self._write("\ufeff".encode())
-        self._writer.writerow(CSV_COLUMNS)
-
-    def add(self, row: Row) -> None:
-        """Add a row."""
-        self._writer.writerow([_cell_text(row.get(name)) for name in CSV_COLUMNS])
-        if self._buffer.tell() > 1 << 16:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write what was added."""
-        self._write(self._buffer.getvalue().encode("utf-8", "backslashreplace"))
-        self._buffer.seek(0)
-        self._buffer.truncate()
+    names_kept = {location.path.casefold().rpartition("/")[2] for location in kept}
+    for name in folder.list_names():
+        if name.endswith(".csv") and name.casefold() not in names_kept:
+            with storage_errors(folder, "cleaned up"), suppress(FileNotFoundError):
+                folder.fs.rm_file((folder / name).path)
 
 
 def write_parquet(location: Location, rows: Iterable[Row]) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, make_cells, make_key
-from airflow_provider.assess.inputs import AssessedDocument, Documents
-from airflow_provider.assess.output import ASSESSMENTS, Outcome
+from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.assess.steps import AssessSteps, read_verdicts
-from airflow_provider.assess.verdicts import RATE, EarlierVerdicts, find_shrinkage, read_earlier_verdicts
+from airflow_provider.assess.verdicts import (
+    RATE,
+    EarlierVerdicts,
+    Shrinkage,
+    find_shrinkage,
+    read_earlier_verdicts,
+)
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.items import (
     COMPLETED,
@@ -31,11 +36,10 @@ from airflow_provider.exceptions import (
     ComplianceStorageDeniedError,
 )
 from airflow_provider.provenance import ATTEMPT_COLUMNS
-from airflow_provider.review.decisions import read_decisions
 from airflow_provider.storage import names
 from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, task_folder
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import EarlierNights, Night, TaskKey, estimate_seconds
+from airflow_provider.storage.nights import EarlierNights, estimate_seconds
 from airflow_provider.storage.spool import Spool
 
 if TYPE_CHECKING:
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
 
 KIND = "assess"  # of entries in the index of nights
+ASSESSMENTS = "assessments.jsonl"
 REQUESTS_PER_CELL = 3  # submit, one poll, results
 
 
@@ -50,80 +55,77 @@ RunEngine = Callable[..., Awaitable[list[str]]]
 """Processes cells; returns the assessments in flight: `ComplianceBulkOperator._run_engine`."""
 
 
+@dataclass
 class AssessTask:
     """All cells of one task instance.
 
     :param ti: the task instance
+    :param nights: earlier nights, and where this one is published
+    :param documents: those with a text
+    :param without_text: sources that have no text, and so no verdict
+    :param frameworks: by id
     :param listed: ids of all frameworks that the service lists
-    :param root: what all nights that are compared have in common
     :param expires_at: until when the task may wait for assessments, as a timestamp
+    :ivar found: the verdicts on each cell
     """
 
-    def __init__(
-        self,
-        hook: ComplianceHook,
-        ti: Any,
-        night: Night,
-        documents: Documents,
-        frameworks: Sequence[AssessedFramework],
-        listed: Iterable[str],
-        template: PayloadTemplate,
-        destination: Location,
-        root: Location,
-        concurrency: int,
-        log: Any,
-        expires_at: float = 0.0,
-    ) -> None:
-        self._hook = hook
-        self._ti = ti
-        self._night = night
-        self._documents = documents.with_text
-        self._without_text = documents.without_text
-        self._frameworks = {framework.id: framework for framework in frameworks}
-        self._listed = set(listed)
-        self._template = template
-        self._destination = destination
-        self._concurrency = concurrency
-        self._log = log
+    hook: ComplianceHook
+    ti: Any
+    nights: EarlierNights
+    documents: Sequence[AssessedDocument]
+    without_text: Sequence[str]
+    frameworks: Mapping[str, AssessedFramework]
+    listed: Collection[str]
+    template: PayloadTemplate
+    destination: Location
+    concurrency: int
+    log: Any
+    expires_at: float = 0.0
+
+    def __post_init__(self) -> None:
         self.checkpoint = Checkpoint.for_task(
-            destination / task_folder(ti, ASSESS_WORK),
-            destination / task_folder(ti, ASSESS_FOLDER),
+            self.destination / task_folder(self.ti, ASSESS_WORK),
+            self.destination / task_folder(self.ti, ASSESS_FOLDER),
             ASSESSMENTS,
-            ti,
-            expires_at,
+            self.ti,
+            self.expires_at,
         )
-        self.checkpoint.account = hook.account_digest
-        self._nights = EarlierNights(root, KIND, night, TaskKey.of(ti))
-        self._found = Spool()  # the verdicts on each cell
-        self._earlier = EarlierVerdicts()
+        self.checkpoint.account = self.hook.account_digest
         self.cells: list[Cell] = []
-        hook.get_conn()
+        self.found = Spool()
+        self.earlier = EarlierVerdicts()
+        self.shrinkage = Shrinkage()
+        self.hook.get_conn()
 
     async def plan(self, *, changed_only: bool) -> dict[str, Any]:
         """Return what `assess` would do, and what that would cost; send nothing."""
-        async with await self._hook.get_async_conn() as client:
+        async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
+        known = await in_thread(self.checkpoint.read, Cell)
+        self.cells, _ = resume_cells(self.cells, known, is_new_attempt=True)
         await self._read_earlier(changed_only=changed_only)
         self._carry_forward({})
         to_do = [cell for cell in self.cells if cell.state is PENDING]
-        changed = sum(bool(self._earlier.before.get(cell.key)) for cell in to_do)
-        entries = await in_thread(lambda: list(self._nights.entries()))
+        changed = sum(bool(self.earlier.before.get(cell.key)) for cell in to_do)
+        carried = sum(cell.state is SKIPPED for cell in self.cells)
+        entries = await in_thread(lambda: list(self.nights.entries()))
         plan = {
             "dry_run": True,
             "new": len(to_do) - changed,
             "changed": changed,
-            "carried": len(self.cells) - len(to_do),
+            "carried": carried,
+            "kept": len(self.cells) - len(to_do) - carried,
             "requests": REQUESTS_PER_CELL * len(to_do),
             "seconds": estimate_seconds(len(to_do), (entry.facts.get(RATE, 0.0) for entry in entries)),
         }
-        self._log.info("Dry run, nothing was sent: %s", json.dumps(plan))
+        self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan
 
     async def assess(
         self, run_engine: RunEngine, options: BulkOptions, *, is_new_attempt: bool, changed_only: bool
     ) -> list[str]:
         """Assess what is left; return the assessments in flight."""
-        async with await self._hook.get_async_conn() as client:
+        async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
             known = await in_thread(self.checkpoint.read, Cell)
             left_over = self._find_left_over(known, is_new_attempt=is_new_attempt)
@@ -134,12 +136,12 @@ class AssessTask:
             await self._read_known()
             steps = AssessSteps(
                 client,
-                self._hook,
-                self._template,
-                {document.source: document.fields for document in self._documents},
-                self._frameworks,
+                self.hook,
+                self.template,
+                {document.source: document.fields for document in self.documents},
+                self.frameworks,
                 self._target,
-                self._found,
+                self.found,
             )
             in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
             for cell in left_over:
@@ -150,9 +152,9 @@ class AssessTask:
             return in_flight
 
     async def _make_cells(self, client: AsyncComplianceClient) -> None:
-        self._documents = await hash_texts(client, self._documents, self._concurrency, self._log)
-        frameworks = list(self._frameworks.values())
-        self.cells = make_cells(self._documents, frameworks, self._template, self._hook.account_digest)
+        self.documents = await hash_texts(client, self.documents, self.concurrency, self.log)
+        frameworks = list(self.frameworks.values())
+        self.cells = make_cells(self.documents, frameworks, self.template, self.hook.account_digest)
 
     def _find_left_over(self, known: Mapping[str, Cell], *, is_new_attempt: bool) -> list[Cell]:
         """Return assessments of documents and frameworks that this attempt does not have any more.
@@ -163,7 +165,7 @@ class AssessTask:
         keys = {cell.key for cell in self.cells}
         left_over = [cell for key, cell in known.items() if key not in keys and cell.job_id]
         if left_over and not is_new_attempt:
-            gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self._frameworks})
+            gone = sorted({cell.framework for cell in left_over if cell.framework_id not in self.frameworks})
             what = f"lists the frameworks {', '.join(gone)}" if gone else "has all documents"
             raise ComplianceProtocolError(
                 f"The service no longer {what} that this attempt started with. A retry assesses what there "
@@ -173,17 +175,15 @@ class AssessTask:
 
     async def _read_earlier(self, *, changed_only: bool) -> None:
         """Read what earlier nights say about the cells, and which frameworks they had."""
-        account = self._hook.account_digest
-        self._shrinkage = await in_thread(
-            find_shrinkage, self._nights, account, list(self._frameworks.values()), self._listed
+        account = self.hook.account_digest
+        self.shrinkage = await in_thread(
+            find_shrinkage, self.nights, account, list(self.frameworks.values()), self.listed
         )
         gone = [
-            make_key(document.source, key)
-            for document in self._documents
-            for key in self._shrinkage.frameworks
+            make_key(document.source, key) for document in self.documents for key in self.shrinkage.frameworks
         ]
-        self._earlier = await in_thread(
-            read_earlier_verdicts, self._nights, account, self.cells, gone=gone, changed_only=changed_only
+        self.earlier = await in_thread(
+            read_earlier_verdicts, self.nights, account, self.cells, gone=gone, changed_only=changed_only
         )
 
     def _carry_forward(self, known: Mapping[str, Cell]) -> None:
@@ -192,9 +192,9 @@ class AssessTask:
         :param known: cells of earlier attempts
         """
         for cell in self.cells:
-            if cell.state is not PENDING or (carried := self._earlier.carried.get(cell.key)) is None:
+            if cell.state is not PENDING or (carried := self.earlier.carried.get(cell.key)) is None:
                 continue
-            self._found[cell.key] = carried.pop("verdicts")
+            self.found[cell.key] = carried.pop("verdicts")
             for name, value in carried.items():
                 setattr(cell, name, value)
             cell.advance(SKIPPED)
@@ -215,16 +215,16 @@ class AssessTask:
                 data = await in_thread(location.read) or b""
                 if cell.results_sha256 != hashlib.sha256(data).hexdigest():
                     raise ValueError(f"'{location}' is missing or was overwritten.")
-                self._found[cell.key] = read_verdicts(self._hook, json.loads(data), location)
+                self.found[cell.key] = read_verdicts(self.hook, json.loads(data), location)
             except (ComplianceProtocolError, ComplianceStorageDeniedError, ValueError):
                 cell.state = SUBMITTED
 
         completed = [
             number
             for number, cell in enumerate(self.cells)
-            if cell.state is COMPLETED and cell.key not in self._found
+            if cell.state is COMPLETED and cell.key not in self.found
         ]
-        await for_each(read, completed, 2 * self._concurrency)
+        await for_each(read, completed, 2 * self.concurrency)
 
     async def _explain_failures(self, client: AsyncComplianceClient) -> None:
         """Say what to do about documents that the service no longer knows."""
@@ -234,7 +234,7 @@ class AssessTask:
         try:
             jobs = await client.get_statuses({cell.uuid for cell in failed})
         except ComplianceError as error:
-            self._log.info("Could not check whether the service knows the documents that failed: %s", error)
+            self.log.info("Could not check whether the service knows the documents that failed: %s", error)
             return
         for cell in failed:
             if cell.uuid not in jobs:
@@ -246,25 +246,7 @@ class AssessTask:
 
     def _target(self, cell: Cell) -> Location:
         name = f"{names.safe(cell.framework)}-{names.digest(cell.key)}-{names.digest(cell.job_id)}.json"
-        return self._destination / "results" / name
-
-    async def outcome(self) -> Outcome:
-        """Return what was found, to be written."""
-        digests = {cell.digest for cell in self.cells} - {""}
-        return Outcome(
-            ti=self._ti,
-            nights=self._nights,
-            documents=self._documents,
-            without_text=self._without_text,
-            frameworks=self._frameworks,
-            shrinkage=self._shrinkage,
-            checkpoint=self.checkpoint,
-            cells=self.cells,
-            found=self._found,
-            earlier=self._earlier,
-            decisions=await in_thread(read_decisions, self._nights, digests),
-            log=self._log,
-        )
+        return self.destination / "results" / name
 
 
 def resume_cells(

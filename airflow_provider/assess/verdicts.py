@@ -9,7 +9,7 @@ from typing import Any
 
 from airflow_provider.assess.cells import AssessedFramework, Cell, cell_key
 from airflow_provider.assess.findings import VERDICT_COLUMNS
-from airflow_provider.storage.nights import EarlierNights, Entry, entries_with, latest_rows
+from airflow_provider.storage.nights import EarlierNights, Entry, entries_with
 from airflow_provider.storage.spool import Spool
 
 TABLE, FINDINGS = "assessments", "findings"  # names of tables in an entry
@@ -55,7 +55,7 @@ def read_earlier_verdicts(
 ) -> EarlierVerdicts:
     """Read what earlier nights say about cells.
 
-    :param account: of the service; only verdicts of the same one are compared with
+    :param account: of the service
     :param gone: keys of cells that there are no more, which are only compared with
     :param changed_only: whether to carry verdicts forward
     """
@@ -101,42 +101,34 @@ def find_carried(nights: EarlierNights, cells: Iterable[Cell]) -> Iterator[tuple
 def find_compared(
     nights: EarlierNights, account: str, cells: Iterable[Cell], gone: Iterable[str] = ()
 ) -> Iterator[tuple[str, Entry]]:
-    """Yield what each cell is compared with: the newest earlier night in which this task has a verdict on it.
+    """Yield what each cell is compared with: earlier nights of this task, back to one with all answers.
 
-    If the task has none, verdicts of other tasks count that were made with the same payload and account.
+    If the task has none, verdicts of other tasks count that were made with the same payload.
+
+    :param account: of the service; only verdicts of the same one are compared with
     """
     payloads = {cell.key: cell.payload_digest for cell in cells}
     missing = {*payloads, *gone}
+    found: set[str] = set()
+    for is_own in (True, False):
+        for entry in entries_with(_entries_of(nights, account, is_own=is_own), TABLE, missing):
+            for row in entry.rows(TABLE) if entry.is_intact(FINDINGS) else ():
+                key = cell_key(row)
+                if key not in missing or row["status"] != "COMPLETED":
+                    continue
+                if is_own or payloads[key] == row["payload_digest"]:
+                    yield key, entry
+                    found.add(key)
+                    if not row["unanswered"]:
+                        missing.discard(key)
+        missing = payloads.keys() - found
 
-    def key_of(row: Row) -> str | None:
-        return cell_key(row) if row["status"] == "COMPLETED" else None
 
-    def key_of_same_payload(row: Row) -> str | None:
-        key = key_of(row)
-        return key if key and payloads.get(key) == row["payload_digest"] else None
-
-    def usable(keys: set[str], *, own: bool) -> Iterator[Entry]:
-        ours = (
-            entry
-            for entry in nights.entries()
-            if entry.task.is_same_task(nights.task) is own and entry.account == account
-        )
-        return (entry for entry in entries_with(ours, TABLE, keys) if entry.is_intact(FINDINGS))
-
-    def key_of_answered(row: Row) -> str | None:
-        return None if row["unanswered"] else key_of(row)
-
-    unanswered: set[str] = set()  # some criteria: these are compared with an older night
-    for entry, row in latest_rows(usable(missing, own=True), TABLE, missing, key_of):
-        yield cell_key(row), entry
-        missing.discard(cell_key(row))
-        if row["unanswered"]:
-            unanswered.add(cell_key(row))
-    for entry, row in latest_rows(usable(unanswered, own=True), TABLE, unanswered, key_of_answered):
-        yield cell_key(row), entry
-    others = usable(missing, own=False)
-    for entry, row in latest_rows(others, TABLE, missing & payloads.keys(), key_of_same_payload):
-        yield cell_key(row), entry
+def _entries_of(nights: EarlierNights, account: str, *, is_own: bool = True) -> Iterator[Entry]:
+    """Yield the entries of this task, or those of others, with the same account."""
+    for entry in nights.entries():
+        if entry.account == account and entry.task.is_same_task(nights.task) is is_own:
+            yield entry
 
 
 def _read_findings(place: _Wanted, found: EarlierVerdicts) -> None:
@@ -199,12 +191,8 @@ def find_shrinkage(
 
     :param listed: ids of all frameworks that the service lists, also those that are not wanted
     """
-    own = (
-        entry
-        for entry in nights.entries()
-        if entry.task.is_same_task(nights.task) and entry.account == account
-    )
-    before: Mapping[str, Any] = next((entry.facts.get(FRAMEWORKS, {}) for entry in own), {})
+    own = next(_entries_of(nights, account), None)
+    before: Mapping[str, Any] = own.facts.get(FRAMEWORKS, {}) if own else {}
     return Shrinkage(
         {key: name for key, (name, _) in before.items() if key not in set(listed)},
         {

@@ -134,7 +134,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _find_tasks(destination: Location) -> Iterator[tuple[JobKind, type[Item], TaskFolder]]:
     from airflow_provider.assess.cells import Cell
-    from airflow_provider.assess.output import ASSESSMENTS as ASSESSMENTS_FILE
+    from airflow_provider.assess.task import ASSESSMENTS as ASSESSMENTS_FILE
     from airflow_provider.bulk.journals import find_task_folders
     from airflow_provider.ingest.documents import Document
     from airflow_provider.storage.layout import (

@@ -102,8 +102,9 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     ) -> dict[str, Any]:
         from airflow_provider.assess.cells import parse_frameworks, select_frameworks
         from airflow_provider.assess.inputs import read_documents
-        from airflow_provider.assess.task import AssessTask
-        from airflow_provider.storage.nights import Night
+        from airflow_provider.assess.output import Outcome
+        from airflow_provider.assess.task import KIND, AssessTask
+        from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
 
         ends_at = self.clock() + deadline.at - time.time()
         is_deleting = parse_delete_after(self.delete_after) == ASSESS
@@ -127,13 +128,13 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         task = AssessTask(
             self.hook,
             context["ti"],
-            night_of_run,
-            documents,
-            frameworks,
-            [framework.id for framework in parse_frameworks(listed)],
+            EarlierNights(root, KIND, night_of_run, TaskKey.of(context["ti"])),
+            documents.with_text,
+            documents.without_text,
+            {framework.id: framework for framework in frameworks},
+            {framework.id for framework in parse_frameworks(listed)},
             template,
             destination,
-            root,
             self.concurrency,
             self.log,
             deadline.at,
@@ -150,11 +151,11 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         )
         if job_ids := self._run_in_loop(assessing, threads):
             self._defer(job_ids, deadline.name, ends_at, started_at)
-        outcome = self._run_in_loop(task.outcome(), threads)
+        outcome = Outcome(task)
 
         def delete_jobs() -> int:
             finished, needed = outcome.finished_jobs()
-            return self._delete_jobs(context, root, outcome.checkpoint, finished, needed, ends_at)
+            return self._delete_jobs(context, root, task.checkpoint, finished, needed, ends_at)
 
         return self._publish(context, outcome, started_at, delete_jobs if is_deleting else None)
 
@@ -169,7 +170,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
-        result, report = self._run_in_loop(outcome.publish(started_at), threads=2)
+        result = self._run_in_loop(outcome.publish(started_at), threads=2)
+        report, manifest = Location(result["report"]), outcome.task.checkpoint.manifest
         outcome.send_metrics(self.conn_id)
         if delete_jobs:
             result["deleted"] = delete_jobs()
@@ -177,14 +179,9 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         self._published = outcome
         lineage.report(self.hook, (), outcome.tables, outcome.texts().values())
         self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
-        self.log.info("Wrote %s and report %s.", outcome.checkpoint.manifest, report)
+        self.log.info("Wrote %s and report %s.", manifest, report)
         self._push_result(context, result)
         check_failures(
-            outcome.cells,
-            self.max_failed,
-            outcome.checkpoint.manifest,
-            "assessments",
-            ComplianceAssessError,
-            self.log,
+            outcome.task.cells, self.max_failed, manifest, "assessments", ComplianceAssessError, self.log
         )
         return result

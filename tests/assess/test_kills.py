@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
@@ -127,6 +128,24 @@ def test_of_two_attempts_at_once_the_later_one_finishes_alone(service: Emulator,
     check_ledger(service, night)
     assert service.count("submit_assessment") <= CELLS + 2 * CONCURRENCY
     assert service.count("cancel_assessment") == 0
+
+
+def test_an_attempt_that_is_overtaken_while_it_publishes_writes_no_entry(
+    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other attempt may have other verdicts, and publishes them itself."""
+    documents, publish = nights.manifest({"in/a.pdf": "An exit plan."}), Checkpoint.publish
+
+    async def publish_late(self: Checkpoint, rows: Any) -> str:
+        sha256 = await publish(self, rows)
+        (lease,) = nights.folder.rglob("lease.json")
+        lease.write_text(json.dumps({**json.loads(lease.read_text()), "try_number": 2, "token": "another"}))
+        return sha256
+
+    monkeypatch.setattr(Checkpoint, "publish", publish_late)
+    with pytest.raises(exc.ComplianceSupersededError):
+        attempts_of(1).run(assess(nights, documents))
+    assert not list(nights.folder.rglob("_nights/*/*"))
 
 
 def test_a_deferred_task_resumes_with_what_is_left(service: Emulator, nights: Nights) -> None:

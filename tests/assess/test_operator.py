@@ -137,6 +137,23 @@ def test_a_dry_run_says_what_it_would_do_and_sends_nothing(service: Emulator, ni
     assert service.counters()["total"] - before <= 2  # the frameworks, and perhaps a login
 
 
+def test_a_dry_run_of_a_cleared_run_counts_only_what_it_has_not_assessed(
+    service: Emulator, nights: Nights
+) -> None:
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    service.fail("submit_assessment", status=422, times=1)
+    attempts.run(assess(nights, documents, frameworks="DORA", max_failed=1, concurrency=1))
+    plan = attempts.run(assess(nights, documents, frameworks="DORA", dry_run=True))
+    assert {name: plan[name] for name in ("new", "changed", "carried", "kept", "requests")} == {
+        "new": 1,
+        "changed": 0,
+        "carried": 0,
+        "kept": 2,
+        "requests": 3,
+    }
+    assert attempts.run(assess(nights, documents, frameworks="DORA"))["assessed"] == 3
+
+
 def test_failed_assessments_are_rows_and_the_others_are_written(service: Emulator, nights: Nights) -> None:
     documents = nights.manifest(TEXTS)
     service.fail("get_assessment_results", status=422, times=1)

@@ -75,8 +75,7 @@ def test_results_with_an_id_of_their_own_are_accepted(service: Emulator, nights:
 def test_results_that_name_another_assessment_are_refused(results: Any, is_refused: bool) -> None:
     hook: Any = SimpleNamespace(translate_assessment=lambda record: record)
     unused: Any = None
-    steps = AssessSteps(unused, hook, unused, {}, {}, unused, unused)
-    steps._submitted = {"a1", "b2"}
+    steps = AssessSteps(unused, hook, unused, {}, {}, unused, unused, {"a1", "b2"})
     with pytest.raises(exc.ComplianceProtocolError) if is_refused else nullcontext():
         steps._check(results, "a1")
 
