@@ -133,20 +133,20 @@ def test_a_framework_that_is_no_longer_listed_is_named_and_its_verdicts_are_coun
     service: Emulator, nights: Nights
 ) -> None:
     frameworks = copy.deepcopy(service.frameworks())
-    first = run(nights, frameworks="")
+    first = run(nights, frameworks=())
     service.set_frameworks(frameworks[:1])
-    second = run(nights, frameworks="")
+    second = run(nights, frameworks=())
     gone = sum(each["framework"] == "GDPR" for each in first.findings)
     assert (second.result["gone"], second.result["changed"]) == (gone, 0)
     assert second.result["warnings"] == [
         "The service no longer lists GDPR, which the previous night has assessed."
     ]
     assert page(second).index("no longer lists GDPR") < page(second).index("What changed")
-    assert run(nights, frameworks="").result["warnings"] == []  # the previous night did not have it
+    assert run(nights, frameworks=()).result["warnings"] == []  # the previous night did not have it
 
 
 def test_a_framework_that_is_no_longer_wanted_is_not_missing(service: Emulator, nights: Nights) -> None:
-    run(nights, frameworks="")
+    run(nights, frameworks=())
     second = run(nights, frameworks="DORA")
     assert (second.result["warnings"], second.result["gone"]) == ([], 0)
 
