@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
+CLOSING = "tests/evidence/test_closing.py"
+VERIFY = "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py"
 WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py"
 
 TARGETS = {
@@ -44,10 +46,22 @@ TARGETS = {
     "review/grouping": "tests/review/test_grouping.py",
     "review/selection": "tests/review/test_selection.py",
     "evidence/chain": "tests/evidence/test_chain.py tests/evidence/test_closing.py",
-    "evidence/closing": "tests/evidence/test_closing.py",
-    "verification/verify": "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py",
-    "verification/references": "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py",
-    "reports/charts": "tests/reports/test_charts.py tests/reports/test_trend.py",
+    "evidence/closing": CLOSING,
+    "evidence/history": CLOSING,
+    "evidence/manifests": CLOSING,
+    "evidence/snapshots": CLOSING,
+    "evidence/totals": CLOSING,
+    "verification/links": VERIFY,
+    "verification/objects": VERIFY,
+    "verification/references": VERIFY,
+    "verification/verify": VERIFY,
+    "reports/assess": "tests/reports/test_assess.py",
+    "reports/charts": "tests/reports/test_charts.py tests/reports/test_trend.py tests/reports/test_ingest.py",
+    "reports/ingest": "tests/reports/test_ingest.py tests/reports/test_charts.py",
+    "reports/night": "tests/reports/test_night.py",
+    "reports/outcomes": "tests/reports/test_ingest.py tests/reports/test_night.py",
+    "reports/page": "tests/reports/test_page.py tests/reports/test_ingest.py tests/reports/test_night.py",
+    "reports/trend": "tests/reports/test_trend.py tests/reports/test_night.py",
     "reports/verdicts": "tests/reports/test_assess.py tests/reports/test_night.py",
 }
 """Modules below `airflow_provider`, each with its tests, the nearest first."""

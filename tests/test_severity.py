@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.reports.verdicts import ChangedVerdict
+from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.review.selection import NightFinding
 from airflow_provider.severity import INSUFFICIENT, MISSING, NO_CATEGORY, SUFFICIENT, normalize_category
 
@@ -28,9 +28,10 @@ CHANGES = {
 
 @pytest.mark.parametrize(("before", "after"), CHANGES)
 def test_report_and_form_agree_on_what_became_worse(before: str, after: str) -> None:
-    change = ChangedVerdict("s", "f", "c", "", before, after, "")
+    counts = VerdictCounts()
+    counts.add_finding({"category": after, "changed_from": before})
     is_later, _, _ = NightFinding(1, category=after, changed_from=before).priority
-    assert change.is_worse is (not is_later) is CHANGES[before, after]
+    assert (counts.worse == 1) is (not is_later) is CHANGES[before, after]
 
 
 @pytest.mark.parametrize(

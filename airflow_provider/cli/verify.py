@@ -20,7 +20,7 @@ from airflow_provider.cli.commands import (
 )
 
 if TYPE_CHECKING:
-    from airflow_provider.verification.verify import RecordCheck
+    from airflow_provider.verification.links import RecordCheck
 
 MAX_SHOWN = 50  # problems of all nights together
 HINTS = {

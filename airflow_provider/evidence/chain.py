@@ -19,7 +19,7 @@ from typing import Any
 from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
 from airflow_provider.storage.layout import EVIDENCE_FOLDER as EVIDENCE_FOLDER
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, parse_json
 
 log = logging.getLogger(__name__)
 
@@ -68,29 +68,17 @@ class Chain:
         """Return where a record is."""
         return self.folder / f"{number:08}.json"
 
-    def read_bytes(self, number: int) -> bytes:
-        """Read a record as it is."""
-        location = self.location(number)
-        if (data := location.read()) is None:
-            raise DamagedRecordError(
-                f"The record '{location}' does not exist. Restore it from a backup or an earlier version."
-            )
-        return data
-
     def read(self, number: int) -> ChainRecord:
         """Read a record."""
-        data, location = self.read_bytes(number), self.location(number)
-        try:
-            record = json.loads(data)
-        except ValueError as error:
-            problem = str(error)
-        else:
-            if isinstance(record, dict):
-                return ChainRecord(number, location.uri, hashlib.sha256(data).hexdigest(), record)
-            problem = "it is not an object"
-        raise DamagedRecordError(
-            f"The record '{location}' is damaged: {problem}. Restore it from a backup or an earlier version."
-        )
+        location = self.location(number)
+        data = location.read()
+        record = None if data is None else parse_json(data)
+        if data is None or not isinstance(record, dict):
+            problem = "does not exist" if data is None else "is damaged: it is not a JSON object"
+            raise DamagedRecordError(
+                f"The record '{location}' {problem}. Restore it from a backup or an earlier version."
+            )
+        return ChainRecord(number, location.uri, hashlib.sha256(data).hexdigest(), record)
 
     def find_head(self) -> ChainRecord | None:
         """Read the newest record, also one that the store does not list yet."""
@@ -115,19 +103,18 @@ class Chain:
                 log.warning("%s It is ignored here, but no verification of the chain will pass.", error)
 
     def append(
-        self,
-        make_record: Callable[[ChainRecord | None], Mapping[str, Any] | None],
-    ) -> ChainRecord | None:
+        self, make_record: Callable[[ChainRecord | None], Mapping[str, Any] | ChainRecord]
+    ) -> ChainRecord:
         """Add a record; return it.
 
-        :param make_record: gets the head, and returns what comes after it, or None if nothing is to be added;
-            called again if another task has added a record in the meantime
+        :param make_record: gets the head, and returns what comes after it, or an earlier record if nothing is
+            to be added; called again if another task has added a record in the meantime
         """
         head = self.find_head()
         for _ in range(MAX_TRIES):
             record = make_record(head)
-            if record is None:
-                return None
+            if isinstance(record, ChainRecord):
+                return record
             number = head.number + 1 if head else 1
             previous = head.reference if head else None
             data = json.dumps({"number": number, "previous": previous, **record}, indent=1).encode()

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.params import as_json, optional
-from airflow_provider.storage.jsonl import find_tables
+from airflow_provider.storage.jsonl import find_tables, to_lines
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import task_path
 
 INGEST, ASSESS, FINDINGS, REVIEW = "ingest", "assess", "findings", "review"
-# Keys in the results of tasks, and the kind of manifest that they name.
-KEYS = {"manifest": INGEST, "assessments": ASSESS, "findings": FINDINGS}
-# Numbers in the results of tasks, whose sum is the number of rows.
-ROW_NUMBERS = {INGEST: ("completed", "failed", "skipped"), ASSESS: ("assessed", "carried", "failed")}
+FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
 FINDINGS_NAME = "findings.jsonl"
 EXPECTED = "Give the results of ingest, assess or review tasks, or URIs of what they have written."
 MAX_WARNINGS = 20  # of one task
@@ -26,35 +24,70 @@ States = Mapping[tuple[str, int], str]
 """The state of each task instance, by task id and map index."""
 
 
+class ManifestKind(NamedTuple):
+    """What is known of a kind of manifest; names are separated by spaces."""
+
+    name: str  # for errors
+    label: str  # the column by which rows are counted
+    required: str  # columns that each row has
+    key: str  # of the URI in the result of a task
+    numbers: str = ""  # in the result, whose sum is the number of rows
+
+
+KINDS = {
+    INGEST: ManifestKind(
+        "a manifest of ingestion", "status", "source status", "manifest", "completed failed skipped"
+    ),
+    ASSESS: ManifestKind(
+        "a table of assessments",
+        "status",
+        "source framework status",
+        "assessments",
+        "assessed carried failed",
+    ),
+    FINDINGS: ManifestKind(
+        "a table of findings", "category", "source framework criterion category", "findings"
+    ),
+    REVIEW: ManifestKind("a table of decisions", "decision", "decision", ""),
+}
+
+
 @dataclass(frozen=True)
 class Manifest:
     """A manifest that a task has written.
 
-    :param group: the number of the result that names it: findings belong to the assessments of their group
-    :param rows: how many the result says that it has; None if unknown
+    :param rows: how many it has at least
+    :param decisions: its content, if the task has returned it
     """
 
     kind: str
     uri: str
-    group: int
-    rows: int | None = None
+    rows: int = 0
+    decisions: bytes = b""
+
+    @property
+    def folder(self) -> str:
+        """Where it is: findings belong to the assessments beside them."""
+        return self.uri.rpartition("/")[0]
+
+    @cached_property
+    def location(self) -> Location:
+        """Where it is; asks Airflow for the connection when it is read first."""
+        return Location(self.uri)
 
 
 @dataclass
 class Outputs:
     """What the tasks of a night have left.
 
-    :param decisions: results of review tasks, which need no file
     :param warnings: of assess tasks: what there is less of than expected
     :param has_dry_run: whether a task has only said what it would do
     """
 
-    manifests: list[Manifest] = field(default_factory=list)
-    decisions: list[dict[str, Any]] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     has_dry_run: bool = False
-    _known: set[tuple[str, str]] = field(default_factory=set)
-    _groups: int = 0
+    _manifests: dict[tuple[str, str], Manifest] = field(default_factory=dict)
+    _decisions: list[Mapping[str, Any]] = field(default_factory=list)
 
     @classmethod
     def parse(cls, *, ingested: Any = None, assessed: Any = None, reviewed: Any = None) -> Outputs:
@@ -63,8 +96,13 @@ class Outputs:
         outputs._add(ingested, INGEST)
         outputs._add(assessed, ASSESS)
         outputs._add(reviewed, REVIEW)
-        outputs._group_findings()
         return outputs
+
+    @property
+    def manifests(self) -> list[Manifest]:
+        """Each manifest once, and last the decisions that tasks have returned."""
+        decisions = [Manifest(REVIEW, FROM_XCOM, decisions=to_lines(self._decisions))]
+        return [*self._manifests.values(), *(decisions if self._decisions else ())]
 
     def _add(self, given: Any, kind: str) -> None:
         """Add one or many outputs.
@@ -95,54 +133,32 @@ class Outputs:
             )
         elif not text.endswith("/"):
             is_findings = kind == ASSESS and text.rpartition("/")[2] == FINDINGS_NAME
-            self._add_manifest(FINDINGS if is_findings else kind, text, self._next_group())
+            self._add_manifest(FINDINGS if is_findings else kind, text)
         elif kind == REVIEW:
             for _, location in find_tables(Location(text)):
-                self._add_manifest(kind, location.uri, self._next_group())
+                self._add_manifest(kind, location.uri)
         else:
             raise ComplianceInputError(f"'{text}' is a folder, not a manifest. {EXPECTED}")
 
     def _add_result(self, result: Mapping[str, Any]) -> None:
         if "decision" in result:
-            self.decisions.append(dict(result))
+            self._decisions.append(result)
             return
         if result.get("dry_run"):
             self.has_dry_run = True
             return
-        named = [(KEYS[key], uri) for key in KEYS if isinstance(uri := result.get(key), str) and uri]
+        named = {kind: result[spec.key] for kind, spec in KINDS.items() if spec.key and result.get(spec.key)}
         if not named:
             keys = ", ".join(map(str, result))[:200] or "(none)"
             raise ComplianceInputError(f"A result with the keys {keys} names no manifest. {EXPECTED}")
         given = result.get("warnings")
         self.warnings += map(str, given[:MAX_WARNINGS]) if isinstance(given, list) else ()
-        group = self._next_group()
-        for kind, uri in named:
-            numbers: list[Any] = [result.get(name) for name in ROW_NUMBERS.get(kind, ())]
-            is_known = numbers and all(type(number) is int for number in numbers)
-            self._add_manifest(kind, uri, group, sum(numbers) if is_known else None)
+        for kind, uri in named.items():
+            numbers = [result.get(name) for name in KINDS[kind].numbers.split()]
+            self._add_manifest(kind, str(uri), sum(number for number in numbers if isinstance(number, int)))
 
-    def _add_manifest(self, kind: str, uri: str, group: int, rows: int | None = None) -> None:
-        if (kind, uri) not in self._known:
-            self._known.add((kind, uri))
-            self.manifests.append(Manifest(kind, uri, group, rows))
-
-    def _group_findings(self) -> None:
-        """Let findings that are given by their URI belong to the assessments beside them."""
-        folders = {_folder(table.uri): table.group for table in self.manifests if table.kind == ASSESS}
-        self.manifests = [
-            replace(table, group=folders.get(_folder(table.uri), table.group))
-            if table.kind == FINDINGS
-            else table
-            for table in self.manifests
-        ]
-
-    def _next_group(self) -> int:
-        self._groups += 1
-        return self._groups
-
-
-def _folder(uri: str) -> str:
-    return uri.rpartition("/")[0]
+    def _add_manifest(self, kind: str, uri: str, rows: int = 0) -> None:
+        self._manifests.setdefault((kind, uri), Manifest(kind, uri, rows))
 
 
 @dataclass(frozen=True)
@@ -167,6 +183,7 @@ def find_unsuccessful(
     """
     missing: list[str] = []
     failed: list[str] = []
+    uris = [manifest.uri for manifest in outputs.manifests]
     for (task_id, map_index), state in sorted(states.items()):
         is_success = state == "success"
         if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
@@ -177,7 +194,7 @@ def find_unsuccessful(
             folders.append(f"{folders[0].rpartition('-')[0]}{'-' if map_index < 0 else '.'}loop")
         name = f"{task_id}[{map_index}] " if map_index >= 0 else f"{task_id} "
         shown = f"{name}({'not run' if state == 'None' else state})"
-        if not any(folder in manifest.uri for manifest in outputs.manifests for folder in folders):
+        if not any(folder in uri for uri in uris for folder in folders):
             missing.append(f"{shown}, without a manifest" if is_success else shown)
         elif not is_success:
             failed.append(shown)

@@ -4,74 +4,62 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from airflow_provider.evidence.chain import EVIDENCE_FOLDER
-from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
+from airflow_provider.evidence.manifests import INGEST, KINDS, Manifest
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.storage.atomic import create_once
-from airflow_provider.storage.jsonl import parse_line, to_line
+from airflow_provider.storage.jsonl import parse_line
 from airflow_provider.storage.locations import Location, storage_errors
 
 MAX_LABELS = 50  # of the counts; a service may have any number of categories
 OTHER = "OTHER"
-FROM_XCOM = "xcom"  # the origin of decisions that a task has returned
-
-
-@dataclass(frozen=True)
-class ManifestKind:
-    """What is known of the rows of a kind of manifest.
-
-    :param label: the column by which rows are counted
-    :param required: columns that each row has
-    :param name: for errors
-    """
-
-    label: str
-    required: tuple[str, ...]
-    name: str
-
-
-KINDS = {
-    INGEST: ManifestKind("status", ("source", "status"), "a manifest of ingestion"),
-    ASSESS: ManifestKind("status", ("source", "framework", "status"), "a table of assessments"),
-    FINDINGS: ManifestKind(
-        "category", ("source", "framework", "criterion", "category"), "a table of findings"
-    ),
-    REVIEW: ManifestKind("decision", ("decision",), "a table of decisions"),
-}
 
 
 @dataclass
 class Snapshot:
     """A manifest as it is in the evidence.
 
-    :param kind: which task has written it
-    :param origin: where it was
     :param copy: of it, in a temporary folder
     :param location: where the evidence has it
-    :param group: see `Manifest`
-    :param expected: how many rows it has at least; None if unknown
     :param counts: of its rows by status, category or decision
     """
 
-    kind: str
-    origin: str
+    manifest: Manifest
     copy: Path
     location: Location
     sha256: str
-    group: int = 0
-    expected: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
+
+    @classmethod
+    def take(cls, manifest: Manifest, copy: Path, destination: Location) -> Snapshot:
+        """Copy a manifest to a temporary file, in constant memory.
+
+        :param destination: of the night
+        """
+        if manifest.decisions:
+            copy.write_bytes(manifest.decisions)
+        else:
+            _download(manifest.location, copy)
+        with copy.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        location = destination / EVIDENCE_FOLDER / "manifests" / f"{sha256}.jsonl"
+        return cls(manifest, copy, location, sha256)
+
+    @property
+    def kind(self) -> str:
+        """Which task has written it."""
+        return self.manifest.kind
 
     def describe(self, root: Location) -> dict[str, Any]:
         """Return its entry in the record of the night."""
         return {
             "kind": self.kind,
-            "origin": self.origin,
+            "origin": self.manifest.uri,
             "path": below(self.location, root),
             "sha256": self.sha256,
             "rows": self.counts.total(),
@@ -80,22 +68,23 @@ class Snapshot:
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Read the rows, each checked."""
-        kind, number = KINDS[self.kind], 0
+        kind, origin, number = KINDS[self.kind], self.manifest.uri, 0
+        required = kind.required.split()
         with self.copy.open("rb") as file:
             for number, line in enumerate(file, 1):
-                place = f"line {number} of '{self.origin}'"
+                place = f"line {number} of '{origin}'"
                 row = parse_line(line, f"The manifest is damaged (clear the task that wrote it): {place}")
-                missing = [name for name in kind.required if row.get(name) is None]
+                missing = [name for name in required if row.get(name) is None]
                 if missing or (self.kind == INGEST and "framework" in row):
                     raise ComplianceInputError(
-                        f"'{self.origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
+                        f"'{origin}' is not {kind.name}: see line {number}. Give outputs of ingest "
                         "tasks as `ingested`, of assess tasks as `assessed`, of review tasks as `reviewed`."
                     )
                 yield row
-        if self.expected is not None and number < self.expected:
+        if number < self.manifest.rows:
             raise ComplianceInputError(
-                f"The manifest '{self.origin}' has lost rows: it has {number:,}, but its task returned the "
-                f"numbers of {self.expected:,}. Clear the task that wrote it."
+                f"The manifest '{origin}' has lost rows: it has {number:,}, but its task returned the "
+                f"numbers of {self.manifest.rows:,}. Clear the task that wrote it."
             )
 
     def count(self, row: Mapping[str, Any]) -> None:
@@ -109,12 +98,7 @@ class Snapshot:
         store_once(self.location, self.copy, self.sha256)
 
 
-def copy_manifest(manifest: Manifest, origin: Location, copy: Path, destination: Location) -> Snapshot:
-    """Copy a manifest to a temporary file, in constant memory.
-
-    :param origin: where it is
-    :param destination: of the night
-    """
+def _download(origin: Location, copy: Path) -> None:
     with storage_errors(origin, "read"):
         try:
             origin.fs.get_file(origin.path, str(copy))
@@ -125,23 +109,6 @@ def copy_manifest(manifest: Manifest, origin: Location, copy: Path, destination:
                 f"The manifest '{origin}' does not exist. Clear the task that should have written it, or "
                 "leave its output out."
             )
-    snapshot = _snapshot(manifest.kind, origin.uri, copy, destination)
-    snapshot.group, snapshot.expected = manifest.group, manifest.rows
-    return snapshot
-
-
-def copy_decisions(decisions: Iterable[Mapping[str, Any]], copy: Path, destination: Location) -> Snapshot:
-    """Write the results of review tasks to a temporary file."""
-    with copy.open("wb") as file:
-        file.writelines(map(to_line, decisions))
-    return _snapshot(REVIEW, FROM_XCOM, copy, destination)
-
-
-def _snapshot(kind: str, origin: str, copy: Path, destination: Location) -> Snapshot:
-    with copy.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    location = destination / EVIDENCE_FOLDER / "manifests" / f"{sha256}.jsonl"
-    return Snapshot(kind, origin, copy, location, sha256)
 
 
 def below(location: Location, root: Location) -> str:

@@ -1,15 +1,18 @@
-"""The numbers of a night: each document, assessment and decision counts once, in however many manifests."""
+"""What the rows of a night say: a document, assessment or decision of several manifests counts once."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from airflow_provider.assess.findings import as_counts, effective_category
-from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW
+from airflow_provider.assess.findings import as_counts
+from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST
+from airflow_provider.evidence.snapshots import Snapshot
+from airflow_provider.reports.outcomes import OutcomeStats
+from airflow_provider.reports.verdicts import VerdictCounts
 from airflow_provider.storage.names import to_bytes
 
 DECISION_KEY = (
@@ -17,31 +20,6 @@ DECISION_KEY = (
     "answered_by", "expert_id", "decided_at",
 )  # fmt: skip
 RANKS = {"COMPLETED": 2, "SKIPPED": 1}  # of rows; all others have no text or no verdict
-
-
-class CountedRows:
-    """Which of several manifests has the row of a document or an assessment that counts.
-
-    That is one with a text or a verdict, of those one that is of tonight, and of those the last.
-    """
-
-    def __init__(self) -> None:
-        self._places: dict[int, int] = {}  # group and rank in one number, because there are many
-        self._groups: set[int] = set()
-
-    def add(self, kind: str, row: Mapping[str, Any], group: int) -> None:
-        """Add a row; manifests come in order."""
-        key, rank = digest_row(kind, row), RANKS.get(row["status"], 0)
-        self._groups.add(group)
-        if rank >= self._places.get(key, 0) & 3:
-            self._places[key] = group << 2 | rank
-
-    def has(self, kind: str, row: Mapping[str, Any], group: int) -> bool:
-        """Return whether a row counts; findings count with their assessment."""
-        if group not in self._groups:
-            return True
-        place = self._places.get(digest_row(kind, row))
-        return place is None or place >> 2 == group
 
 
 def digest_row(kind: str, row: Mapping[str, Any]) -> int:
@@ -53,57 +31,75 @@ def digest_row(kind: str, row: Mapping[str, Any]) -> int:
     return int.from_bytes(hashlib.blake2b(to_bytes(key), digest_size=8, person=family).digest())
 
 
-class Totals:
-    """Counts rows."""
+class NightCounts:
+    """Counts the rows of a night, and collects what its report shows.
 
-    def __init__(self) -> None:
-        self._documents: Counter[str] = Counter()
-        self._assessments: Counter[str] = Counter()
-        self._categories: dict[str, Counter[str]] = {}
-        self._changed = 0
-        self._decisions: set[bytes] = set()
-        self.documents: set[int] = set()  # as of `digest_row`
+    :param snapshots: of all manifests, in the order of the tasks
+    """
 
-    def add(self, kind: str, row: Mapping[str, Any]) -> None:
-        """Count a row."""
-        if kind == INGEST:
-            self._documents[str(row["status"])] += 1
-            self.documents.add(digest_row(kind, row))
-        elif kind == ASSESS:
-            self._categories.setdefault(str(row["framework"]), Counter())
-            is_completed = row["status"] == "COMPLETED"
-            carried = "carried" if row.get("carried_from") else "assessed"
-            self._assessments[carried if is_completed else "failed"] += 1
-        elif kind == FINDINGS:
-            framework = self._categories.setdefault(str(row["framework"]), Counter())
-            framework[effective_category(row)] += 1
-            self._changed += bool(row.get("changed_from"))
-        elif kind == REVIEW:
+    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+        self.documents = OutcomeStats()
+        self.verdicts = VerdictCounts()
+        self._decisions: set[str] = set()
+        # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
+        self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
+        self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
+        ordered = sorted(snapshots, key=lambda snapshot: snapshot.kind == FINDINGS)  # after their assessments
+        kinds = Counter(snapshot.kind for snapshot in ordered)
+        for number, snapshot in enumerate(ordered):
+            if snapshot.kind == INGEST or (snapshot.kind == ASSESS and kinds[ASSESS] > 1):
+                self._rank(number, snapshot)
+        for snapshot in ordered:
+            for row in snapshot.rows():
+                snapshot.count(row)
+                self._add(snapshot, row)
+
+    def _rank(self, number: int, snapshot: Snapshot) -> None:
+        """Prefer rows with a text or a verdict, of those the ones of tonight, and of those the last."""
+        places = self._places[snapshot.kind]
+        self._numbers |= {snapshot.manifest.uri: number, snapshot.manifest.folder: number}
+        for row in snapshot.rows():
+            key, rank = digest_row(snapshot.kind, row), RANKS.get(row["status"], 0)
+            if rank >= places.get(key, 0) & 3:
+                places[key] = number << 2 | rank
+
+    def _add(self, snapshot: Snapshot, row: Mapping[str, Any]) -> None:
+        kind = snapshot.kind
+        if kind not in (INGEST, ASSESS, FINDINGS):
             # A task's result and the file that it has written name the same decision.
             key = json.dumps([row.get(name) for name in DECISION_KEY], default=str)
-            self._decisions.add(hashlib.sha256(key.encode()).digest())
+            self._decisions.add(hashlib.sha256(key.encode()).hexdigest())
+            return
+        place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
+        origin = snapshot.manifest.folder if kind == FINDINGS else snapshot.manifest.uri
+        # Findings count with their assessment, and where there is none.
+        if place is not None and self._numbers.get(origin, place >> 2) != place >> 2:
+            return
+        if kind == INGEST:
+            self.documents.add(row)
+        elif kind == ASSESS:
+            self.verdicts.add_cell(row)
+        else:
+            self.verdicts.add_finding(row)
 
-    @property
-    def decisions(self) -> int:
-        """How many experts have made."""
-        return len(self._decisions)
+    def has_document(self, row: Mapping[str, Any]) -> bool:
+        """Return whether a document of an earlier night is one of tonight's."""
+        return digest_row(INGEST, row) in self._places[INGEST]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the numbers."""
-        total, completed, skipped = (
-            self._documents.total(), self._documents["COMPLETED"], self._documents["SKIPPED"]
-        )  # fmt: skip
+        outcomes, cells, frameworks = self.documents.outcomes, self.verdicts.cells, self.verdicts.frameworks
         return {
-            "documents": total,
-            "completed": completed,
-            "skipped": skipped,
-            "failed": total - completed - skipped,
-            "assessments": self._assessments.total(),
-            "assessed": self._assessments["assessed"],
-            "carried": self._assessments["carried"],
-            "assessments_failed": self._assessments["failed"],
-            "changed": self._changed,
-            "categories": as_counts(sum(self._categories.values(), Counter())),
-            "frameworks": {name: as_counts(self._categories[name]) for name in sorted(self._categories)},
-            "decisions": self.decisions,
+            "documents": self.documents.total,
+            "completed": outcomes["completed"],
+            "skipped": outcomes["skipped"],
+            "failed": self.documents.failures.total,
+            "assessments": cells.total(),
+            "assessed": cells["assessed"],
+            "carried": cells["carried"],
+            "assessments_failed": cells["failed"],
+            "changed": self.verdicts.changes.total,
+            "categories": as_counts(self.verdicts.categories),
+            "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
+            "decisions": len(self._decisions),
         }

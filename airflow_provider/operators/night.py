@@ -137,7 +137,7 @@ class ComplianceCloseNightOperator(BaseOperator):
         """Report to OpenLineage which manifests are in the record."""
         if not self._closed:
             return None
-        from airflow_provider.evidence.snapshots import FROM_XCOM
+        from airflow_provider.evidence.manifests import FROM_XCOM
 
         origins = [str(manifest["origin"]) for manifest in self._closed.record["manifests"]]
         manifests = [Location(origin) for origin in origins if origin != FROM_XCOM]

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from airflow_provider.reports.page import (
-    MAX_SOURCE_LENGTH,
-    documents,
+    classify,
     format_night,
+    plural,
     read_time,
     render,
     split_source,
     worst,
 )
-from airflow_provider.reports.verdicts import (
-    CATEGORIES,
-    MAX_RATIONALE_CHARS,
-    OTHER,
-    VerdictCounts,
-    to_category,
-    to_name,
-)
+from airflow_provider.reports.verdicts import FrameworkCounts, VerdictCounts
 from airflow_provider.text import sanitize
 
 if TYPE_CHECKING:
@@ -33,6 +24,7 @@ if TYPE_CHECKING:
     from airflow_provider.reports.ingest import Run
 
 MAX_DOCUMENTS = 20_000  # of the matrix
+MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
 # What a document is counted as, by the letter of its worst verdict.
 DOCUMENTS = {
@@ -46,14 +38,16 @@ DOCUMENTS = {
 
 @dataclass
 class VerdictStats(VerdictCounts):
-    """What the report shows: counts, and the verdicts of each document for the matrix."""
+    """What the report shows: counts, and the verdicts of each document for the matrix.
 
-    max_criteria: ClassVar[int] = sys.maxsize  # each is a column of the matrix
-    max_source_chars: ClassVar[int] = MAX_SOURCE_LENGTH
+    :param documents: their numbers, by source
+    :param letters: of the verdicts, by number of the framework, of the document, and of the criterion
+    :param notes: why, by the same numbers
+    """
 
     documents: dict[str, int] = field(default_factory=dict)
-    letters: dict[str, dict[int, dict[str, str]]] = field(default_factory=dict)
-    notes: dict[tuple[int, str, str], str] = field(default_factory=dict)
+    letters: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
+    notes: dict[str, str] = field(default_factory=dict)
     _note_chars: int = 0
 
     def add(
@@ -63,41 +57,57 @@ class VerdictStats(VerdictCounts):
 
         :param before: the criteria that had a verdict in the previous night
         """
-        self.add_cell(cell)
-        source, framework = str(cell["source"]), to_name(cell["framework"])
-        number = self.documents.setdefault(source, len(self.documents))
-        letters = self.letters.setdefault(framework, {}).setdefault(number, {})
+        framework = self.add_cell(cell)
+        number = self.documents.setdefault(str(cell["source"]), len(self.documents))
+        letters = self.letters.setdefault(framework.number, {}).setdefault(number, {})
         if cell["status"] != "COMPLETED":
-            letters[""] = "F"
+            letters[0] = "F"
             return
-        self.add_gone(framework, set(before).difference(str(each["criterion"]) for each in findings))
-        for each in findings:
-            self.add_finding({**each, "source": source, "framework": framework})
-            counted = to_category(each.get("expert_category") or each["category"])
-            letter, _, _ = CATEGORIES.get(counted, OTHER)
-            is_changed = bool(each.get("changed_from"))
-            criterion = to_name(each["criterion"])
-            letters[criterion] = letter.lower() if is_changed else letter
+        self.add_gone(cell["framework"], set(before).difference(str(row["criterion"]) for row in findings))
+        for row in findings:
+            criterion = self.add_finding({**row, "source": cell["source"], "framework": cell["framework"]})
+            letter, _, _ = classify(row.get("expert_category") or row["category"])
+            is_changed = bool(row.get("changed_from"))
+            letters[criterion.number] = letter.lower() if is_changed else letter
             # What needs a person is explained on the page; the rest where there is room.
             room = RATIONALE_BUDGET_CHARS // (1 if is_changed or letter != "S" else 3)
-            self._add_note((number, framework, criterion), each, room)
+            note = _explain(row)
+            if note and number < MAX_DOCUMENTS and self._note_chars + len(note) <= room:
+                self._note_chars += len(note)
+                self.notes[f"{number}/{framework.number}/{criterion.number}"] = note
 
-    def _add_note(self, key: tuple[int, str, str], finding: Mapping[str, Any], room: int) -> None:
-        rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
-        if finding.get("expert"):
-            rationale = sanitize(_explain(finding, rationale), MAX_RATIONALE_CHARS)
-        if rationale and self._note_chars + len(rationale) <= room:
-            self._note_chars += len(rationale)
-            self.notes[key] = rationale
-
-    def describe_framework(self, framework: str) -> str:
+    def describe_framework(self, framework: FrameworkCounts) -> str:
         """Count the documents by the worst of their verdicts."""
+        rows = self.letters[framework.number]
         counts: Counter[str] = Counter()
-        for letters in self.letters[framework].values():
+        for letters in rows.values():
             found = {letter.upper() for letter in letters.values()}
             counts[next((letter for letter in "FMNUS" if letter in found), "")] += 1
-        counted = ", ".join(f"{counts[each]:,} {words}" for each, words in DOCUMENTS.items() if counts[each])
-        return f"{documents(len(self.letters[framework]))}: {counted}." if counted else ""
+        counted = ", ".join(f"{counts[kind]:,} {words}" for kind, words in DOCUMENTS.items() if counts[kind])
+        return f"{plural(len(rows))}: {counted}." if counted else ""
+
+    def matrix(self) -> dict[str, Any]:
+        """Return documents and verdicts for the script: a letter for each, in lower case where it changed."""
+        sources = list(self.documents)[:MAX_DOCUMENTS]
+        frameworks = []
+        for framework in self.frameworks.values():
+            columns, rows = range(len(framework.criteria)), self.letters[framework.number]
+            frameworks.append(
+                {
+                    "name": sanitize(framework.name, 100),
+                    "criteria": [
+                        [sanitize(criterion, 60), sanitize(counts.title, 200)]
+                        for criterion, counts in framework.criteria.items()
+                    ],
+                    "rows": [_to_text(rows.get(number), columns) for number in range(len(sources))],
+                }
+            )
+        return {
+            "documents": [split_source(source)[:2] for source in sources],
+            "left_out": len(self.documents) - len(sources),
+            "frameworks": frameworks,
+            "notes": self.notes,
+        }
 
 
 def render_verdicts(
@@ -117,14 +127,14 @@ def render_verdicts(
     :param files: where the tables are, by title
     :param warnings: what there is less of than expected; shown first
     """
-    ended, is_compared = read_time(run.ended), last_night is not None
+    is_compared = last_night is not None
     less = [("warn", "Less than expected")] if warnings else []
     tone, status = worst([("idle", "Nothing to do"), *less, *stats.states()])
     headline = " ".join(stats.sentences(is_compared=is_compared)) or "There were no documents to assess."
     return render(
         "assess.html",
         run=run,
-        ended=ended,
+        ended=read_time(run.ended),
         night=format_night(night),
         last_night=format_night(last_night),
         tone=tone,
@@ -135,58 +145,21 @@ def render_verdicts(
         without_text=without_text,
         files=files,
         warnings=warnings,
-        matrix=_script_json(_matrix(stats)),
+        matrix=stats.matrix(),
     )
 
 
-def _explain(finding: Mapping[str, Any], rationale: str) -> str:
-    """Return why an expert decided, then why the service did."""
-    _, _, words = CATEGORIES.get(to_category(finding["category"]), OTHER)
+def _explain(finding: Mapping[str, Any]) -> str:
+    """Return why the service decided; before that, why an expert did."""
+    rationale = sanitize(finding.get("rationale"), MAX_RATIONALE_CHARS)
+    if not finding.get("expert"):
+        return rationale
+    _, _, words = classify(finding["category"])
     decided = f"Decided by {finding['expert']}. {finding.get('expert_rationale') or ''}".strip()
-    return f"{decided} The service said: {words}. {rationale}"
+    return sanitize(f"{decided} The service said: {words}. {rationale}", MAX_RATIONALE_CHARS)
 
 
-def _matrix(stats: VerdictStats) -> dict[str, Any]:
-    """Return documents and verdicts for the script: a letter for each, in lower case where it changed."""
-    frameworks = []
-    numbers = list(stats.documents.values())[:MAX_DOCUMENTS]
-    for framework, titles in stats.criteria.items():
-        rows = stats.letters[framework]
-        frameworks.append(
-            {
-                "name": sanitize(framework, 100),
-                "criteria": [[sanitize(name, 60), sanitize(title, 200)] for name, title in titles.items()],
-                "rows": [_letters(rows.get(number), titles) for number in numbers],
-            }
-        )
-    index = {framework: number for number, framework in enumerate(stats.criteria)}
-    columns = {
-        (framework, criterion): number
-        for framework, titles in stats.criteria.items()
-        for number, criterion in enumerate(titles)
-    }
-    notes = {
-        f"{number}/{index[framework]}/{columns[framework, criterion]}": rationale
-        for (number, framework, criterion), rationale in stats.notes.items()
-        if number < MAX_DOCUMENTS
-    }
-    return {
-        "documents": [split_source(source)[:2] for source in list(stats.documents)[:MAX_DOCUMENTS]],
-        "left_out": max(0, len(stats.documents) - MAX_DOCUMENTS),
-        "frameworks": frameworks,
-        "notes": notes,
-    }
-
-
-def _letters(row: Mapping[str, str] | None, titles: Mapping[str, str]) -> str:
-    if row is None:
-        return ""
-    if "" in row:
-        return "F"
-    return "".join(row.get(criterion, ".") for criterion in titles)
-
-
-def _script_json(value: Any) -> str:
-    """Return JSON that can't end the script element that it is in."""
-    text = json.dumps(value, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+def _to_text(letters: Mapping[int, str] | None, columns: Iterable[int]) -> str:
+    if letters is None or letters.get(0) == "F":
+        return "" if letters is None else "F"
+    return "".join(letters.get(number, ".") for number in columns)

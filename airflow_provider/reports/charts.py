@@ -5,19 +5,20 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
-from airflow_provider.reports.page import documents, duration, moment, size
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from airflow_provider.reports.page import duration, moment, plural, size
 
 MIN_BARS, MAX_BARS, MAX_TICKS = 12, 60, 6
 # The plot area on a phone, and a character of a label.
 PHONE_WIDTH_PIXELS, CHARACTER_PIXELS, LABEL_GAP_PIXELS = 274, 6.6, 6
 MIN_BAR_PERCENT = 1.0
+# The CSS classes of horizontal bars, in their order.
+STYLES = (
+    "plain", "completed", "sufficient", "insufficient", "missing", "failed", "cancelled", "skipped", "other"
+)  # fmt: skip
 
 # Round steps, nearly even on a logarithmic scale: uneven bins would show peaks that are not in the data.
 _DECADE = (1, 1.25, 1.6, 2, 2.5, 3.2, 4, 5, 6.3, 8)
@@ -29,24 +30,35 @@ DURATION_EDGES = (
     *(step * 3600 for step in (*_DECADE, 10, 12, 15, 19)),
     *(step * 86400 for step in _DECADE),
 )
-SIZE_EDGES = [round(step * 10**power) for power in range(2, 9) for step in _DECADE]
-# Edges to label, the finest set first.
-DURATION_TICKS = [
-    {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
-    for steps in ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
-]
-SIZE_TICKS = [
-    {round(step * 10**power) for step in steps for power in range(1, 9)}
-    for steps in ((1, 2, 5), (1, 3.2), (1,))
-]
+Scale = tuple[Sequence[float], Sequence[Collection[float]], Callable[..., str]]
+"""The edges of bins, those to label, the finest set first, and how."""
+
+DURATIONS: Scale = (
+    DURATION_EDGES,
+    [
+        {step * unit for step in (0.001, 0.01, 0.1, *steps) for unit in (1, 60, 3600, 86400)}
+        for steps in ((1, 2, 5, 10, 25), (1, 5, 10, 25), (1, 10))
+    ],
+    duration,
+)
+SIZES: Scale = (
+    [round(step * 10**power) for power in range(2, 9) for step in _DECADE],
+    [
+        {round(step * 10**power) for step in steps for power in range(1, 9)}
+        for steps in ((1, 2, 5), (1, 3.2), (1,))
+    ],
+    size,
+)
 TIME_STEPS_SECONDS = (
     *(1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200),
     *(86400 * step * 10**power for power in range(7) for step in (1, 2, 5)),
 )
 
-
 Segment = tuple[str, int, float, float]
 """A CSS class, what is counted, and position and size in percent."""
+
+Tick = tuple[float, str]
+"""A position from 0 to 1, and a label."""
 
 
 def stack(counts: Mapping[str, int], full: int, minimum: float) -> list[Segment]:
@@ -77,9 +89,14 @@ class StackedBar:
         """The number of documents."""
         return sum(self.counts.values())
 
+    @property
+    def parts(self) -> dict[str, int]:
+        """What is counted, in the order in which it is shown."""
+        return {style: self.counts[style] for style in STYLES if self.counts.get(style)}
+
     def segments(self, full: int) -> list[Segment]:
         """Return its segments; `full` is 100 %."""
-        return stack(self.counts, full, MIN_BAR_PERCENT)
+        return stack(self.parts, full, MIN_BAR_PERCENT)
 
 
 @dataclass(frozen=True)
@@ -101,7 +118,7 @@ class ColumnChart:
 
     :param slots: places for bars; there may be more than bars
     :param marks: labels of the vertical axis, by height in percent
-    :param ticks: labels of the horizontal axis, at positions from 0 to 1
+    :param ticks: labels of the horizontal axis
     :param cut: what bars that are cut stand for
     """
 
@@ -109,7 +126,7 @@ class ColumnChart:
     columns: Sequence[Column]
     slots: int
     marks: Sequence[tuple[float, str]]
-    ticks: Sequence[tuple[float, str]]
+    ticks: Sequence[Tick]
     x_label: str = ""
     y_label: str = ""
     legend: Sequence[tuple[str, str]] = ()
@@ -125,7 +142,7 @@ class ColumnChart:
 def _plot_bars(
     title: str,
     bars: Sequence[tuple[str, int]],
-    ticks: Sequence[tuple[float, str]],
+    ticks: Sequence[Tick],
     x_label: str,
     y_label: str = "Documents",
 ) -> ColumnChart:
@@ -135,9 +152,9 @@ def _plot_bars(
     step = next(step for step in steps if step * 4 >= highest)
     top = step * math.ceil(highest / step)
     return ColumnChart(
-        f"{title}. Peak: {documents(highest)}, {peak}.",
+        f"{title}. Peak: {plural(highest)}, {peak}.",
         [
-            Column(slot, f"{label}: {documents(number)}", stack({"bar": number}, top, MIN_BAR_PERCENT))
+            Column(slot, f"{label}: {plural(number)}", stack({"bar": number}, top, MIN_BAR_PERCENT))
             for slot, (label, number) in enumerate(bars)
             if number
         ],
@@ -150,28 +167,11 @@ def _plot_bars(
     )
 
 
-def plot_durations(seconds: Sequence[float]) -> ColumnChart | None:
-    """Return the histogram of durations, None without any."""
-    label = "From submit to completion"
-    return _plot("Time per document", seconds, DURATION_EDGES, DURATION_TICKS, duration, label)
-
-
-def plot_sizes(octets: Sequence[float]) -> ColumnChart | None:
-    """Return the histogram of sizes, None without any."""
-    label = "Size of the text, without empty ones"
-    return _plot("Size of texts", octets, SIZE_EDGES, SIZE_TICKS, size, label)
-
-
-def _plot(
-    title: str,
-    values: Sequence[float],
-    edges: Sequence[float],
-    tick_sets: Iterable[Collection[float]],
-    formatter: Callable[..., str],
-    x_label: str,
-) -> ColumnChart | None:
+def plot_histogram(title: str, values: Sequence[float], scale: Scale, x_label: str) -> ColumnChart | None:
+    """Return the histogram of values, None without any."""
     if not values:
         return None
+    edges, tick_sets, formatter = scale
     counts = Counter(bisect_right(edges, value) for value in values)
     low, high = min(counts), max(counts)
     # A single bar across the page shows nothing.
@@ -182,21 +182,27 @@ def _plot(
     inner = (f"{left} to {right}" for left, right in pairwise(labels))
     names = [f"below {labels[0]}", *inner, f"{labels[-1]} or more"]
     bars = [(names[index], counts[index]) for index in range(first, last + 1)]
-    ticks: list[tuple[float, str]] = []
-    for labeled in tick_sets:
-        inside = (index for index in range(max(first, 1), last + 1) if edges[index - 1] in labeled)
-        ticks = [((index - first) / len(bars), labels[index - 1]) for index in inside]
-        if fit_on_a_phone(ticks):
-            break
-    return _plot_bars(title, bars, ticks, x_label)
-
-
-def fit_on_a_phone(ticks: Iterable[tuple[float, str]]) -> bool:
-    """Return whether the labels of an axis have room on a narrow screen."""
-    return all(
-        (right - left) * PHONE_WIDTH_PIXELS >= (len(a) + len(b)) / 2 * CHARACTER_PIXELS + LABEL_GAP_PIXELS
-        for (left, a), (right, b) in pairwise(ticks)
+    candidates = (
+        [
+            ((index - first) / len(bars), labels[index - 1])
+            for index in range(max(first, 1), last + 1)
+            if edges[index - 1] in labeled
+        ]
+        for labeled in tick_sets
     )
+    return _plot_bars(title, bars, choose_ticks(candidates), x_label)
+
+
+def choose_ticks(candidates: Iterable[list[Tick]]) -> list[Tick]:
+    """Return the first labels of an axis that have room on a narrow screen, else the last."""
+    ticks: list[Tick] = []
+    for ticks in candidates:
+        if all(
+            (right - left) * PHONE_WIDTH_PIXELS >= (len(a) + len(b)) / 2 * CHARACTER_PIXELS + LABEL_GAP_PIXELS
+            for (left, a), (right, b) in pairwise(ticks)
+        ):
+            break
+    return ticks
 
 
 def plot_times(times: Sequence[int], start: float | None, end: float | None) -> ColumnChart | None:

@@ -1,26 +1,32 @@
-"""What became of documents: outcomes and reasons, counted row by row in constant memory."""
+"""What became of documents: outcomes, reasons, times and sizes, counted row by row."""
 
 from __future__ import annotations
 
 import heapq
+import math
 import re
+from array import array
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import MAX_SOURCE_LENGTH, documents, percent, read_number
+from airflow_provider.reports.page import limit_source, percent, plural, read_number, read_time
 from airflow_provider.text import sanitize
 
 Row = Mapping[str, Any]
+Ranked = tuple[float, Row]
+T = TypeVar("T")
 
 OUTCOMES = ("completed", "failed", "cancelled", "skipped", "other")
+KINDS = ("Web page", "PDF", "DOCX", "Other")
 MAX_REASONS = 500
 MAX_STATUSES = 20
 MAX_SHOWN_REASONS = 12
-MAX_SHOWN_STATUSES = 6
-NO_REASON = "(no reason given)"
+MAX_FAILURES = 500
+MAX_RANKED = 10
+MAX_ATTEMPTS = 5
 GIVEN_UP = "Given up after"  # how the error of a document starts that was not sent
 REPEATED_NIGHTS = 2  # in a row, from which on a failing document is named
 MAX_REPEATED = 100
@@ -32,46 +38,24 @@ _SPECIFIC = re.compile(
 )
 
 
-def limit_source(source: object, limit: int = MAX_SOURCE_LENGTH) -> str:
-    """Return a source that is short enough to keep, but not masked: only an unchanged URL becomes a link."""
-    text = source if isinstance(source, str) else sanitize(source, limit)
-    return text if len(text) <= limit else f"{text[: limit // 3]}…{text[-limit // 3 :]}"
+class Top(Generic[T]):
+    """The first of many items in an order, of equal ones those that came first; all are counted."""
 
+    def __init__(self, limit: int, order: Callable[[T], Any] = lambda _: 0) -> None:
+        self.total = 0
+        self._limit = limit
+        self._order = order
+        self._kept: list[T] = []
 
-@dataclass(frozen=True)
-class ListedDocument:
-    """A document to list.
+    def add(self, item: T) -> None:
+        """Count an item, and keep it if it is one of the first."""
+        self.total += 1
+        self._kept.append(item)
+        if len(self._kept) >= 2 * self._limit:
+            self._kept = list(self)
 
-    :param nights: in a row in which it has failed, tonight too
-    :param since: the first of them
-    """
-
-    source: str
-    uuid: str
-    status: str
-    reason: str
-    attempts: str
-    nights: int
-    since: str
-
-    @classmethod
-    def from_row(cls, row: Row) -> ListedDocument:
-        """Keep a bounded part of a row."""
-        attempts = read_number(row.get("attempts"))
-        return cls(
-            limit_source(row.get("source")),
-            sanitize(row.get("uuid"), 64),
-            sanitize(row.get("status"), 40) or "(no status)",
-            sanitize(row.get("error"), 300),
-            "" if attempts is None else f"{attempts:.0f}",
-            int(read_number(row.get("failed_nights")) or 0),
-            sanitize(row.get("failed_since"), 30)[:10],
-        )
-
-    @property
-    def is_given_up(self) -> bool:
-        """Whether it was not sent tonight, because it has failed in too many nights."""
-        return self.reason.startswith(GIVEN_UP)
+    def __iter__(self) -> Iterator[T]:
+        return iter(heapq.nsmallest(self._limit, self._kept, key=self._order))
 
 
 @dataclass
@@ -82,54 +66,54 @@ class Reasons:
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
 
-    def add(self, reason: str, source: str) -> None:
+    def add(self, reason: str, source: object) -> None:
         """Count a failure; reasons beyond `MAX_REASONS` only in the total."""
         self.total += 1
+        reason = generalize(reason)
         if reason in self.counts or len(self.counts) < MAX_REASONS:
             self.counts[reason] += 1
-            self.examples.setdefault(reason, source)
+            self.examples.setdefault(reason, limit_source(source))
 
     @property
     def bars(self) -> list[tuple[StackedBar, str]]:
         """Return the most frequent ones, each with its example."""
         return [
-            (StackedBar(reason or NO_REASON, {"failed": number}), self.examples[reason])
+            (StackedBar(reason or "(no reason given)", {"failed": number}), self.examples[reason])
             for reason, number in self.counts.most_common(MAX_SHOWN_REASONS)
         ]
 
 
-@dataclass
-class RepeatedFailures:
-    """Documents that have failed several nights in a row: how many, and those with the most nights."""
-
-    total: int = 0
-    given_up: int = 0
-    _kept: list[ListedDocument] = field(default_factory=list)
-
-    def add(self, document: ListedDocument) -> None:
-        """Count a failure, unless it is the first one."""
-        if document.nights < REPEATED_NIGHTS:
-            return
-        self.total += 1
-        self.given_up += document.is_given_up
-        self._kept.append(replace(document, source=limit_source(document.source, 300)))
-        if len(self._kept) >= 2 * MAX_REPEATED:
-            self._kept = self.longest
-
-    @property
-    def longest(self) -> list[ListedDocument]:
-        """Those with the most nights first."""
-        return heapq.nsmallest(MAX_REPEATED, self._kept, key=lambda each: (-each.nights, each.source))
+def _floats() -> array[float]:
+    return array("d")
 
 
 @dataclass
 class OutcomeStats:
-    """How many documents have which outcome, and why they have no text."""
+    """What reports show of the rows of manifests: a few numbers per document, and some documents by name.
+
+    :param statuses: of outcome "other"
+    :param completed_at: Unix timestamps
+    :param durations: seconds
+    :param sizes: bytes, without empty texts
+    :param repeated: documents that have failed again: nights in a row, the most first, source and row
+    """
 
     outcomes: Counter[str] = field(default_factory=Counter)
-    statuses: Counter[str] = field(default_factory=Counter)  # of outcome "other"
+    statuses: Counter[str] = field(default_factory=Counter)
+    kinds: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
+    attempts: Counter[int] = field(default_factory=Counter)
+    completed_at: array[int] = field(default_factory=lambda: array("q"))
+    durations: array[float] = field(default_factory=_floats)
+    sizes: array[float] = field(default_factory=_floats)
+    slowest: Top[Ranked] = field(default_factory=lambda: Top(MAX_RANKED, lambda ranked: -ranked[0]))
+    largest: Top[Ranked] = field(default_factory=lambda: Top(MAX_RANKED, lambda ranked: -ranked[0]))
+    empty: Top[Row] = field(default_factory=lambda: Top(MAX_RANKED))
+    failures: Top[Row] = field(default_factory=lambda: Top(MAX_FAILURES))
     reasons: Reasons = field(default_factory=Reasons)
-    repeated: RepeatedFailures = field(default_factory=RepeatedFailures)
+    repeated: Top[tuple[int, str, Row]] = field(
+        default_factory=lambda: Top(MAX_REPEATED, lambda repeated: (-repeated[0], repeated[1]))
+    )
+    given_up: int = 0
 
     @property
     def total(self) -> int:
@@ -137,19 +121,9 @@ class OutcomeStats:
         return self.outcomes.total()
 
     @property
-    def without_text(self) -> int:
-        """The number of documents that neither completed nor were skipped."""
-        return self.reasons.total
-
-    @property
     def bar(self) -> StackedBar:
         """The outcomes."""
-        return StackedBar("Outcomes", order_outcomes(self.outcomes))
-
-    @property
-    def other_statuses(self) -> list[tuple[str, int]]:
-        """The most frequent ones."""
-        return self.statuses.most_common(MAX_SHOWN_STATUSES)
+        return StackedBar("Outcomes", self.outcomes)
 
     def add(self, row: Row) -> None:
         """Count one row of a manifest."""
@@ -157,46 +131,74 @@ class OutcomeStats:
         outcome = status.lower() if isinstance(status, str) else ""
         outcome = outcome if outcome in OUTCOMES else "other"
         self.outcomes[outcome] += 1
-        self._add_details(row, outcome)
-        if outcome not in ("completed", "skipped"):
-            document = ListedDocument.from_row(row)
-            self._add_failure(document, outcome)
-            self.repeated.add(document)
+        self.kinds[detect_kind(row.get("source"))][outcome] += 1
+        attempts = read_number(row.get("attempts"))
+        if attempts is not None and attempts >= 1:
+            self.attempts[min(int(attempts), MAX_ATTEMPTS)] += 1
+        if outcome == "completed":
+            self._add_completed(row)
+        elif outcome != "skipped":
+            self._add_failure(row, outcome)
 
-    def _add_details(self, row: Row, outcome: str) -> None:
-        """Count what else a report shows."""
+    def _add_completed(self, row: Row) -> None:
+        submitted, completed = read_time(row.get("submitted_at")), read_time(row.get("completed_at"))
+        if completed is not None:
+            self.completed_at.append(math.floor(completed))
+            if submitted is not None and completed >= submitted:
+                self.durations.append(completed - submitted)
+                self.slowest.add((completed - submitted, row))
+        octets = read_number(row.get("bytes"))
+        if octets:
+            self.sizes.append(octets)
+            self.largest.add((octets, row))
+        elif octets == 0:
+            self.empty.add(row)
 
-    def _add_failure(self, document: ListedDocument, outcome: str) -> None:
+    def _add_failure(self, row: Row, outcome: str) -> None:
         if outcome == "other":
-            is_listed = document.status in self.statuses or len(self.statuses) < MAX_STATUSES
-            self.statuses[document.status if is_listed else "…"] += 1
-        self.reasons.add(generalize(document.reason), document.source)
+            status = sanitize(row.get("status"), 40) or "(no status)"
+            is_listed = status in self.statuses or len(self.statuses) < MAX_STATUSES
+            self.statuses[status if is_listed else "…"] += 1
+        reason, nights = sanitize(row.get("error"), 300), int(read_number(row.get("failed_nights")) or 0)
+        self.failures.add(row)
+        self.reasons.add(reason, row.get("source"))
+        if nights >= REPEATED_NIGHTS:
+            self.repeated.add((nights, limit_source(row.get("source")), row))
+            self.given_up += reason.startswith(GIVEN_UP)
 
 
-def order_outcomes(counts: Counter[str]) -> dict[str, int]:
-    """Return the outcomes in the order in which bars show them."""
-    return {outcome: counts[outcome] for outcome in OUTCOMES}
+def detect_kind(source: object) -> str:
+    """Return one of `KINDS`, by the suffix; a URL without a known suffix is a web page."""
+    name = (source if isinstance(source, str) else sanitize(source, 4000)).lower()
+    is_url = name.startswith(("http://", "https://"))
+    if is_url:
+        name = name.partition("#")[0].partition("?")[0]
+    if name.endswith(".pdf"):
+        return "PDF"
+    if name.endswith(".docx"):
+        return "DOCX"
+    return "Web page" if is_url else "Other"
 
 
 def generalize(reason: str) -> str:
     """Return a reason without the names, URLs and numbers of a single document."""
 
-    def replace(word: str) -> str:
+    def shorten(word: str) -> str:
         core = word.strip("'\"()[]<>.,;:!?")
         return word.replace(core, "…") if core and _SPECIFIC.match(core) else word
 
     if reason.startswith(GIVEN_UP):
         return f"{GIVEN_UP} too many nights in a row"
-    return " ".join(map(replace, reason.split(" ")))
+    return " ".join(map(shorten, reason.split(" ")))
 
 
 def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
     """Return the tone, the status and the headline of a report."""
-    total, missing = stats.total, stats.without_text
+    total, missing = stats.total, stats.reasons.total
     completed, failed, cancelled, skipped, other = (stats.outcomes[outcome] for outcome in OUTCOMES)
     if not total:
         return "idle", "Nothing to do", "The run had no documents."
-    everything = "The only document" if total == 1 else f"All {documents(total)}"
+    everything = "The only document" if total == 1 else f"All {plural(total)}"
     if skipped == total:
         return "good", "Nothing new", f"{everything} {_were(total)} skipped."
     if completed == total:
@@ -208,9 +210,9 @@ def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
     parts += [f"{skipped:,} {_were(skipped)} skipped"] if skipped else []
     parts += [f"{other:,} ended with another status"] if other else []
     if not missing:
-        return "good", "No failures", f"{documents(completed)} completed; {parts[0]}."
+        return "good", "No failures", f"{plural(completed)} completed; {parts[0]}."
     tone, status = ("warn", "Some failed") if 2 * missing < total else ("bad", "Most failed")
-    return tone, status, f"{completed:,} of {documents(total)} completed; {', '.join(parts)}."
+    return tone, status, f"{completed:,} of {plural(total)} completed; {', '.join(parts)}."
 
 
 def _were(number: int) -> str:

@@ -10,6 +10,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT, is_worse, normalize_category
 from airflow_provider.text import one_line, redact_text, sanitize
 
 if TYPE_CHECKING:
@@ -19,10 +20,25 @@ if TYPE_CHECKING:
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 MAX_SOURCE_LENGTH = 2000
+MAX_SOURCE_CHARS = 300  # that are kept of many
+# The best first; each with its letter in the matrix, its CSS class and its words.
+CATEGORIES = {
+    SUFFICIENT: ("S", "sufficient", "sufficiently regulated"),
+    INSUFFICIENT: ("N", "insufficient", "not sufficiently regulated"),
+    MISSING: ("M", "missing", "missing"),
+}
+OTHER = ("U", "other", "without a known category")
+LEGEND = {style: words for _, style, words in (*CATEGORIES.values(), OTHER)}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
 State = tuple[str, str]
 """A tone, and the words for it."""
+
+
+def limit_source(source: object, limit: int = MAX_SOURCE_CHARS) -> str:
+    """Return a source that is short enough to keep, but not masked: only an unchanged URL becomes a link."""
+    text = source if isinstance(source, str) else sanitize(source, limit)
+    return text if len(text) <= limit else f"{text[: limit // 3]}…{text[-limit // 3 :]}"
 
 
 def split_source(source: object, limit: int = 160) -> tuple[str, str, str]:
@@ -47,7 +63,12 @@ def _is_safe_url(text: str) -> bool:
         return False
 
 
-def plural(number: int, noun: str) -> str:
+def classify(category: object) -> tuple[str, str, str]:
+    """Return the letter, the CSS class and the words of a category, in any spelling."""
+    return CATEGORIES.get(normalize_category(category), OTHER)
+
+
+def plural(number: int, noun: str = "document") -> str:
     """Return a number with its noun: `1 task` or `12,345 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
@@ -55,11 +76,6 @@ def plural(number: int, noun: str) -> str:
 def worst(states: Iterable[State]) -> State:
     """Return the worst of several states, the first of equal ones."""
     return max(states, key=lambda state: TONES.index(state[0]))
-
-
-def documents(number: int) -> str:
-    """Return `1 document` or `12,345 documents`."""
-    return plural(number, "document")
 
 
 def percent(part: int, whole: int) -> str:
@@ -162,8 +178,14 @@ def _environment() -> Environment:
         text, _, _ = loader.get_source(environment, file)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    shown = (documents, duration, moment, percent, plural, rate, sanitize, size, split_source)
-    environment.filters.update({function.__name__: function for function in shown}, count="{:,}".format)
+    environment.globals["legend"] = LEGEND
+    environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
+    shown = (
+        *(classify, duration, is_worse, limit_source, moment, percent, plural, rate, read_number),
+        *(sanitize, size, split_source),
+    )
+    environment.filters.update({function.__name__: function for function in shown})
+    environment.filters |= {"documents": plural, "count": "{:,}".format}
     return environment
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from airflow_provider.storage.locations import Location
+from airflow_provider.storage.locations import Location, parse_json
 from airflow_provider.verification.objects import (
     Problem,
     ProblemError,
@@ -18,11 +18,13 @@ from airflow_provider.verification.objects import (
 )
 
 MAX_RECORD_BYTES = 64 << 20
+MAX_KEPT = 50  # problems of one record; all are counted
+UNCERTAIN = frozenset({ProblemKind.UNREADABLE, ProblemKind.OUTSIDE})
 
 
 @dataclass
-class Link:
-    """What a record says about others.
+class RecordCheck:
+    """What was found out about one record of the chain.
 
     :param number: by its name
     :param sha256: of the object; empty if it could not be read
@@ -30,8 +32,14 @@ class Link:
     :param is_misplaced: whether it says that it is another record
     :param previous: SHA-256 of the record before it, as it says
     :param root: when it was written
-    :param night: DAG, logical date and destination, which several runs may have in common
+    :param identity: DAG, logical date and destination, which several runs may have in common
+    :param objects: how many were read and are as they were
     :param replaced_by: number of a later revision of the same night
+    :param rewritten: objects of a replaced revision that have the hash that a later record names
+    :param is_chain_only: whether nothing but the record was read
+    :param counts: how many problems of each kind there are
+    :param problems: the first of them
+    :param stopped: why the night could not be verified to its end
     """
 
     number: int
@@ -41,45 +49,59 @@ class Link:
     previous: str | None = None
     run: str = ""
     root: str = ""
-    night: tuple[str, str, str] = ("", "", "")
+    identity: tuple[str, ...] = ()
     replaces: tuple[int, str] | None = None
     replaced_by: int | None = None
+    night: str = ""
+    manifests: int = 0
+    objects: int = 0
+    bytes: int = 0
+    rewritten: int = 0
+    is_chain_only: bool = False
+    counts: Counter[ProblemKind] = field(default_factory=Counter)
     problems: list[Problem] = field(default_factory=list)
+    stopped: str = ""
 
     @property
-    def destination(self) -> str:
-        """The folder of its night, below the root."""
-        return self.night[2]
+    def status(self) -> str:
+        """OK, REPLACED, CHANGED, UNREADABLE, or STOPPED."""
+        if self.counts.keys() - UNCERTAIN:
+            return "CHANGED"
+        if self.stopped:
+            return "STOPPED"
+        if self.counts:
+            return "UNREADABLE"
+        return "REPLACED" if self.rewritten else "OK"
 
     def add(self, kind: ProblemKind, text: str) -> None:
-        """Add a problem."""
-        self.problems.append(Problem(kind, text))
+        """Count a problem."""
+        self.counts[kind] += 1
+        if len(self.problems) < MAX_KEPT:
+            self.problems.append(Problem(kind, text))
 
 
 def read_record(location: Location) -> tuple[str, Mapping[str, Any] | None]:
     """Return the SHA-256 of a record, and what it says; None if it can't be parsed."""
     data = retry_outages(read_small, location, MAX_RECORD_BYTES)
-    try:
-        record = json.loads(data)
-    except (ValueError, RecursionError):
-        record = None
+    record = parse_json(data)
     return hashlib.sha256(data).hexdigest(), record if isinstance(record, dict) else None
 
 
-def read_link(number: int, location: Location) -> Link:
+def read_link(number: int, location: Location) -> RecordCheck:
     """Read what a record says about others."""
-    link = Link(number)
+    link = RecordCheck(number)
     try:
         link.sha256, record = read_record(location)
     except ProblemError as error:
-        link.problems.append(error.problem)
+        link.add(error.problem.kind, error.problem.text)
         return link
     if record is None:
         link.add(ProblemKind.CHANGED, f"{location} is damaged: it is not a JSON object")
         return link
     link.is_valid = True
     link.run, link.root = str(record.get("run")), str(record.get("root") or "")
-    link.night = str(record.get("dag_id")), str(record.get("night")), str(record.get("destination"))
+    link.night = str(record.get("night") or "")[:40]
+    link.identity = tuple(str(record.get(name)) for name in ("dag_id", "night", "destination"))
     link.is_misplaced = record.get("number") != number
     if link.is_misplaced:
         link.add(ProblemKind.CHANGED, f"{location} says that it is record {str(record.get('number'))[:20]}")
@@ -95,7 +117,7 @@ def read_link(number: int, location: Location) -> Link:
     return link
 
 
-def check_links(links: Sequence[Link], head: str = "", known: Sequence[str] = ()) -> None:
+def check_links(links: Sequence[RecordCheck], head: str = "", known: Sequence[str] = ()) -> None:
     """Add what is wrong with the chain to its links.
 
     :param head: SHA-256 that the last record must have
@@ -123,19 +145,17 @@ def check_links(links: Sequence[Link], head: str = "", known: Sequence[str] = ()
     _find_replaced(links)
 
 
-def _check_neighbors(links: Sequence[Link], is_head: bool) -> None:
+def _check_neighbors(links: Sequence[RecordCheck], is_head: bool) -> None:
     """Compare each record with what the next one says about it, from the last one on."""
     is_after_changed = not is_head
-    for link, after in zip(reversed(links[:-1]), reversed(links[1:]), strict=True):
-        if after.number != link.number + 1:
-            first, final = link.number + 1, after.number - 1
-            text = (
-                f"record {first} is missing" if first == final else f"records {first} to {final} are missing"
-            )
-            after.add(ProblemKind.MISSING, text)
-        is_chained = after.number == link.number + 1 and after.is_valid and link.sha256
-        is_changed = bool(is_chained and after.previous != link.sha256)
-        if is_changed and after.is_misplaced:  # the difference is its own
+    for link, after in zip([RecordCheck(0), *links[:-1]][::-1], links[::-1], strict=True):
+        first, last = link.number + 1, after.number - 1
+        if first <= last:
+            missing = f"record {first} is" if first == last else f"records {first} to {last} are"
+            after.add(ProblemKind.MISSING, f"{missing} missing")
+        is_chained = first > last and after.is_valid and (link.sha256 or not link.number)
+        is_changed = bool(is_chained and (after.previous or "") != link.sha256)
+        if is_changed and (after.is_misplaced or not link.number):  # the difference is its own
             text = f"record {after.number} is chained to {after.previous}, which is not record {link.number}"
             after.add(ProblemKind.CHANGED, text)
         elif is_changed:
@@ -143,16 +163,9 @@ def _check_neighbors(links: Sequence[Link], is_head: bool) -> None:
             text = f"record {link.number} is not what record {after.number}{note} was chained to"
             link.add(ProblemKind.CHANGED, f"{text}: its SHA-256 is {link.sha256}, not {after.previous}")
         is_after_changed = is_changed
-    first_link = links[0]
-    if first_link.number == 1 and first_link.previous is not None:
-        first_link.add(ProblemKind.CHANGED, "record 1 is chained to another record")
-    elif first_link.number > 1:
-        missing = first_link.number - 1
-        text = "record 1 is missing" if missing == 1 else f"records 1 to {missing} are missing"
-        first_link.add(ProblemKind.MISSING, text)
 
 
-def _find_replaced(links: Sequence[Link]) -> None:
+def _find_replaced(links: Sequence[RecordCheck]) -> None:
     """Find replaced revisions; a record can't replace one of another night."""
     by_number = {link.number: link for link in links}
     for link in links:
@@ -163,7 +176,7 @@ def _find_replaced(links: Sequence[Link]) -> None:
         if (
             replaced is None
             or number >= link.number
-            or (replaced.is_valid and replaced.run != link.run and replaced.night != link.night)
+            or (replaced.is_valid and replaced.run != link.run and replaced.identity != link.identity)
         ):
             link.add(
                 ProblemKind.INVALID,
@@ -177,9 +190,9 @@ def _find_replaced(links: Sequence[Link]) -> None:
         replaced.replaced_by = link.number
 
 
-def in_verification_order(links: Sequence[Link]) -> Iterator[Link]:
+def in_verification_order(links: Sequence[RecordCheck]) -> Iterator[RecordCheck]:
     """Yield the links; replaced revisions come after the one in force, which may have replaced objects."""
-    revisions: dict[int, list[Link]] = {}  # by the number of the one in force
+    revisions: dict[int, list[RecordCheck]] = {}  # by the number of the one in force
     by_number = {link.number: link for link in links}
     for link in links:
         in_force = link

@@ -153,9 +153,3 @@ def retry_outages(read: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         except ComplianceStorageError:
             sleep(seconds)
     return read(*args, **kwargs)
-
-
-def describe_change(location: Location, found: Hashed, sha256: str) -> Problem:
-    """Return the problem of an object that has another SHA-256."""
-    text = f"{location} has changed: its SHA-256 is {found.sha256}, not {sha256}"
-    return Problem(ProblemKind.CHANGED, text)

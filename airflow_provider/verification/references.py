@@ -126,7 +126,9 @@ class VerifiedReferences:
         self._rows = sqlite3.connect(path, isolation_level=None)
         self._rows.execute("PRAGMA journal_mode = OFF")
         self._rows.execute("PRAGMA synchronous = OFF")
-        self._rows.execute("CREATE TABLE verified (key BLOB PRIMARY KEY, problem TEXT) WITHOUT ROWID")
+        self._rows.execute(
+            "CREATE TABLE verified (key BLOB PRIMARY KEY, problem TEXT DEFAULT '') WITHOUT ROWID"
+        )
         self._rows.execute("BEGIN")
 
     def add(self, key: bytes) -> bool:
@@ -137,18 +139,13 @@ class VerifiedReferences:
         """Remember that an object has a problem, and with which record that was found."""
         self._rows.execute("UPDATE verified SET problem = ? WHERE key = ?", (f"{kind} {record}", key))
 
-    def problem(self, key: bytes) -> tuple[ProblemKind, int] | None:
-        """Return what was found before."""
+    def find(self, key: bytes) -> tuple[str, int] | None:
+        """Return what was found before: a kind of problem and a record, or nothing and 0; None if unknown."""
         row = self._rows.execute("SELECT problem FROM verified WHERE key = ?", (key,)).fetchone()
-        if row is None or row[0] is None:
+        if row is None:
             return None
         kind, _, record = row[0].partition(" ")
-        return ProblemKind(kind), int(record)
-
-    def is_good(self, key: bytes) -> bool:
-        """Return whether an object was verified before and had no problem."""
-        query = "SELECT 1 FROM verified WHERE key = ? AND problem IS NULL"
-        return self._rows.execute(query, (key,)).fetchone() is not None
+        return kind, int(record or 0)
 
     def close(self) -> None:
         """Close the file."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evidence.nights import Nights, PlainReport
+from tests.evidence.nights import Nights, render_plainly
 from tests.support.speed import skip_fsync
 
 
@@ -17,7 +17,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def plain_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("airflow_provider.reports.night.NightReport", PlainReport)
+    monkeypatch.setattr("airflow_provider.reports.night.render_night", render_plainly)
 
 
 @pytest.fixture

@@ -20,21 +20,17 @@ from tests.support.outlets import outlet_events
 CATEGORY = "SUFFICIENTLY_REGULATED"
 
 
-class PlainReport:
-    """Stands in for the page, where only what it is given matters."""
-
-    def __init__(self, dag_id: str, run_id: str, night: str, **given: Any) -> None:
-        self._given = given
-
-    def render(self) -> str:
-        documents, verdicts = self._given["documents"], self._given["verdicts"]
-        shown = {name: self._given[name] for name in ("revision", "missing", "decisions", "previous")}
-        shown |= {
-            "trend": [night[:10] for night, _ in self._given["trend"]],
-            "repeated": {failure.source: failure.nights for failure in documents.repeated.longest},
-            "rows": {"documents": documents.total, "cells": verdicts.assessed, "findings": verdicts.total},
-        }
-        return json.dumps(shown)
+def render_plainly(record: Any, documents: Any, verdicts: Any, *, trend: Any, vanished: Any) -> str:
+    """Stand in for the page, where only what it is given matters."""
+    cells, findings = verdicts.cells["assessed"], verdicts.total
+    shown = {name: record[name] for name in ("revision", "missing", "previous")}
+    shown |= {
+        "trend": [night[:10] for night, _ in trend],
+        "repeated": {source: nights for nights, source, _ in documents.repeated},
+        "rows": {"documents": documents.total, "cells": cells, "findings": findings},
+        "vanished": vanished,
+    }
+    return json.dumps(shown)
 
 
 class NightTask(TaskInstance):

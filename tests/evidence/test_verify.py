@@ -308,30 +308,6 @@ def test_a_record_can_t_hide_another_night_by_replacing_it(root: Path, verify: V
     assert "document-1.txt has changed" in output
 
 
-def test_copies_of_records_beside_the_night_are_verified(root: Path, verify: Verify) -> None:
-    copy = root / "dt=2026-01-03/_evidence/night.json"
-    shutil.copy(record(root, 3), copy)
-    other = root / "dt=2026-01-03/_evidence/night-00000003.json"
-    shutil.copy(record(root, 3), other)
-    assert verify()[0] == 0
-    flip(other)
-    code, output = verify()
-    assert (code, statuses(output)) == (1, ["OK", "OK", "CHANGED", "OK", "OK"])
-    assert "night-00000003.json has changed: it is not a copy of a record of this night" in output
-    shutil.copy(record(root, 2), other)
-    assert verify()[0] == 1
-    other.unlink()
-    rewrite(copy, totals={})
-    assert verify()[0] == 1
-
-
-def test_copies_of_records_that_were_swapped_are_named(root: Path, verify: Verify) -> None:
-    for number, night in ((2, 3), (3, 2)):
-        shutil.copy(record(root, number), root / f"dt=2026-01-0{night}/_evidence/night.json")
-    code, output = verify()
-    assert (code, statuses(output)) == (1, ["OK", "CHANGED", "CHANGED", "OK", "OK"])
-
-
 def test_nights_before_a_date_are_verified_as_a_chain_only(root: Path, verify: Verify) -> None:
     flip(root / OBJECTS["text"])
     assert verify("--since", "2026-01-03")[0] == 1

@@ -256,8 +256,8 @@ def test_a_link_that_leads_out_of_the_root_is_not_followed(
     assert verify("--also", str(tmp_path))[0] == 0
 
 
-@pytest.mark.parametrize("name", ["text.txt", "dt=2026-01-01/_evidence/night.json"])
-def test_a_loop_of_links_is_named(writer: NightWriter, verify: Verify, tmp_path: Path, name: str) -> None:
+def test_a_loop_of_links_is_named(writer: NightWriter, verify: Verify, tmp_path: Path) -> None:
+    name = "text.txt"
     writer.night(1, report={"path": name, "sha256": "0" * 64})
     (tmp_path / "out" / name).symlink_to(tmp_path / "out/other")
     (tmp_path / "out/other").symlink_to(tmp_path / "out" / name)

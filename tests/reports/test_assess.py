@@ -1,3 +1,5 @@
+"""The verdict report: what it adds to the sections that it shares with the report of a night."""
+
 from __future__ import annotations
 
 import json
@@ -6,14 +8,11 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import Any
 
-from selectolax.lexbor import LexborHTMLParser
-
+from airflow_provider.reports import assess
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
-from airflow_provider.reports.verdicts import MAX_CHANGES, OPEN_CHANGES
-from tests.reports.pages import read_text as text
+from tests.reports.pages import BAD, GOOD, MISSING, Page, cell, finding
 
-GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 RUN = Run(
     dag_id="nightly",
     task_id="assess",
@@ -23,162 +22,129 @@ RUN = Run(
 )
 
 
-def finding(criterion: str = "D-1", category: str = GOOD, **changes: Any) -> dict[str, Any]:
-    return {"criterion": criterion, "title": "Exit", "category": category, "rationale": "why", **changes}
+def collect(*cells: tuple[Any, ...]) -> VerdictStats:
+    stats = VerdictStats()
+    for row in cells:
+        stats.add(*row)
+    return stats
 
 
-def cell(
-    number: int, *, status: str = "COMPLETED", framework: str = "DORA", **changes: Any
-) -> dict[str, Any]:
-    return {"source": f"s3://in/{number}.pdf", "framework": framework, "status": status, **changes}
-
-
-def page(stats: VerdictStats, last_night: str | None = "2026-03-01", **changes: Any) -> LexborHTMLParser:
+def page(stats: VerdictStats, last_night: str | None = "2026-03-01T02:00:00+00:00", **changes: Any) -> Page:
     options: dict[str, Any] = {"without_text": [], "files": {}} | changes
-    return LexborHTMLParser(render_verdicts(stats, RUN, night="2026-03-02", last_night=last_night, **options))
+    html = render_verdicts(stats, RUN, night="2026-03-02", last_night=last_night, **options)
+    return Page(html, has_script=True)
 
 
-def matrix(tree: LexborHTMLParser) -> Any:
-    return json.loads(text(tree, "#verdicts"))
+def matrix(shown: Page) -> Any:
+    return json.loads(shown.tree.css("#verdicts")[0].text())
 
 
-def test_what_changed_comes_first_the_worse_before_the_better() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding(category=GOOD, changed_from=MISSING)])
-    stats.add(
-        cell(2, carried_from={"run": "r"}), [finding(category=MISSING, changed_from=GOOD), finding("D-2")]
+def test_the_page_says_what_changed_and_with_what_it_was_compared() -> None:
+    carried = cell(2, carried_from={"run": "r"})
+    stats = collect(
+        (cell(1), [finding(category=GOOD, changed_from=MISSING)]),
+        (carried, [finding(category=MISSING, changed_from=GOOD), finding(2, "D-2")]),
     )
-    tree = page(stats)
-    assert text(tree, "h1") == "2 verdicts changed: 1 worse, 1 better."
-    assert text(tree, ".lead") == "2 documents, 1 framework: 1 assessed tonight, 1 carried forward unchanged."
-    assert [row.attributes["class"] for row in tree.css(".changes tbody tr")] == ["worse", "better"]
-    assert tree.css_first("main section").text().strip().startswith("What changed since the previous night")
+    shown = page(stats)
+    assert shown.headline == ("2 verdicts changed: 1 worse, 1 better.", "1 got worse", "warn")
+    assert shown.text(".lead") == "2 documents, 1 framework: 1 assessed tonight, 1 carried forward unchanged."
+    assert "Compared with 2026-03-01 02:00 UTC" in shown.text(".facts")
+    assert "Ended 2026-03-02 02:00:00 UTC" in shown.text(".facts")
+    assert shown.texts("h2")[:3] == ["What changed since the previous night", "DORA", "All documents"]
 
 
-def test_nothing_changed_and_a_first_night_say_so() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding(), finding("D-2", MISSING)])
-    assert text(page(stats), "h1") == "No verdict changed."
-    assert "The first night with verdicts: 1 missing, 0 not sufficiently" in text(page(stats, None), "h1")
-    assert "There is nothing to compare with" in text(page(stats, None), ".changes")
-
-
-def test_failed_cells_are_counted_with_their_reasons() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding()])
-    for number in (2, 3):
-        stats.add(cell(number, status="FAILED", error="Out of order"), [])
-    tree = page(stats)
-    assert text(tree, ".mark") == "2 not assessed"
-    assert "Out of order such as s3://in/ 2.pdf" in text(tree, ".reasons")
-    assert matrix(tree)["frameworks"][0]["rows"] == ["S", "F", "F"]
-
-
-def test_verdicts_that_are_not_there_are_named() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding("D-1")], ["D-1", "D-2"])
-    stats.add(cell(2), [], ["D-2"])
-    assert (stats.gone, stats.without_findings) == (2, 1)
-    shown = text(page(stats), "main")
-    assert "1 assessment completed without a single finding." in shown
-    assert "2 verdicts of the previous night have no counterpart tonight" in shown
-    assert "D-2 DORA in 2 documents" in shown
-    complete = VerdictStats()
-    complete.add(cell(1), [finding("D-1")], ["D-1"])
-    assert "Verdicts that are gone" not in text(page(complete), "main")
+def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
+    stats = collect((cell(1), [finding(), finding(1, "D-2", MISSING)]))
+    assert page(stats).text("h1") == "No verdict changed."
+    assert "The first night with verdicts: 1 missing, 0 not sufficiently" in page(stats, None).text("h1")
+    assert "There is nothing to compare with" in page(stats, None).text(".changes")
+    empty = page(VerdictStats(), None)
+    assert empty.headline == ("There were no documents to assess.", "Nothing to do", "idle")
+    assert not empty.tree.css("#verdicts, script")
 
 
 def test_what_there_is_less_of_comes_first() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding()])
-    tree = page(stats, warnings=["The service no longer lists GDPR."])
-    assert text(tree, "main section") == "Less than expected The service no longer lists GDPR."
-    assert tree.css("header.warn")
+    shown = page(collect((cell(1), [finding()])), warnings=["The service no longer lists GDPR."])
+    assert shown.texts("main section")[0] == "Less than expected The service no longer lists GDPR."
+    assert shown.headline[1:] == ("Less than expected", "warn")
+
+
+def test_verdicts_that_are_not_there_are_named() -> None:
+    stats = collect((cell(1), [finding()], ["D-1", "D-2"]), (cell(2), [], ["D-2"]))
+    assert (stats.gone.total(), stats.without_findings) == (2, 1)
+    section = page(stats).section("Verdicts that are gone")
+    assert "1 assessment completed without a single finding." in section
+    assert "2 verdicts of the previous night have no counterpart tonight" in section
+    assert "D-2 DORA in 2 documents" in section
+    assert "are gone" not in page(collect((cell(1), [finding()], ["D-1"]))).text("main")
 
 
 def test_documents_are_counted_by_the_worst_of_their_verdicts() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding(), finding("D-2")])
-    stats.add(cell(2), [finding(), finding("D-2", BAD)])
-    stats.add(cell(3), [finding("D-1", MISSING, changed_from=GOOD), finding("D-2", BAD)])
-    stats.add(cell(4, status="FAILED", error="Out of order"), [])
-    assert text(page(stats), ".framework .sub") == (
-        "4 documents: 1 sufficiently regulated throughout, 1 not sufficiently regulated in places, "
-        "1 with something missing, 1 not assessed."
+    stats = collect(
+        (cell(1), [finding(), finding(1, "D-2")]),
+        (cell(2), [finding(), finding(2, "D-2", BAD)]),
+        (cell(3), [finding(3, "D-1", MISSING, changed_from=GOOD), finding(3, "D-2", BAD)]),
+        (cell(4, "FAILED", error="Out of order"), []),
+        (cell(5), [finding(5, "D-1", "ODD")]),
     )
-
-
-def test_nights_are_shown_as_people_write_them() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding()])
-    tree = page(stats, "2026-03-01T02:00:00+00:00")
-    assert "Compared with 2026-03-01 02:00 UTC" in text(tree, ".facts")
-
-
-def test_many_changes_do_not_push_the_totals_off_the_page() -> None:
-    stats = VerdictStats()
-    for number in range(50):
-        stats.add(cell(number), [finding(changed_from=MISSING)])
-    tree = page(stats)
-    assert len(tree.css(".changes > table tbody tr")) == OPEN_CHANGES
-    assert text(tree, ".changes .more summary") == f"{50 - OPEN_CHANGES} more"
+    shown = page(stats, without_text=["s3://inbox/9.pdf"], files={"Findings": "s3://out/f.jsonl"})
+    assert shown.text(".framework .sub") == (
+        "5 documents: 1 sufficiently regulated throughout, 1 not sufficiently regulated in places, "
+        "1 with something missing, 1 with a verdict of no known category, 1 not assessed."
+    )
+    assert shown.headline[1] == "1 not assessed"
+    assert "Out of order such as s3://inbox/ 4.pdf" in shown.text(".reasons")
+    assert "1 document s3://inbox/ 9.pdf" in shown.section("Without a text")
+    assert "Findings s3://out/ f.jsonl" in shown.section("Data")
 
 
 def test_the_matrix_has_a_letter_for_each_criterion_in_lower_case_where_it_changed() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding("D-1", MISSING), finding("D-2", BAD, changed_from=GOOD)])
-    stats.add(cell(1, framework="GDPR"), [finding("G-1", "ODD")])
-    stats.add(cell(2), [finding("D-3")])
+    decided = {"expert": "ann", "expert_category": GOOD, "expert_rationale": "Annex 2."}
+    stats = collect(
+        (cell(1), [finding(1, "D-1", MISSING), finding(1, "D-2", BAD, changed_from=GOOD)]),
+        (cell(1, framework="GDPR"), [finding(1, "G-1", "ODD")]),
+        (cell(2), [finding(2, "D-3", MISSING, **decided)]),
+        (cell(3, "FAILED"), []),
+    )
     data = matrix(page(stats))
-    assert [each["rows"] for each in data["frameworks"]] == [["Mn.", "..S"], ["U", ""]]
-    assert data["notes"] == {"0/0/0": "why", "0/0/1": "why", "0/1/0": "why", "1/0/2": "why"}
+    assert data["documents"] == [["s3://inbox/", f"{number}.pdf"] for number in (1, 2, 3)]
+    assert [framework["rows"] for framework in data["frameworks"]] == [["Mn.", "..S", "F"], ["U", "", ""]]
+    assert data["frameworks"][0]["criteria"] == [[f"D-{number}", "Exit"] for number in (1, 2, 3)]
+    assert data["notes"].pop("1/0/2") == "Decided by ann. Annex 2. The service said: missing. why"
+    assert data["notes"] == {"0/0/0": "why", "0/0/1": "why", "0/1/0": "why"}
 
 
 def test_hostile_texts_stay_texts() -> None:
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(1)>"
-    stats = VerdictStats()
-    stats.add(
-        cell(1, framework=evil, source=evil),
-        [
-            finding(
-                evil, evil, changed_from=evil, rationale=evil, title=evil, expert=evil, expert_rationale=evil
-            )
-        ],
-    )
-    tree = page(stats, without_text=[evil], files={"Findings": evil})
-    assert len(tree.css("script")) == 2
-    assert not tree.css("img")
-    assert matrix(tree)["notes"]["0/0/0"].endswith(f"The service said: without a known category. {evil}")
+    names = ("criterion", "category", "changed_from", "rationale", "title", "expert", "expert_rationale")
+    stats = collect((cell(1, framework=evil, source=evil), [dict.fromkeys(names, evil)]))
+    shown = page(stats, without_text=[evil], files={"Findings": evil})
+    assert len(shown.tree.css("script")) == 2
+    assert not shown.tree.css("img")
+    assert matrix(shown)["notes"]["0/0/0"].endswith(f"The service said: without a known category. {evil}")
 
 
 def test_the_policy_allows_this_script_and_style_only() -> None:
-    stats = VerdictStats()
-    stats.add(cell(1), [finding()])
-    tree = page(stats)
-    policy = str(tree.css_first("meta[http-equiv]").attributes["content"])
-    script = next(each.text() for each in tree.css("script") if not each.attributes.get("type"))
+    shown = page(collect((cell(1), [finding()])))
+    policy = str(shown.tree.css("meta[http-equiv]")[0].attributes["content"])
+    script = next(node.text() for node in shown.tree.css("script") if not node.attributes.get("type"))
     digest = b64encode(sha256(script.encode()).digest()).decode()
     assert f"script-src 'sha256-{digest}'" in policy
     assert policy.startswith("default-src 'none'")
-    html = render_verdicts(stats, RUN, night="n", last_night=None, without_text=[], files={})
-    assert not re.search(r'(src|href)="(?!s3:)', html)
+    assert not re.search(r'(src|href)="(?!s3:)', shown.html)
 
 
-def test_ten_thousand_documents_make_a_page_of_bounded_size() -> None:
-    stats = VerdictStats()
-    for number in range(10_000):
-        changed = GOOD if number % 7 == 0 else None
-        stats.add(
-            cell(number),
-            [finding(f"D-{one}", MISSING, rationale="x" * 300, changed_from=changed) for one in range(6)],
+def test_ten_thousand_documents_make_a_page_of_bounded_size(monkeypatch: Any) -> None:
+    monkeypatch.setattr(assess, "MAX_DOCUMENTS", 9_000)
+    stats = collect(
+        *(
+            (cell(n), [finding(n, f"D-{one}", MISSING, rationale="x" * 300) for one in range(6)])
+            for n in range(10_000)
         )
-    html = render_verdicts(stats, RUN, night="n", last_night="m", without_text=["x"] * 10_000, files={})
-    assert len(html) < 4_000_000
-    assert len(LexborHTMLParser(html).css(".changes tbody tr")) == MAX_CHANGES
-    assert stats.worse == 6 * 1429
-
-
-def test_an_empty_night_says_so() -> None:
-    tree = page(VerdictStats(), None)
-    assert text(tree, "h1") == "There were no documents to assess."
-    assert not tree.css("#verdicts")
+    )
+    shown = page(stats, without_text=["x"] * 10_000)
+    assert len(shown.html) < 4_000_000
+    assert "and 9,800 more" in shown.section("Without a text")
+    data = matrix(shown)
+    assert (len(data["documents"]), data["left_out"]) == (9_000, 1_000)
+    assert len(data["notes"]) == assess.RATIONALE_BUDGET_CHARS // 300

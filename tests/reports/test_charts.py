@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.reports.charts import StackedBar, plot_durations, plot_times
+from airflow_provider.reports.charts import DURATIONS, StackedBar, plot_histogram, plot_times
 from airflow_provider.reports.ingest import quantile
 
 
@@ -13,7 +13,7 @@ def test_quantiles_are_exact_and_the_histogram_counts_every_value(values: list[f
     ranked = sorted(values)
     for share, rank in ((0.5, (len(values) + 1) // 2), (1, len(values))):
         assert quantile(values, share) == ranked[rank - 1]
-    chart = plot_durations(values)
+    chart = plot_histogram("Time", values, DURATIONS, "")
     assert chart is not None
     assert chart.total == len(values)
     assert (chart.marks[0], chart.marks[-1][0]) == ((0, "0"), 100)

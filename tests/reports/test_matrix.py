@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
-from tests.reports.test_assess import BAD, GOOD, MISSING, RUN, cell, finding
+from tests.reports.pages import BAD, GOOD, MISSING, cell, finding
+from tests.reports.test_assess import RUN
 from tests.support.browser import Page, open_page
 
 pytestmark = pytest.mark.browser
@@ -26,11 +27,11 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
             stats.add(cell(number, status="FAILED", error="Out of order"), [])
         elif number < 3:
             changed = GOOD if number == 2 else None
-            rows = [finding("D-1", MISSING, rationale=f"{EVIL} {number}", changed_from=changed)]
-            stats.add(cell(number), [*rows, finding("D-2", BAD if number == 1 else GOOD)])
+            rows = [finding(number, "D-1", MISSING, rationale=f"{EVIL} {number}", changed_from=changed)]
+            stats.add(cell(number), [*rows, finding(number, "D-2", BAD if number == 1 else GOOD)])
         else:
-            stats.add(cell(number), [finding("D-1"), finding("D-2")])
-        stats.add(cell(number, framework="GDPR"), [finding("G-1", BAD if number == 200 else GOOD)])
+            stats.add(cell(number), [finding(number), finding(number, "D-2")])
+        stats.add(cell(number, framework="GDPR"), [finding(number, "G-1", BAD if number == 200 else GOOD)])
     html = render_verdicts(stats, RUN, night="2026-03-02", last_night="m", without_text=[], files={})
     folder = tmp_path_factory.mktemp("report")
     (folder / "report.html").write_text(html)
@@ -54,7 +55,7 @@ def choose(page: Page, **values: str) -> None:
 
 
 def names(page: Page) -> list[str]:
-    script = "[...document.querySelectorAll('.heat tbody th')].map(each => each.innerText)"
+    script = "[...document.querySelectorAll('.heat tbody th')].map(cell => cell.innerText)"
     shown: list[str] = page.evaluate(script)
     return shown
 
@@ -83,7 +84,7 @@ def test_the_worst_documents_come_first_page_by_page(page: Page) -> None:
         ({"only": "open"}, ["1.pdf", "0.pdf", "2.pdf"]),
         ({"only": "changed"}, ["2.pdf"]),
         ({"only": "failed"}, ["3.pdf"]),
-        ({"only": "open", "text": "IN/1"}, ["1.pdf"]),
+        ({"only": "open", "text": "INBOX/1"}, ["1.pdf"]),
         ({"framework": "1", "only": "open"}, ["200.pdf"]),
         ({"framework": "1", "only": "missing"}, []),
     ],

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reports.test_night import BAD, GOOD, MISSING, TOTALS, cell, document, finding, report
+from tests.reports.pages import BAD, GOOD, MISSING, TOTALS, Night, cell, document, finding
 from tests.support.browser import CONTRAST, Page, open_page
 
 pytestmark = pytest.mark.browser
@@ -18,8 +18,7 @@ LONG = "a-name-without-a-single-space-" * 12
 @pytest.fixture
 def page(tmp_path: Path) -> Iterator[Page]:
     """Open a night with everything that a page can show, with long names."""
-    folder = "s3://texts/nights/_evidence"
-    made = report(
+    night = Night(
         [document(number, "FAILED" if number % 5 == 0 else "COMPLETED", error=LONG) for number in range(50)],
         [cell(number, "FAILED" if number == 7 else "COMPLETED", error=LONG) for number in range(50)],
         [
@@ -38,16 +37,13 @@ def page(tmp_path: Path) -> Iterator[Page]:
             for one in range(3)
         ],
         [(f"2026-02-{day:02}", {**TOTALS, "missing": day % 9 == 0}) for day in range(28, 0, -1) if day != 20],
-        totals={**TOTALS, "changed": 99},
+        totals={**TOTALS, "changed": 99, "decisions": 2},
         missing=[f"ingest[3] {LONG}"],
-        files=[("ingest", f"{folder}/manifests/{'ab' * 32}.jsonl"), ("report", f"s3://texts/{LONG}")],
-        folder=folder,
-        root="s3://texts/nights/",
-        previous="cd" * 32,
-        decisions=2,
+        manifests=[{"kind": "ingest", "path": f"{LONG}/{'ab' * 32}.jsonl", "sha256": "ab" * 32}],
+        previous={"sha256": "cd" * 32},
     )
     target = tmp_path / "report.html"
-    target.write_text(made.render())
+    target.write_text(night.render())
     with open_page(target.as_uri(), tmp_path / "profile") as opened:
         opened.wait_for("document.querySelectorAll('.strip svg').length === 4")
         yield opened
@@ -57,7 +53,7 @@ def test_nothing_needs_horizontal_scrolling_and_all_can_be_read(page: Page) -> N
     backgrounds = set()
     for is_open in (False, True):
         page.evaluate(
-            f"document.querySelectorAll('details').forEach(each => each.open = {str(is_open).lower()})"
+            f"document.querySelectorAll('details').forEach(details => details.open = {str(is_open).lower()})"
         )
         for width in (1400, 400):
             for scheme in ("light", "dark"):

@@ -104,9 +104,7 @@ class NightWriter:
             "report": self.put(evidence / f"report-{len(self.texts)}.html", b"<p>%d</p>" % day),
             **record,
         }
-        entry = Chain(self.root).append(lambda head: night)
-        assert entry is not None
-        return entry
+        return Chain(self.root).append(lambda head: night)
 
     def night(self, day: int, **record: Any) -> ChainRecord:
         """Write a whole night."""
