@@ -58,7 +58,7 @@ class History:
                     for source, text in texts.items()
                 ],
                 destination=f"file://{self.folder}/dt={date}/",
-                payload={"uuid": "{document[uuid]}", "framework": "{framework[id]}", "task": task_id},
+                payload={"contentUuid": "{document[uuid]}", "framework": "{framework[id]}", "task": task_id},
                 poll_interval=0.1,
                 **options,
             )

@@ -148,7 +148,7 @@ def test_another_text_framework_or_payload_does_not_inherit_a_decision(
     if change == "text":
         texts["in/empty.pdf"] += " And more of it."
     elif change == "payload":
-        options["payload"] = {"uuid": "{document[uuid]}", "framework": "{framework[id]}", "more": 1}
+        options["payload"] = {"contentUuid": "{document[uuid]}", "framework": "{framework[id]}", "more": 1}
     else:
         frameworks = copy.deepcopy(service.frameworks())
         frameworks[0]["criteria"][0]["description"] += " As amended."
