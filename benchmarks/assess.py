@@ -91,10 +91,10 @@ def main(arguments: Sequence[str] = ()) -> int:
 
 def _add_framework(service: Service) -> None:
     """Add a third framework: the first one again, under other names."""
-    listed = service.control("frameworks")
+    listed = service.control("GET", "frameworks")
     third = {**listed[0], "id": 3, "codeName": FRAMEWORKS[2]}
     third["criteria"] = [{**each, "codeName": f"{each['codeName']}/2"} for each in third["criteria"]]
-    service.control("set_frameworks", frameworks=[*listed, third])
+    service.control("PUT", "frameworks", frameworks=[*listed, third])
 
 
 class Corpus:
@@ -121,7 +121,9 @@ class Corpus:
 
         source, text = f"s3://contracts/in/{number:06}.pdf", make_text(Random(f"{number}/{version}"), CLAUSES)
         self.texts[source] = "\n\n".join(text.paragraphs)
-        job = self._service.control("add_job", text=self.texts[source], file_name=source, status="COMPLETED")
+        job = self._service.control(
+            "POST", "jobs", text=self.texts[source], file_name=source, status="COMPLETED"
+        )
         digest = hashlib.sha256(self.texts[source].encode()).hexdigest()
         return {"source": source, "uuid": job, "status": "COMPLETED", "sha256": digest}
 
@@ -155,7 +157,7 @@ class Runner:
         from airflow_provider.emulator.service.catalog import assess
 
         rows = [json.loads(line) for line in findings.read_text().splitlines()]
-        listed = self._service.control("frameworks")
+        listed = self._service.control("GET", "frameworks")
         criteria = {
             each["codeName"]: each
             for framework in listed

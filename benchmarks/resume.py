@@ -80,7 +80,7 @@ def _measure(
 ) -> bool:
     with tempfile.TemporaryDirectory(prefix="resume-") as folder:
         begin = time.perf_counter()
-        job = service.control("add_job", text="new", file_name="new.pdf", status="COMPLETED")
+        job = service.control("POST", "jobs", text="new", file_name="new.pdf", status="COMPLETED")
         common = (options.items, options.concurrency, folder)
         run_process(service, environment, "benchmarks.resume", f"_prepare_{kind}", *common, job)
         segments = store.upload(Path(folder) / "store")

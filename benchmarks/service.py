@@ -63,20 +63,21 @@ class Service:
     ) -> None:
         self._process.communicate()
 
-    def control(self, name: str, **fields: Any) -> Any:
+    def control(self, method: str, name: str, **fields: Any) -> Any:
         """Use one of the emulator's controls."""
-        answer = self._session.post(f"{self.url}/_emulator/{name}", json=fields, timeout=60)
+        body = None if method == "GET" else fields
+        answer = self._session.request(method, f"{self.url}/_emulator/{name}", json=body, timeout=60)
         answer.raise_for_status()
         return answer.json()
 
     def counters(self) -> dict[str, Any]:
         """Return what was asked so far."""
-        counters: dict[str, Any] = self.control("counters")
+        counters: dict[str, Any] = self.control("GET", "counters")
         return counters
 
     def reset(self) -> None:
         """Forget everything."""
-        self.control("reset")
+        self.control("POST", "reset")
 
     def cpu(self) -> float:
         """Return the CPU seconds that it has used so far."""

@@ -38,6 +38,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     add("--no-quirks", dest="quirks", action="store_false", help="no unknown fields, no relative Locations")
     add("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every response")
+    add("--concurrency", type=int, metavar="N", help="return 429 for more than N requests in flight")
     add(
         "--max-batch", type=int, metavar="N", help="return 413 for batch status requests of more than N uuids"
     )
@@ -55,6 +56,7 @@ def make_parser() -> argparse.ArgumentParser:
         metavar="SECONDS",
         help="of refresh tokens (default: 1800)",
     )
+    add("--frameworks", metavar="FILE", help="a JSON file with the catalog of frameworks")
     add(
         "--endpoints",
         type=json.loads,

@@ -15,21 +15,18 @@ from typing import Any, Self, TypeVar
 from aiohttp import web
 
 from airflow_provider.emulator.service import assessments, content
-from airflow_provider.emulator.service.controls import CONTROLS, Controls, call_control, control
+from airflow_provider.emulator.service.controls import CONTROLS, ROUTES, Controls, control
 from airflow_provider.emulator.service.gateway import finish_headers, gateway
 from airflow_provider.emulator.service.http import json_response
 from airflow_provider.emulator.service.identity import jwks
 from airflow_provider.emulator.service.processing import PROCESSOR, Processor
 from airflow_provider.emulator.service.state import STATE, State, issue_token
 from airflow_provider.emulator.settings import (
-    CLIENT_ID,
-    CLIENT_SECRET,
     JWKS,
     JWKS_PATH,
     LOGIN,
     OPERATIONS,
     TOKEN_PATH,
-    USERNAME,
     Settings,
 )
 
@@ -50,7 +47,8 @@ def make_app(state: State, controls: Controls) -> web.Application:
         app.router.add_route(method, state.settings.get_path(name), getattr(module, name), name=name)
     app.router.add_route("POST", TOKEN_PATH, issue_token, name=LOGIN)
     app.router.add_route("GET", JWKS_PATH, show_keys, name=JWKS)
-    app.router.add_route("POST", "/_emulator/{name}", call_control)
+    # Fixed paths first: jobs/fail before jobs/{uuid}.
+    app.add_routes(sorted(ROUTES, key=lambda route: "{" in route.path))
     app.router.add_route("GET", "/", show_page)
     app.cleanup_ctx.append(process_jobs)
     app.on_response_prepare.append(finish_headers)
@@ -141,18 +139,18 @@ class Emulator(Controls):
         """The token endpoint of the identity provider."""
         return self._state.base_url + TOKEN_PATH
 
-    @control
+    @control("GET connection")
     def connection(self) -> dict[str, Any]:
         """Return the Airflow connection to this emulator."""
-        state = self._state
-        names = {"token_url": self.token_url, "client_id": CLIENT_ID, "client_secret": CLIENT_SECRET}
-        paths = {"endpoints": state.settings.endpoints} if state.settings.endpoints else {}
+        settings = self._state.settings
+        names = {"token_url": self.token_url, "client_id": settings.client_id}
+        paths = {"endpoints": settings.endpoints} if settings.endpoints else {}
         return {
             "conn_type": "compliance",
             "host": self.url,
-            "login": USERNAME,
-            "password": state.identity.accounts[USERNAME].password,
-            "extra": {**names, **paths},
+            "login": settings.username,
+            "password": settings.password,
+            "extra": {**names, "client_secret": settings.client_secret, **paths},
         }
 
     @property

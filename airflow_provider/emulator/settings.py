@@ -48,9 +48,8 @@ JWKS_PATH = f"{REALM}/protocol/openid-connect/certs"
 LOGIN, REFRESH_TOKEN, JWKS, OTHER = "login", "refresh_token", "jwks", "other"
 NAMES = (*OPERATIONS, LOGIN, REFRESH_TOKEN, JWKS, OTHER)
 
-# A demo account on loopback, printed at the start.
-USERNAME, PASSWORD = "partner", "partner-password"
-CLIENT_ID, CLIENT_SECRET = "airflow", "airflow-secret"
+# A change of these needs other routes, tokens or texts.
+FIXED_AT_START = {"endpoints", "frameworks", "username", "password", "client_id", "client_secret"}
 
 Phase = Literal["PENDING", "RUNNING", "DONE"]
 
@@ -120,17 +119,25 @@ class Settings:
     :param jobs: how jobs and assessments progress: `instant`, `polls:N`, `seconds:N` or `manual`
     :param quirks: vary responses within the contract: unknown fields, relative Locations, time formats
     :param latency: added to every response
+    :param concurrency: with more requests in flight, further ones get 429
     :param max_batch: with more uuids than this, a batch status request gets 413
     :param endpoints: paths of application info and assessments, as in the connection's extra
+    :param frameworks: a JSON file with the catalog of frameworks
     """
 
     jobs: str = "instant"
     quirks: bool = True
+    username: str = "partner"
+    password: str = "partner-password"  # noqa: S105 a demo account on loopback, printed at the start
+    client_id: str = "airflow"
+    client_secret: str = "airflow-secret"  # noqa: S105 as above
     access_lifetime: float = 300
     refresh_lifetime: float = 1800
     latency: float = 0
+    concurrency: int | None = None
     max_batch: int | None = None
     endpoints: dict[str, str] = dataclasses.field(default_factory=dict)
+    frameworks: str | None = None
 
     def __post_init__(self) -> None:
         CompletionRule.parse(self.jobs)

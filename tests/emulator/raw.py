@@ -104,10 +104,10 @@ class Raw:
         records: list[dict[str, Any]] = response.json()
         return records
 
-    def control(self, name: str, **fields: Any) -> requests.Response:
+    def control(self, method: str, path: str, body: Any = None) -> requests.Response:
         """Call a control of the emulator."""
-        url = f"{self.service.url}/_emulator/{name}"
-        return self.session.post(url, json=fields, timeout=TIMEOUT)
+        url = f"{self.service.url}/_emulator/{path}"
+        return self.session.request(method, url, json=body, timeout=TIMEOUT)
 
 
 def statuses_until_done(raw: Raw, uuid: str, most: int = 20) -> list[str]:

@@ -42,28 +42,32 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]
 
 
 def test_the_command_prints_the_connection_serves_with_all_options_and_ends_cleanly() -> None:
-    options = "--jobs polls:2 --no-quirks --latency 0.001 --max-batch 8 --access-lifetime 60"
+    options = "--jobs polls:2 --no-quirks --latency 0.001 --concurrency 9 --max-batch 8 --access-lifetime 60"
     endpoints = {"application_info": "/about"}
     others = ["--refresh-lifetime", "90", "--endpoints", json.dumps(endpoints)]
     with running(*options.split(), *others) as (process, lines):
         (printed,) = re.findall(r"^  export (.*)$", "\n".join(lines), re.MULTILINE)
         name, _, value = shlex.split(printed)[0].partition("=")
         host = json.loads(value)["host"]
-        settings = requests.post(f"{host}/_emulator/settings", json={}, timeout=30).json()
+        settings = requests.get(f"{host}/_emulator/settings", timeout=30).json()
         process.send_signal(signal.SIGTERM)
         rest, _ = process.communicate(timeout=60)
 
     assert (name, process.returncode) == ("AIRFLOW_CONN_COMPLIANCE_DEFAULT", 0)
     assert rest.strip() == "Stopped."
-    assert settings == {
-        "jobs": "polls:2",
-        "quirks": False,
-        "latency": 0.001,
-        "max_batch": 8,
-        "access_lifetime": 60,
-        "refresh_lifetime": 90,
-        "endpoints": endpoints,
-    }
+    assert (
+        settings.items()
+        >= {
+            "jobs": "polls:2",
+            "quirks": False,
+            "latency": 0.001,
+            "concurrency": 9,
+            "max_batch": 8,
+            "access_lifetime": 60,
+            "refresh_lifetime": 90,
+            "endpoints": endpoints,
+        }.items()
+    )
 
 
 @pytest.fixture
@@ -110,10 +114,20 @@ def test_a_port_in_use_is_named_without_a_traceback(capsys: pytest.CaptureFixtur
     assert capsys.readouterr().err == message
 
 
-def test_a_wrong_option_is_named_without_a_traceback(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--port", "0", "--jobs", "soon"]) == 1
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--jobs", "soon"], "jobs must be instant, polls:N, seconds:N or manual"),
+        (["--frameworks", "no-such-file.json"], "no-such-file.json"),
+        (["--frameworks", __file__], "test_command.py is not valid"),
+    ],
+)
+def test_a_wrong_option_is_named_without_a_traceback(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
+    assert main(["--port", "0", *arguments]) == 1
 
-    assert "jobs must be instant, polls:N, seconds:N or manual" in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("missing", ["pypdfium2", "jwt"])

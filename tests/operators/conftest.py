@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from airflow_provider.emulator import Emulator
-from airflow_provider.emulator.settings import USERNAME
 from tests.operators.hitl import RESULTS, FakeHitl
 from tests.support.jobs import in_our_hands
 
@@ -16,7 +15,7 @@ from tests.support.jobs import in_our_hands
 def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Emulator:
     """The emulator, which knows the responses of `RESULTS`."""
     state: Any = compliance_service._state
-    subject = state.identity.accounts[USERNAME].subject
+    subject = state.identity.accounts[state.settings.username].subject
     state.response_owners.update(dict.fromkeys([each["id"] for each in RESULTS], subject))
     return in_our_hands(compliance_service, monkeypatch)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 FRAMEWORK_FIELDS = ("id", "name", "codeName", "description")
@@ -14,10 +15,14 @@ RESULT_CATEGORIES = (SUFFICIENT, INSUFFICIENT, MISSING)
 MAX_EXCERPT_CHARS = 400
 
 
-def read_catalog() -> list[dict[str, Any]]:
-    """Return the bundled frameworks; `keywords` of a criterion are for the assessment rule only."""
-    text = files("airflow_provider.emulator").joinpath("data", "catalog.json").read_text(encoding="utf-8")
-    return check_frameworks(json.loads(text))
+def read_catalog(path: str | None) -> list[dict[str, Any]]:
+    """Return the frameworks of a file, or the bundled ones; `keywords` are for the assessment rule only."""
+    bundled = files("airflow_provider.emulator").joinpath("data", "catalog.json")
+    text = (Path(path) if path else bundled).read_text(encoding="utf-8")
+    try:
+        return check_frameworks(json.loads(text))
+    except ValueError as error:
+        raise ValueError(f"The catalog file {path} is not valid: {error}") from None
 
 
 def find_framework(frameworks: list[dict[str, Any]], identifier: object) -> dict[str, Any] | None:

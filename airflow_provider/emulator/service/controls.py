@@ -20,37 +20,43 @@ from airflow_provider.emulator.service.http import RequestError, json_response, 
 from airflow_provider.emulator.service.identity import SCOPE
 from airflow_provider.emulator.service.jobs import Assessment, Job
 from airflow_provider.emulator.service.state import State
-from airflow_provider.emulator.settings import USERNAME
+from airflow_provider.emulator.settings import FIXED_AT_START
 
 P = ParamSpec("P")
 R = TypeVar("R")
 C = TypeVar("C", bound="Controls")
 
-NAMES: set[str] = set()
+ROUTES: list[web.RouteDef] = []
 
 
-def control(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
-    """Run a method on the emulator's event loop, so that it never interleaves with a request."""
-    NAMES.add(method.__name__)
+def control(*routes: str) -> Callable[[Callable[Concatenate[C, P], R]], Callable[Concatenate[C, P], R]]:
+    """Run a method on the emulator's event loop, so that it never interleaves with a request.
 
-    @functools.wraps(method)
-    def wrapper(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return self.run_on_loop(functools.partial(method, self, *args, **kwargs))
+    :param routes: method and path of the HTTP requests that call it; the path is under `/_emulator/`
+    """
 
-    return wrapper
+    def decorate(method: Callable[Concatenate[C, P], R]) -> Callable[Concatenate[C, P], R]:
+        @functools.wraps(method)
+        def wrapper(self: C, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            return self.run_on_loop(functools.partial(method, self, *args, **kwargs))
+
+        for verb, path in map(str.split, routes):
+            handler = functools.partial(_call, method.__name__)
+            ROUTES.append(web.route(verb, f"/_emulator/{path}", handler))
+        return wrapper
+
+    return decorate
 
 
-async def call_control(request: web.Request) -> web.Response:
-    """Call a control by its name, with the fields of the body; respond with what it returns."""
-    name = request.match_info["name"]
-    # Only JSON, even for an empty body: a form on another site must not change anything (CSRF).
-    fields = await read_object(request, empty=b"{}")
-    if name not in NAMES:
-        raise RequestError(404, f"There is no control {name}")
+async def _call(name: str, request: web.Request) -> web.Response:
+    """Call a control with the parameters of the path and the fields of the body; respond with its result."""
     method = getattr(request.app[CONTROLS][0], name)
+    # Only JSON, even for an empty body: a form on another site must not change anything (CSRF).
+    has_body = request.method not in ("GET", "DELETE")
+    fields = await read_object(request, empty=b"{}") if has_body else {}
     try:
-        inspect.signature(method).bind(**fields)
-        return json_response(method(**fields))
+        inspect.signature(method).bind(**request.match_info, **fields)
+        return json_response(method(**request.match_info, **fields))
     except (TypeError, ValueError, LookupError) as error:
         unknown = isinstance(error, KeyError)
         raise RequestError(404 if unknown else 400, str(error.args[0] if error.args else error)) from None
@@ -68,7 +74,7 @@ class Controls(ABC):
 
     # -- faults
 
-    @control
+    @control("POST faults")
     def fail(self, /, operation: str, *, times: int | None = 1, **fault: Any) -> int:
         """Make the next calls of an operation fail; return the id to clear the fault with.
 
@@ -80,73 +86,74 @@ class Controls(ABC):
         self._state.faults.append(planned)
         return planned.id
 
-    @control
+    @control("GET faults")
     def faults(self) -> list[dict[str, Any]]:
         """Return the planned faults, those that wait for their `skip` included."""
         return [asdict(each) for each in self._state.faults]
 
-    @control
-    def clear_faults(self, fault_id: int | None = None) -> None:
+    @control("DELETE faults", r"DELETE faults/{fault_id:\d+}")
+    def clear_faults(self, fault_id: int | str | None = None) -> None:
         """Clear one fault or all."""
-        self._state.faults[:] = [
-            each for each in self._state.faults if fault_id is not None and each.id != fault_id
-        ]
+        faults = self._state.faults
+        faults[:] = [each for each in faults if fault_id is not None and each.id != int(fault_id)]
 
     # -- counters
 
-    @control
+    @control()
     def count(self, operation: str | None = None, answer: int | str | None = None) -> int:
         """Return the number of calls: of one operation or all, with one status or any."""
         return self._state.counters.count(operation, answer)
 
-    @control
+    @control("GET counters")
     def counters(self) -> dict[str, Any]:
         """Return all counters: per operation and status, logins, refreshes, maximum in flight."""
         return self._state.counters.describe()
 
     # -- settings and time
 
-    @control
+    @control("GET settings")
     def settings(self) -> dict[str, Any]:
         """Return all settings."""
         return asdict(self._state.settings)
 
-    @control
+    @control("PATCH settings")
     def configure(self, /, **changes: Any) -> None:
-        """Change settings while the emulator runs, for instance `latency=0.2`."""
-        if "endpoints" in changes:
-            raise ValueError("endpoints can't be changed while the emulator runs: set it at the start.")
+        """Change settings while the emulator runs, for instance `latency=0.2, concurrency=4`."""
+        if fixed := sorted(changes.keys() & FIXED_AT_START):
+            raise ValueError(
+                f"{', '.join(fixed)} can't be changed while the emulator runs: set it at the start."
+            )
         self._state.settings = self._state.settings.change(**changes)
 
-    @control
+    @control("POST advance")
     def advance(self, seconds: float) -> None:
         """Move the emulator's clock forward: tokens expire, jobs of `seconds:N` finish."""
         self._state.clock.advance(seconds)
 
-    @control
+    @control("POST reset")
     def reset(self) -> None:
         """Restore the initial state; issued tokens become invalid."""
         self._state.reset()
 
     # -- content processing jobs
 
-    @control
+    @control("GET jobs")
     def jobs(self) -> list[dict[str, Any]]:
         """Return the jobs, newest first. This does not count as a poll."""
         return [job.describe(self._state.status(job)) for job in reversed(self._state.jobs.values())]
 
-    @control
+    @control("GET jobs/{uuid}")
     def job(self, uuid: str) -> dict[str, Any]:
         """Return one job."""
         job = self._job(uuid)
         return job.describe(self._state.status(job))
 
-    @control
+    @control("GET jobs/{uuid}/text")
     def text(self, uuid: str) -> str:
         """Return the extracted text of a job."""
         return self._job(uuid).text
 
-    @control
+    @control("POST jobs")
     def add_job(
         self,
         *,
@@ -156,7 +163,7 @@ class Controls(ABC):
         file_name: str | None = None,
         url: str | None = None,
         charset: str = "utf-8",
-        username: str = USERNAME,
+        username: str | None = None,
     ) -> str:
         """Add a job without an upload; return its uuid. Without `status` it progresses like any other."""
         state = self._state
@@ -171,7 +178,7 @@ class Controls(ABC):
             job.force(status, now)
         return job.uuid
 
-    @control
+    @control("PATCH jobs/{uuid}")
     def set_job(
         self, uuid: str, *, status: str | None = None, text: str | None = None, error: str | None = None
     ) -> None:
@@ -183,79 +190,81 @@ class Controls(ABC):
         if status is not None:
             job.force(status, self._state.clock.now())
 
-    @control
+    @control("POST jobs/finish")
     def finish_jobs(self, *uuids: str) -> None:
         """Finish these jobs, or all jobs and assessments, now."""
         state = self._state
         for work in map(self._job, uuids) if uuids else (*state.jobs.values(), *state.assessments.values()):
             work.force_finish = True
 
-    @control
+    @control("POST jobs/fail")
     def fail_jobs(
         self, error: str = "The document cannot be read.", *, match: str = "*", times: int | None = 1
     ) -> None:
         """Make the next submitted or refreshed jobs FAILED; `match` is a pattern for file name or URL."""
         self._state.planned_failures.append(PlannedFailure(error=error, match=match, times=times))
 
-    @control
+    @control("DELETE jobs/fail")
     def clear_planned_failures(self) -> None:
         """Clear the planned failures of jobs."""
         self._state.planned_failures.clear()
 
-    @control
+    @control("DELETE jobs/{uuid}")
     def remove_job(self, uuid: str) -> None:
         """Remove a job, as if the service had cleaned up."""
         del self._state.jobs[self._job(uuid).uuid]
 
     # -- identity
 
-    @control
+    @control("POST tokens/expire")
     def expire_tokens(self) -> None:
         """Invalidate all access tokens; refresh tokens stay valid."""
         self._state.identity.expire_access()
 
-    @control
+    @control("POST tokens/revoke")
     def revoke_tokens(self) -> None:
         """Invalidate all access and refresh tokens."""
         self._state.identity.revoke()
 
-    @control
+    @control("POST users")
     def add_user(self, username: str, password: str, *, scope: str = f"profile email {SCOPE}") -> str:
         """Add another partner; return its subject. Without the scope `compliance` all its calls get 403."""
         return self._state.identity.add_account(username, password, scope).subject
 
-    @control
+    @control("POST users/password")
     def change_password(self, password: str) -> None:
         """Change the user's password and end all sessions; `connection()` then has the new password."""
-        self._state.identity.accounts[USERNAME].password = password
-        self._state.identity.revoke()
+        state = self._state
+        state.settings = state.settings.change(password=password)
+        state.identity.accounts[state.settings.username].password = password
+        state.identity.revoke()
 
     # -- catalog, assessments and feedback
 
-    @control
+    @control("GET frameworks")
     def frameworks(self) -> list[dict[str, Any]]:
         """Return the catalog, with the keywords of the assessment rule."""
         return copy.deepcopy(self._state.frameworks)
 
-    @control
+    @control("PUT frameworks")
     def set_frameworks(self, frameworks: list[dict[str, Any]]) -> None:
         """Replace the catalog."""
         self._state.frameworks = copy.deepcopy(check_frameworks(frameworks))
 
-    @control
+    @control("GET assessments")
     def assessments(self) -> list[dict[str, Any]]:
         """Return the assessments, newest first, with payloads and results."""
         found = reversed(self._state.assessments.values())
         return [each.describe(assessment_status(self._state, each)) for each in found]
 
-    @control
+    @control("POST assessments")
     def add_assessment(self, payload: dict[str, Any]) -> dict[str, Any]:
         """Add a finished assessment; return it with its results."""
-        assessment = self._state.add_assessment(self._subject(USERNAME), payload)
+        assessment = self._state.add_assessment(self._subject(), payload)
         assessment.force_finish = True
         return assessment.describe(assessment_status(self._state, assessment))
 
-    @control
+    @control("PATCH assessments/{uuid}")
     def set_assessment(self, uuid: str, *, status: str | None = None, error: str | None = None) -> None:
         """Set status and error of an assessment. The status stays, and may be an undocumented one."""
         assessment = self._assessment(uuid)
@@ -266,20 +275,21 @@ class Controls(ABC):
         if status is not None:
             assessment.force(status, self._state.clock.now())
 
-    @control
+    @control("DELETE assessments/{uuid}")
     def remove_assessment(self, uuid: str) -> None:
         """Remove an assessment, as if the service had cleaned up."""
         del self._state.assessments[self._assessment(uuid).uuid]
 
-    @control
+    @control("GET feedback")
     def feedback(self) -> list[dict[str, Any]]:
         """Return the received feedback, oldest first."""
         return list(self._state.feedback)
 
-    def _subject(self, username: str) -> str:
-        if username not in self._state.identity.accounts:
-            raise KeyError(f"There is no user {username}.")
-        return self._state.identity.accounts[username].subject
+    def _subject(self, username: str | None = None) -> str:
+        name = username or self._state.settings.username
+        if name not in self._state.identity.accounts:
+            raise KeyError(f"There is no user {name}.")
+        return self._state.identity.accounts[name].subject
 
     def _job(self, uuid: str) -> Job:
         if uuid not in self._state.jobs:

@@ -62,6 +62,10 @@ async def _serve(request: web.Request, handler: Handler, operation: str) -> web.
     state = get_state(request)
     if state.settings.latency:
         await asyncio.sleep(state.settings.latency)
+    limit = state.settings.concurrency
+    if limit is not None and state.counters.in_flight > limit:
+        refusal = error_response(request, 429, f"More than {limit} requests in flight", {"Retry-After": "1"})
+        return _count(request, operation, refusal)
     # The identity provider and unknown paths outside the API need no token.
     if operation in OPERATIONS or request.path.startswith("/api/"):
         try:

@@ -13,7 +13,7 @@ from aiohttp import web
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from airflow_provider.emulator.service.http import FORM, RequestError, json_response
-from airflow_provider.emulator.settings import CLIENT_ID, CLIENT_SECRET, PASSWORD, USERNAME, Clock, Settings
+from airflow_provider.emulator.settings import Clock, Settings
 
 SCOPE = "compliance"
 KEY_ID = "emulator-1"
@@ -69,10 +69,10 @@ def _decode(token: str) -> dict[str, Any]:
 class Identity:
     """Issues and verifies tokens; those of another instance are not valid here."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, settings: Settings, clock: Clock) -> None:
         self._clock = clock
         self.accounts: dict[str, Account] = {}
-        self.add_account(USERNAME, PASSWORD)
+        self.add_account(settings.username, settings.password)
         self.revoke()
 
     def add_account(self, username: str, password: str, scope: str = f"profile email {SCOPE}") -> Account:
@@ -135,7 +135,7 @@ class Identity:
         common = {
             "iat": int(now),
             "sub": account.subject,
-            "azp": CLIENT_ID,
+            "azp": settings.client_id,
             "sid": session,
             "scope": account.scope,
         }
@@ -176,7 +176,7 @@ async def grant(request: web.Request, identity: Identity, settings: Settings) ->
     """Handle a token request."""
     headers = {"Cache-Control": "no-store", "Pragma": "no-cache"}
     try:
-        form = await _read_form(request)
+        form = await _read_form(request, settings)
         if form["grant_type"] == "password":
             issued = identity.log_in(settings, form["username"], form["password"])
         else:
@@ -187,7 +187,7 @@ async def grant(request: web.Request, identity: Identity, settings: Settings) ->
         return json_response(body, status=refused.status, headers=headers)
 
 
-async def _read_form(request: web.Request) -> dict[str, str]:
+async def _read_form(request: web.Request, settings: Settings) -> dict[str, str]:
     if request.content_type != FORM:
         raise GrantError(415, "invalid_request", f"Content-Type must be {FORM}")
     try:
@@ -200,6 +200,6 @@ async def _read_form(request: web.Request) -> dict[str, str]:
     for name in ("grant_type", *NEEDED.get(grant_type, ()), "client_id", "client_secret"):
         if not form.get(name):
             raise GrantError(400, "invalid_request", f"Missing form parameter: {name}")
-    if (form["client_id"], form["client_secret"]) != (CLIENT_ID, CLIENT_SECRET):
+    if (form["client_id"], form["client_secret"]) != (settings.client_id, settings.client_secret):
         raise GrantError(401, "invalid_client", "Invalid client or Invalid client credentials")
     return form

@@ -39,8 +39,8 @@ class State:
         """Restore the initial state."""
         self.settings = self._initial
         self.clock = Clock()
-        self.identity = Identity(self.clock)
-        self.frameworks = read_catalog()
+        self.identity = Identity(self.settings, self.clock)
+        self.frameworks = read_catalog(self.settings.frameworks)
         self.counters = Counters(self.counters.in_flight)
         self.faults: list[Fault] = []
         self.planned_failures: list[PlannedFailure] = []
