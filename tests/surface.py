@@ -77,7 +77,7 @@ def describe() -> Iterator[str]:
             yield f"error {name}({bases}), transient: {value.transient}"
     yield f"exit codes: good {GOOD}, found {FOUND}, failed {FAILED}"
     for command in load_commands():
-        flags = [flag for option in command.options for flag in option.flags]
+        flags = [flag for names, _ in command.options for flag in names]
         yield f"command {command.name} {' '.join(sorted(flags))}"
     yield f"connection extras: {', '.join(sorted(CONNECTION_FIELDS))}"
     yield f"options of [compliance]: {', '.join(sorted(CONFIG_OPTIONS))}"

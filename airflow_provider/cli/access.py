@@ -32,7 +32,7 @@ def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, 
         )
     variable = f"AIRFLOW_CONN_{(conn_id or '').upper()}"
     if conn_id and (use_connection or os.environ.get(variable)):
-        with asking_airflow(), naming_schemes(location.uri):
+        with asking_airflow():
             _ = location.fs  # asks Airflow for the connection
         return location, ""
     note = (
@@ -88,37 +88,9 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(saved)
 
 
-@contextmanager
-def naming_schemes(*uris: str) -> Iterator[None]:
-    """If what is wrong with a URI is its scheme, say so in the words of all commands."""
-    try:
-        yield
-    except ComplianceInputError:
-        for uri in uris:
-            _check_scheme(Location(uri))
-        raise
-
-
-def _check_scheme(location: Location) -> None:
-    """Raise ComplianceInputError if there is no such scheme; a library that is missing is another matter."""
-    import fsspec
-
-    try:
-        fsspec.get_filesystem_class(location.protocol)
-    except ImportError:
-        return
-    except ValueError:
-        known = ", ".join(f"{scheme}:// [{extra}]" for scheme, extra in EXTRAS.items())
-        raise ComplianceInputError(
-            f"'{location}' can't be used: correct its scheme, because no store has '{location.protocol}://'. "
-            f"Use a local path or file://, or, with the extra of airflow-provider-compliance, {known}."
-        ) from None
-
-
 def _file_system(location: Location) -> object:
     import fsspec
 
-    _check_scheme(location)
     try:
         return fsspec.filesystem(location.protocol)
     except (ImportError, ValueError) as error:

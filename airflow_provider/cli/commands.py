@@ -14,28 +14,22 @@ from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 NAMES = ("doctor", "jobs", "verify")
 DESCRIPTION = "Check a connection, and inspect what tasks of this provider have left."
 GOOD, FOUND, FAILED = 0, 1, 2  # exit codes; argparse ends wrong usage with 2, too
 INTERRUPTED = 130
+MAX_CELL_CHARS = 200  # of a table
 
 
-@dataclass(frozen=True)
-class Option:
-    """An argument of a command.
-
-    :param settings: as for `ArgumentParser.add_argument`
-    """
-
-    flags: tuple[str, ...]
-    settings: Mapping[str, Any]
+Option = tuple[tuple[str, ...], Mapping[str, Any]]
 
 
 def option(*flags: str, **settings: Any) -> Option:
     """Describe an argument as `ArgumentParser.add_argument` does."""
-    return Option(flags, settings)
+    return flags, settings
 
 
 @dataclass(frozen=True)
@@ -63,8 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     subparsers = parser.add_subparsers(dest="command", required=True)
     for command in load_commands():
         inner = subparsers.add_parser(command.name, help=command.help, description=command.description)
-        for each in command.options:
-            inner.add_argument(*each.flags, **each.settings)
+        for flags, settings in command.options:
+            inner.add_argument(*flags, **settings)
         inner.set_defaults(run=command.run)
     options = parser.parse_args(arguments)
     return run(options.run, options)
@@ -79,13 +73,13 @@ def get_commands() -> list[Any]:
 
     commands = [
         ActionCommand(
-            name=each.name,
-            help=each.help,
-            description=each.description,
-            func=partial(_run_and_exit, each),
-            args=[Arg(option.flags, **option.settings) for option in each.options],
+            name=command.name,
+            help=command.help,
+            description=command.description,
+            func=partial(_run_and_exit, command),
+            args=[Arg(flags, **settings) for flags, settings in command.options],
         )
-        for each in load_commands()
+        for command in load_commands()
     ]
     return [
         GroupCommand(
@@ -104,6 +98,9 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
     """Run a command; errors are for people, so without a traceback."""
     from airflow_provider.exceptions import ComplianceError
 
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell, as with >&-
+            setattr(sys, name, Path(os.devnull).open("w"))  # noqa: SIM115 stays open until the end
     try:
         code = call(options)
         sys.stdout.flush()
@@ -116,6 +113,9 @@ def run(call: Callable[[argparse.Namespace], int], options: argparse.Namespace) 
     except BrokenPipeError:
         # The reader closed the pipe (`head`): avoid a traceback on flush.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:  # the output can't be written
+        print_error(f"{error.strerror or type(error).__name__}: make room, or write elsewhere.")
         return FAILED
     except Exception as error:
         from airflow_provider.text import redact_text
@@ -139,9 +139,9 @@ def print_line(text: str) -> None:
     print(_plain(text, sys.stdout.encoding))
 
 
-def print_table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print rows in columns that are as wide as they need to be."""
-    lines = [[_plain(str(cell), sys.stdout.encoding) for cell in row] for row in (header, *rows)]
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print rows in columns that are as wide as they need to be, within limits."""
+    lines = [[_plain(cell[:MAX_CELL_CHARS], sys.stdout.encoding) for cell in row] for row in (header, *rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     for line in lines:
         padded = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.http.wire import Call, HttpResponse
     from airflow_provider.client.settings import Settings
     from airflow_provider.client.sync import ComplianceClient
+    from airflow_provider.storage.locations import Location
 
 T = TypeVar("T")
 
@@ -31,6 +32,11 @@ MAX_SKEW_SECONDS = 30.0
 MIN_CERTIFICATE_DAYS = 21
 TIMEOUT_SECONDS = 15.0
 UNKNOWN_ID = str(uuid.UUID(int=0))  # of no job
+# What a state path is that can't be listed; a bucket that does not exist looks the same as an empty prefix.
+NOT_THERE = {
+    True: "does not exist yet; the first task creates it",
+    False: "has no objects yet; whether its bucket exists is not tested",
+}
 
 
 @dataclass(frozen=True)
@@ -106,10 +112,14 @@ def _find_connection(conn_id: str) -> tuple[Any, Check]:
             note = f" ({'; '.join(failed)})" if failed else ""
             message = f"'{conn_id}' from {places.get(kind, kind)}{note}"
             return conn, Check("connection", WARNING if failed else OK, message)
+    if failed:
+        advice = "correct it there, or set"
+        problem = f"no secrets backend can read the connection '{conn_id}' ({'; '.join(failed)})"
+    else:
+        advice, problem = "set", f"there is no connection '{conn_id}'"
     raise _ProblemError(
         "connection",
-        f"there is no connection '{conn_id}': set {variable}, or add it in the Airflow UI or with "
-        f"`airflow connections add`.{''.join(f' {each}.' for each in failed)}",
+        f"{problem}: {advice} {variable}, or add it in the Airflow UI or with `airflow connections add`",
     )
 
 
@@ -154,33 +164,33 @@ def _check_sharing(settings: Settings) -> Iterator[Check]:
 
 
 def _check_state_path(settings: Settings) -> Iterator[Check]:
-    from airflow_provider.cli.access import asking_airflow, naming_schemes
-    from airflow_provider.exceptions import ComplianceError
+    from airflow_provider.cli.access import asking_airflow
+    from airflow_provider.exceptions import ComplianceError, ComplianceInputError
     from airflow_provider.storage.locations import Location, storage_errors
 
     if not settings.state_path:
         return
-    found = is_file = False
     try:
-        with asking_airflow(), naming_schemes(settings.state_path):
+        with asking_airflow():
             location = Location.to_write(settings.state_path)
-            with storage_errors(location, "searched"), suppress(FileNotFoundError):
-                is_file = location.fs.isfile(location.path.rstrip("/"))
-                location.fs.ls(location.path)
-                found = True
+            with storage_errors(location, "searched"):
+                if location.fs.isfile(location.path.rstrip("/")):
+                    raise ComplianceInputError(
+                        f"{location} is a file: set the extra 'state_path' to a folder"
+                    )
+                said = "can be read" if _is_listed(location) else NOT_THERE[location.is_local]
     except ComplianceError as error:
         yield Check("state path", PROBLEM, str(error))
-        return
-    if is_file:
-        yield Check("state path", PROBLEM, f"{location} is a file: set the extra 'state_path' to a folder")
-        return
-    if found:
-        said = "can be read"
-    elif location.is_local:
-        said = "does not exist yet; the first task creates it"
-    else:  # a bucket that does not exist looks the same as an empty prefix
-        said = "has no objects yet; whether its bucket exists is not tested"
-    yield Check("state path", OK, f"{location} {said}; that tasks may write there is not tested")
+    else:
+        yield Check("state path", OK, f"{location} {said}; that tasks may write there is not tested")
+
+
+def _is_listed(location: Location) -> bool:
+    try:
+        location.fs.ls(location.path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 # -- the network

@@ -86,14 +86,13 @@ class JournaledJob:
 
 def run(options: argparse.Namespace) -> int:
     """Compare journals with the service, and cancel the named jobs."""
-    from airflow_provider.cli.access import as_uri, asking_airflow, naming_schemes
+    from airflow_provider.cli.access import as_uri, asking_airflow
     from airflow_provider.exceptions import ComplianceInputError
     from airflow_provider.storage.locations import Location
 
     with asking_airflow():
         destination = Location(as_uri(options.destination))
-        with naming_schemes(destination.uri):
-            _ = destination.fs  # asks Airflow for the connection
+        _ = destination.fs  # asks Airflow for the connection
         hook = _import_hook(options.hook_class)(options.conn_id)
         hook.get_conn()
         jobs: dict[tuple[str, str], JournaledJob] = {}

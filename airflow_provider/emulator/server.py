@@ -48,7 +48,8 @@ def make_app(state: State, controls: Controls) -> web.Application:
     app.router.add_route("POST", TOKEN_PATH, issue_token, name=LOGIN)
     app.router.add_route("GET", JWKS_PATH, show_keys, name=JWKS)
     # Fixed paths first: jobs/fail before jobs/{uuid}.
-    app.add_routes(sorted(ROUTES, key=lambda route: "{" in route.path))
+    routes: list[web.RouteDef] = sorted(ROUTES, key=lambda route: "{" in route.path)
+    app.add_routes(routes)
     app.router.add_route("GET", "/", show_page)
     app.cleanup_ctx.append(process_jobs)
     app.on_response_prepare.append(finish_headers)

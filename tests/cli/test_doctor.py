@@ -112,8 +112,12 @@ def with_refusal(operation: str, status: int) -> Change:
     return lambda _, emulator: emulator.fail(operation, status=status, times=None)
 
 
-def without_frameworks() -> Change:
-    return lambda _, emulator: emulator.set_frameworks([])
+def without_frameworks(connection: dict[str, Any], emulator: Emulator) -> None:
+    emulator.set_frameworks([])
+
+
+def with_nowhere(connection: dict[str, Any], emulator: Emulator) -> None:
+    connection["extra"]["token_url"] = f"{emulator.url}/nowhere"
 
 
 @pytest.mark.parametrize(
@@ -130,12 +134,13 @@ def without_frameworks() -> Change:
         (with_field(password="wrong"), "login", "PROBLEM", "check login and password"),
         (with_extra(client_secret="wrong"), "login", "PROBLEM", "'client_id' and 'client_secret'"),
         (with_extra(endpoints={"application_info": "/no"}), "application info", "PROBLEM", "'endpoints'"),
+        (with_nowhere, "login", "PROBLEM", "token_url"),
         (with_limit(99), "batch status", "WARNING", "lower the extra 'batch_size'"),
         (with_refusal("get_statuses", 403), "batch status", "PROBLEM", "403"),
-        (without_frameworks(), "frameworks", "WARNING", "none is listed"),
+        (without_frameworks, "frameworks", "WARNING", "none is listed"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line(
+def test_a_problem_is_one_line_that_says_what_to_do(
     diagnose: Any,
     connection: dict[str, Any],
     emulator: Emulator,
@@ -152,11 +157,23 @@ def test_what_is_wrong_is_said_in_one_line(
     assert code == (1 if status == "PROBLEM" else 0)
 
 
-def test_a_connection_that_does_not_exist(diagnose: Any) -> None:
-    code, lines = diagnose(None)
+@pytest.mark.parametrize(
+    ("connection", "expected"),
+    [
+        (None, f"there is no connection '{CONN_ID}': set {VARIABLE}, or"),
+        ('{"extra": "[1]"}', "can read the connection"),
+        ('{"password": "pass-word"', "EnvironmentVariablesBackend failed with JSONDecodeError"),
+    ],
+)
+def test_a_connection_that_can_not_be_read(
+    diagnose: Any, monkeypatch: pytest.MonkeyPatch, connection: str | None, expected: str
+) -> None:
+    monkeypatch.setattr("airflow.secrets.metastore.MetastoreBackend.get_connection", lambda *_, **__: None)
+    code, lines = diagnose(connection)
     status, message = lines["connection"]
     assert (code, status) == (1, "PROBLEM")
-    assert VARIABLE in message
+    assert expected in message
+    assert "pass-word" not in message
 
 
 @pytest.mark.parametrize(
@@ -187,13 +204,6 @@ def test_a_misspelt_extra_is_named_beside_the_one_that_is_missing(
     _, lines = diagnose(connection)
     assert "token_ulr" in lines["extras"][1]
     assert "'token_url'" in lines["settings"][1]
-
-
-def test_a_token_url_that_is_none(diagnose: Any, connection: dict[str, Any], emulator: Emulator) -> None:
-    connection["extra"]["token_url"] = f"{emulator.url}/nowhere"
-    code, lines = diagnose(connection)
-    assert code == 1
-    assert "token_url" in lines["login"][1]
 
 
 def test_a_state_path_that_does_not_exist_is_not_said_to_be_readable(
