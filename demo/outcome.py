@@ -91,6 +91,6 @@ def _path(uri: str) -> Path:
 
 
 def has_report(manifest: Path) -> bool:
-    """Tell whether a complete report is beside a manifest."""
+    """Return whether a complete report is beside a manifest."""
     report = manifest.with_name("report.html")
     return report.exists() and "</html>" in report.read_text("utf-8")

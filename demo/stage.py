@@ -18,7 +18,7 @@ DAGS = ROOT / "example_dags"
 NIGHTLY, NIGHTLY_FILE = "compliance_nightly_compliance", "nightly_compliance.py"
 INGESTION = "compliance_nightly_ingestion"
 MARK = ".made-by-the-demo"
-CHANGED_SHARE = 20  # of so many documents, one has another text in the second night
+CHANGED_SHARE = 20  # one of this many documents has another text in the second night
 # What the sample documents say about each criterion, so that there are verdicts of all categories.
 KEYWORDS = {
     "DORA-30-2-a": ("scope", "rated", "signed", "critical"),

@@ -81,7 +81,7 @@ def _serve(stage: Stage, places: dict[str, str], port: int) -> int:
 
 
 def _has_assessed(airflow: Deployment) -> bool:
-    """Tell whether the first night is over, so that the second one can be triggered."""
+    """Return whether the first night is over, so that the second one can be triggered."""
     runs = airflow.call("GET", f"dags/{NIGHTLY}/dagRuns")["dag_runs"]
     return any(run["state"] == "success" for run in runs)
 

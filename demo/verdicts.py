@@ -41,7 +41,7 @@ class Night:
                     yield (source, framework["codeName"], criterion["codeName"]), assess(text, criterion)
 
     def is_same_cell(self, source: str, framework: str, earlier: Night) -> bool:
-        """Tell whether neither the document nor the framework has changed since an earlier night."""
+        """Return whether neither the document nor the framework has changed since an earlier night."""
         own, other = ({each["codeName"]: each for each in one.frameworks} for one in (self, earlier))
         return self.texts[source] == earlier.texts.get(source) and public_framework(
             own[framework]
@@ -78,7 +78,7 @@ def _check_cells(night: Night, last: Night | None, rows: list[dict[str, Any]]) -
     by_cell = {(row["source"], row["framework"]): row for row in rows}
     wanted = {(source, framework) for source in night.texts for framework in names}
     problems = [f"{source}: its verdict on {name} is missing." for source, name in wanted - by_cell.keys()]
-    problems += [f"{source}: nobody asked for {name}." for source, name in by_cell.keys() - wanted]
+    problems += [f"{source}: was not asked for {name}." for source, name in by_cell.keys() - wanted]
     if len(rows) != len(by_cell):
         problems.append("A cell has two rows.")
     for source, name in sorted(wanted & by_cell.keys()):
@@ -97,7 +97,7 @@ def _check_findings(night: Night, last: Night | None, findings: list[dict[str, A
     by_key = {(each["source"], each["framework"], each["criterion"]): each for each in findings}
     wanted = dict(night.decide())
     problems = [f"{key}: the finding is missing." for key in wanted.keys() - by_key.keys()]
-    problems += [f"{key}: nobody asked for it." for key in by_key.keys() - wanted.keys()]
+    problems += [f"{key}: was not asked for." for key in by_key.keys() - wanted.keys()]
     if len(findings) != len(by_key):
         problems.append("A criterion has two findings.")
     for key in sorted(wanted.keys() & by_key.keys()):

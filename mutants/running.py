@@ -77,7 +77,7 @@ def run_forked(tests: list[str], log: Path, module: str, tree: ast.Module | None
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # threads that a mutant has left behind end here, too
-    raise AssertionError  # for mypy, which does not know that nobody comes here
+    raise AssertionError  # for mypy, which does not know that this is never reached
 
 
 def _run_tests(tests: list[str], folder: Path, module: str, tree: ast.Module | None) -> int:
@@ -135,7 +135,7 @@ class Baseline:
 
 
 class _Trace:
-    """Records which test executes which lines of a file, in whatever thread, and how long it takes."""
+    """Records which test executes which lines of a file, in any thread, and how long it takes."""
 
     def __init__(self, path: str) -> None:
         import coverage

@@ -97,7 +97,7 @@ def main(target: Path) -> int:
         if not is_allowed:
             (refused if name in direct else others).append(line)
     print("Direct dependencies:", *sorted(ours), sep="\n")
-    print("What they bring, where somebody should look at the licence:", *sorted(others), sep="\n")
+    print("What they bring, where to check the license:", *sorted(others), sep="\n")
     print(f"{target}: {len(document['components'])} packages")
     if refused:
         print(

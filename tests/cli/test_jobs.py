@@ -39,7 +39,7 @@ class Task:
         self.output.mkdir(parents=True, exist_ok=True)
 
     def lease(self, seconds_left: float | None = IN_TIME, lasts: float = 24 * HOUR) -> Task:
-        """Let an attempt have started, whose time is over in so many seconds."""
+        """Let an attempt have started, whose time is over in this number of seconds."""
         ends = time.time() + (seconds_left or 0.0)
         at = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime(ends - lasts))
         lease = {"token": "x", "try_number": 2, "started_at": 1.0, "at": at}

@@ -25,6 +25,14 @@ class Service(Emulator):
     def __init__(self, jobs: str = "manual") -> None:
         super().__init__(jobs=jobs, password="pass-7Hq2vXw9", client_secret="secret-3Zk8rTy5")
         self.secrets = {"pass-7Hq2vXw9", "secret-3Zk8rTy5"}
+        self._keep_tokens()
+
+    def reset(self) -> None:
+        """Restore the initial state, and keep the tokens that are issued from now on, too."""
+        super().reset()
+        self._keep_tokens()
+
+    def _keep_tokens(self) -> None:
         identity: Any = self._state.identity
         issue = identity._issue
 

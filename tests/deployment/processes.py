@@ -15,7 +15,7 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 TIMEOUT_SECONDS = 10.0  # seconds to end in an orderly way
 
-# Ends the sessions that it was told of, as soon as nobody holds the other end of its pipe any more.
+# Ends the sessions that it was told of, as soon as no process holds the other end of its pipe any more.
 GUARD = """
 import sys
 from tests.deployment.processes import kill_session
@@ -56,7 +56,7 @@ def processes_in(folder: Path) -> list[int]:
 
 
 def kill_session(session: int) -> None:
-    """End all processes of a session at once, whatever they do."""
+    """End all processes of a session at once."""
     for _ in range(1200):  # one may just be starting another
         groups = {group for _, group in members(session)}
         if not groups:

@@ -39,7 +39,7 @@ def missing() -> str:
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on, and that no outgoing connection gets."""
+    """Return a port on which nothing listens, and that no outgoing connection gets."""
     for port in random.sample(range(20_000, 32_000), 1_000):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

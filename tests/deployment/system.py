@@ -214,7 +214,7 @@ class Run:
         tries: int = 0,
         timeout: float = TIMEOUT_SECONDS,
     ) -> dict[str, Any]:
-        """Wait until so many instances of a task are in a state, in this try or a later one."""
+        """Wait until a number of instances of a task are in a state, in this try or a later one."""
         seen: list[Any] = []
 
         def is_there(each: dict[str, Any]) -> bool:

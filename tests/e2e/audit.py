@@ -30,7 +30,7 @@ def problems(
     by_source = {row["source"]: row for row in rows}
     found = [f"{len(rows)} rows for {len(by_source)} sources"] if len(rows) != len(by_source) else []
     found += [f"{source}: lost" for source in wanted.keys() - by_source.keys()]
-    found += [f"{source}: nobody asked for it" for source in by_source.keys() - wanted.keys()]
+    found += [f"{source}: was not asked for" for source in by_source.keys() - wanted.keys()]
     for source in wanted.keys() & by_source.keys():
         if problem := _problem(stage, wanted[source], by_source[source]):
             found.append(f"{source}: {problem}")

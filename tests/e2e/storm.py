@@ -228,7 +228,7 @@ class Storm:
         return task["state"] == "running" and task["pid"] in pids
 
     def _is_deferred(self, name: str) -> bool:
-        """Whether a triggerer has the task; before that, Airflow tells nobody of what a user does."""
+        """Whether a triggerer has the task; before that, nothing is notified of what a user does."""
         run = self.runs[name]
         (task,) = run.tasks("ingest")
         return task["state"] == "deferred" and STARTED in run.log("ingest", task["try_number"])
@@ -237,7 +237,7 @@ class Storm:
         return [key for key in self.stage.keys(f"storm/{name}/") if key.endswith(".txt")]
 
     def _owner(self, name: str) -> int:
-        """Tell which attempt of an ingest has written last that the work is its own."""
+        """Return which attempt of an ingest has written last that the work is its own."""
         (lease,) = (key for key in self.stage.keys(f"storm/{name}/") if key.endswith(LEASE))
         return int(json.loads(self.stage.read(lease))["try_number"])
 

@@ -44,7 +44,7 @@ def succeeded(run: Run) -> Run:
 
 
 def first_run(deployment: Deployment, dag_id: str) -> Run:
-    """Wait for a run that nobody has to start."""
+    """Wait for a run that starts by itself."""
     deployment.wait_for_dag(dag_id)
     return deployment.wait_for(lambda: deployment.runs(dag_id), f"a run of {dag_id}")[0]
 
@@ -170,7 +170,7 @@ def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -
         for framework, criterion in criteria
     }
     assert b"</html>" in stage.read(result["report"])
-    assert run.returned("group_findings") == []  # nothing has changed in a first night: nobody is asked
+    assert run.returned("group_findings") == []  # nothing has changed in a first night: no one is asked
     closed = run.returned("close")
     assert (closed["documents"], closed["completed"]) == (len(stage.nightly), len(good))
     assert (closed["assessed"], sum(closed["categories"].values())) == (len(cells), len(found))

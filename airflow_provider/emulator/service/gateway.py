@@ -101,7 +101,7 @@ async def _serve_with(
 
 
 def _authenticate(request: web.Request) -> web.Request:
-    """Return the request with the IDP_SUBJECT of the token, whatever the client sent."""
+    """Return the request with the IDP_SUBJECT of the token, not the one that the client sent."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if not token or scheme.lower() != "bearer":
         challenge = {"WWW-Authenticate": 'Bearer realm="compliance"'}

@@ -72,7 +72,7 @@ def test_a_connection_is_reset_before_or_after_the_work(
 
 
 def read_until_reset(service: Emulator, path: str, token: str) -> bytes:
-    """Read an answer from a socket until the other side resets the connection; a plain end is no reset."""
+    """Read an answer from a socket until the other side resets the connection; a plain end is not a reset."""
     data = b""
     with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
         head = (

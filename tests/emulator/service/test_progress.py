@@ -50,7 +50,7 @@ def test_a_job_is_done_after_so_many_seconds(raw: Raw, service: Emulator) -> Non
 
 
 @pytest.mark.compliance_service(jobs="seconds:100", quirks=False)
-def test_a_job_has_ended_when_it_was_done_not_when_somebody_looked(raw: Raw, service: Emulator) -> None:
+def test_the_end_of_a_job_does_not_depend_on_the_first_poll_after_it(raw: Raw, service: Emulator) -> None:
     uuid = raw.submit()
     service.advance(200)  # the token is still valid
     (record,) = raw.batch(uuid)
