@@ -17,7 +17,6 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import optional
-from airflow_provider.waiting.refusals import outlast_refusals_sync
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -130,7 +129,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
                 self._save(store, {**state, "outcome": ""})
                 raise
 
-        outlast_refusals_sync(send, self.hook.get_conn(), self.log)
+        self.call(send)
         self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
         try:
             self._save(store, {**state, "outcome": "sent"})
