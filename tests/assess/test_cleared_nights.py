@@ -170,35 +170,6 @@ def test_results_that_were_overwritten_are_fetched_again(service: Emulator, nigh
     assert NightOutcome(attempts.run(task)).findings == findings
 
 
-def test_results_of_an_earlier_attempt_are_read_once_when_nothing_is_in_flight_any_more(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Thousands of them: neither before the first submit, nor each time that the task defers."""
-    task, attempts = start(nights, {"in/a": "x", "in/b": "y"}, deferrable=True)
-    service.configure(jobs="manual")
-    reads: list[tuple[int, int]] = []
-
-    def counted(location: Location) -> bytes | None:
-        if "/results/" in location.uri:
-            reads.append((deferrals, service.count("submit_assessment")))
-        return read(location)
-
-    deferrals, read = 0, Location.read
-
-    def finish_one(_: int) -> None:
-        nonlocal deferrals
-        deferrals += 1
-        left = [each for each in service.assessments() if each["status"] != "COMPLETED"]
-        service.set_assessment(left[0]["uuid"], status="COMPLETED")
-
-    attempts.while_deferred = finish_one
-    monkeypatch.setattr(Location, "read", counted)
-    night = NightOutcome(attempts.run(task))
-    assert [row["status"] for row in night.rows] == ["COMPLETED", "COMPLETED"]
-    assert {row["source"] for row in night.findings} == {"in/a", "in/b"}
-    assert reads == [(deferrals, 2)]  # that of the cell that was completed before the last deferral
-
-
 # -- scratch that is deleted, such as by a lifecycle rule
 
 

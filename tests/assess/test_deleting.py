@@ -13,7 +13,6 @@ import pytest
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
-from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from tests.assess.conftest import Nights, attempts_of
 from tests.assess.test_operator import TEXTS, assess
@@ -48,11 +47,6 @@ def test_without_assess_nothing_is_deleted(
     result = run(nights, nights.manifest(TEXTS), delete_after=delete_after)
     assert "deleted" not in result
     assert (len(service.jobs()), service.count("cancel")) == (3, 0)
-
-
-def test_an_invalid_value_is_refused_when_the_dag_is_parsed() -> None:
-    with pytest.raises(ValueError, match="delete_after must be 'fetch', 'assess' or None, not 'night'"):
-        ComplianceAssessOperator(task_id="t", documents=[], destination="/x/", delete_after="night")
 
 
 def test_a_document_with_a_failed_assessment_keeps_its_job_for_the_next_night(

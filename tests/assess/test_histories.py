@@ -157,12 +157,6 @@ def test_a_task_that_is_new_is_compared_with_another_one_with_the_same_payload(h
     assert verdict(NightOutcome(attempts.run(task))) == (SUFFICIENT, 2, False)
 
 
-def test_a_backfill_beside_the_nightly_run_loses_no_verdict(history: History) -> None:
-    history.night(5, "A")
-    history.night(2, "B")
-    assert [history.night(6, "A").result["carried"], history.night(3, "B").result["carried"]] == [1, 1]
-
-
 def test_a_clear_sees_a_night_that_was_published_meanwhile_as_its_first_attempt_did(
     history: History, service: Emulator
 ) -> None:

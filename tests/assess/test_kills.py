@@ -146,25 +146,3 @@ def test_an_attempt_that_is_overtaken_while_it_publishes_writes_no_entry(
     with pytest.raises(exc.ComplianceSupersededError):
         attempts_of(1).run(assess(nights, documents))
     assert not list(nights.folder.rglob("_nights/*/*"))
-
-
-def test_a_deferred_task_resumes_with_what_is_left(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(texts())
-    service.configure(jobs="manual")
-    attempts = attempts_of(1)
-
-    def finish(number: int) -> None:
-        """Let half of what is in flight end, then all."""
-        in_flight = [each for each in service.assessments() if each["status"] in ("PENDING", "RUNNING")]
-        for each in in_flight[: CELLS // 2] if number == 1 else in_flight:
-            service.set_assessment(each["uuid"], status="COMPLETED")
-
-    attempts.while_deferred = finish
-    night = NightOutcome(attempts.run(assess(nights, documents, deferrable=True)))
-    assert (night.result["assessed"], night.result["failed"]) == (CELLS, 0)
-    waited = [len(each["assessment_ids"]) for each in attempts.deferrals]
-    assert waited[0] == CELLS
-    assert waited == sorted(waited, reverse=True)
-    assert waited[1] <= CELLS // 2
-    assert service.count("submit_assessment") == service.count("get_assessment_results") == CELLS
-    check_ledger(service, night)

@@ -15,7 +15,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import NightOutcome, Nights, attempts_of
-from tests.support.attempts import Attempts
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 TEXTS = {
@@ -213,33 +212,24 @@ def test_nothing_to_assess_is_a_success(service: Emulator, nights: Nights) -> No
     assert (result["assessed"], result["carried"], result["failed"]) == (0, 0, 0)
 
 
-@pytest.mark.parametrize("given", ["DORA", ' "DORA"\n', "['DORA']", ["DORA"], 1, "[1]"])
-def test_one_framework_is_named_in_any_form_that_a_template_renders(
-    service: Emulator, nights: Nights, given: Any
-) -> None:
-    result = attempts_of(1).run(assess(nights, nights.manifest({"in/a.pdf": "An exit."}), frameworks=given))
-    assert list(result["categories"]) == ["DORA"]
-
-
 @pytest.mark.parametrize("given", [(), [], "[]", None])
 def test_an_empty_list_of_frameworks_means_all(service: Emulator, nights: Nights, given: Any) -> None:
     result = attempts_of(1).run(assess(nights, nights.manifest({"in/a.pdf": "An exit."}), frameworks=given))
     assert list(result["categories"]) == ["DORA", "GDPR"]
 
 
-def test_an_unknown_framework_is_refused_before_anything_is_sent(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(TEXTS)
-    with pytest.raises(AirflowFailException, match=r"no framework 'SOX'.*DORA \(id 1\)"):
-        attempts_of(1).run(assess(nights, documents, frameworks=["DORA", "SOX"]))
-    assert service.count("submit_assessment") == 0
-
-
-def test_a_payload_with_an_unknown_field_is_refused_before_anything_is_sent(
-    service: Emulator, nights: Nights
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"frameworks": ["DORA", "SOX"]}, r"no framework 'SOX'.*DORA \(id 1\)"),
+        ({"payload": {"contentUuid": "{document[uid]}"}}, r"document\[uid\]"),
+    ],
+)
+def test_what_the_service_does_not_have_is_refused_before_anything_is_sent(
+    service: Emulator, nights: Nights, given: dict[str, Any], message: str
 ) -> None:
-    documents = nights.manifest(TEXTS)
-    with pytest.raises(AirflowFailException, match=r"document\[uid\]"):
-        attempts_of(1).run(assess(nights, documents, payload={"contentUuid": "{document[uid]}"}))
+    with pytest.raises(AirflowFailException, match=message):
+        attempts_of(1).run(assess(nights, nights.manifest(TEXTS), **given))
     assert service.count("submit_assessment") == 0
 
 
@@ -263,13 +253,6 @@ def test_a_framework_without_criteria_gives_no_findings_and_no_error(
     night = run_night(nights, {"a": "x"})
     assert (night.result["assessed"], night.findings) == (1, [])
     assert night.result["categories"] == {"NEW": {}}
-
-
-def test_attempts_of_other_runs_do_not_share_a_folder(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(TEXTS)
-    one = Attempts(identity={"run_id": "load:1"}).run(assess(nights, documents, frameworks="DORA"))
-    other = Attempts(identity={"run_id": "load_1"}).run(assess(nights, documents, frameworks="DORA"))
-    assert one["assessments"] != other["assessments"]
 
 
 def test_each_row_has_the_attempt_that_has_finished_it(service: Emulator, nights: Nights) -> None:

@@ -52,12 +52,6 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     assert service.count("submit_assessment") == 1
 
 
-@pytest.mark.parametrize("name", ["uuid", "id"])
-def test_results_with_an_id_of_their_own_are_accepted(service: Emulator, nights: Nights, name: str) -> None:
-    service.fail("get_assessment_results", body={name: "4711", "results": [ANSWER]})
-    assert [row["category"] for row in run(nights).findings] == [ANSWER["category"]]
-
-
 @pytest.mark.parametrize(
     ("results", "is_refused"),
     [
@@ -106,11 +100,6 @@ def test_results_that_can_t_be_read_are_a_failed_row(service: Emulator, nights: 
     assert (night.rows[0]["status"], night.findings) == ("FAILED", [])
     assert "can't be read" in night.rows[0]["error"]
     assert json.loads(Path(night.rows[0]["results_path"].removeprefix("file://")).read_text()) == body
-
-
-def test_findings_after_an_empty_list_are_read(service: Emulator, nights: Nights) -> None:
-    service.fail("get_assessment_results", body={"results": [], "findings": [ANSWER]})
-    assert [each["criterion"] for each in run(nights).findings] == ["DORA-30-2-a"]
 
 
 @pytest.mark.parametrize(("answers", "unanswered"), [([ANSWER], 5), ([], 6)])
@@ -178,27 +167,3 @@ def test_a_lasting_refusal_of_the_list_of_frameworks_is_left_to_a_retry(
     with pytest.raises(exc.ComplianceError, match="403") as raised:
         run(nights)
     assert raised.value.transient
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"weight": 1},
-        {"weight": "1"},
-        {"tags": ["a", "b"]},
-        {"tags": ["b", "a"]},
-        {"nested": {"deep": [1]}},
-        {"nested": {"deep": [1.5]}},
-    ],
-    ids=json.dumps,
-)
-def test_every_change_of_what_is_listed_is_assessed_again(
-    service: Emulator, nights: Nights, change: dict[str, Any]
-) -> None:
-    before = copy.deepcopy(service.frameworks()[0]) | {"weight": 2, "tags": [], "nested": {"deep": []}}
-    fault = service.fail("list_frameworks", body=[before], times=None)
-    run(nights)
-    assert run(nights).result["carried"] == 1
-    service.clear_faults(fault)
-    service.fail("list_frameworks", body=[before | change], times=None)
-    assert run(nights).result["assessed"] == 1

@@ -138,53 +138,6 @@ def test_a_decision_outlives_its_file_with_the_verdict(
     assert decided(run_night(nights, TEXTS)) == decided(second) != {}
 
 
-@pytest.mark.parametrize("change", ["text", "framework", "payload"])
-def test_another_text_framework_or_payload_does_not_inherit_a_decision(
-    service: Emulator, nights: Nights, hitl: FakeHitl, change: str
-) -> None:
-    first = run_night(nights, TEXTS)
-    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
-    texts, options = dict(TEXTS), {}
-    if change == "text":
-        texts["in/empty.pdf"] += " And more of it."
-    elif change == "payload":
-        options["payload"] = {"contentUuid": "{document[uuid]}", "framework": "{framework[id]}", "more": 1}
-    else:
-        frameworks = copy.deepcopy(service.frameworks())
-        frameworks[0]["criteria"][0]["description"] += " As amended."
-        service.set_frameworks(frameworks)
-    second = run_night(nights, texts, **options)
-    assert second.result["assessed"] > 0
-    assert not decided(second)
-    # The old text returns, and with it the verdict and the decision.
-    if change == "text":
-        assert len(decided(run_night(nights, TEXTS))) == 1
-
-
-def test_the_same_text_that_is_assessed_again_keeps_a_decision_on_the_same_category(
-    service: Emulator, nights: Nights, hitl: FakeHitl
-) -> None:
-    first = run_night(nights, TEXTS)
-    review(hitl, first.result, {finding(first)["response_id"]: (GOOD, "Annex 4.")}, only="insufficient")
-    again = run_night(nights, TEXTS, changed_only=False)
-    assert again.result["assessed"] == 2
-    assert len(decided(again)) == 1
-
-
-def test_what_was_decided_is_not_asked_again_in_the_next_night(
-    service: Emulator, nights: Nights, hitl: FakeHitl
-) -> None:
-    first = run_night(nights, TEXTS)
-    open_ones = {each["response_id"] for each in first.findings if each["category"] != GOOD}
-    answered = finding(first)["response_id"]
-    review(hitl, first.result, {answered: "agreed"}, only="insufficient")
-    second = run_night(nights, TEXTS)
-    review(hitl, second.result, "No feedback", only="insufficient")
-    assert hitl.form is not None
-    shown = {int(name.partition("_")[2]) for name in hitl.form["params"]}
-    assert shown == open_ones - {answered}
-
-
 def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
     first = run_night(nights, TEXTS)
     assert review(hitl, first.result) == []
@@ -224,15 +177,6 @@ def test_a_late_answer_counts_from_the_night_after(service: Emulator, nights: Ni
     assert rerun(nights, 2).findings == second  # cleared: it sees what its first attempt saw
 
 
-def test_the_last_of_two_decisions_counts(service: Emulator, nights: Nights, hitl: FakeHitl) -> None:
-    first = run_night(nights, TEXTS)
-    number = finding(first)["response_id"]
-    review(hitl, first.result, {number: (GOOD, "One.")}, only="insufficient")
-    second = run_night(nights, TEXTS)
-    review(hitl, second.result, {number: (BAD, "Two.")}, only="all")
-    assert [each[1:] for each in decided(run_night(nights, TEXTS)).values()] == [(BAD, "Two.")]
-
-
 def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_feedback(
     service: Emulator, nights: Nights, hitl: FakeHitl
 ) -> None:
@@ -248,19 +192,3 @@ def test_mapped_forms_of_mapped_nights_name_their_criterion_and_send_their_own_f
     assert len({each[1] for each in sent(service)}) == len(forms)
     files = list(nights.folder.glob(DECISIONS))
     assert sum(len(read(str(path))) for path in files) == len(everything) == len(forms)
-
-
-def test_the_form_links_to_the_text_of_the_ingestion(
-    service: Emulator, nights: Nights, hitl: FakeHitl, tmp_path: Path
-) -> None:
-    (tmp_path / "exit.txt").write_text(TEXTS["in/exit.pdf"])
-    manifest = nights.manifest({"in/exit.pdf": TEXTS["in/exit.pdf"]}, path=f"file://{tmp_path}/exit.txt")
-    task = ComplianceAssessOperator(
-        task_id="t", documents=manifest, destination=nights.destination, frameworks="DORA"
-    )
-    night = NightOutcome(attempts_of(1).run(task))
-    assert {each["text_path"] for each in night.findings} == {f"file://{tmp_path}/exit.txt"}
-    review(hitl, night.result, "No feedback", only="all")
-    assert hitl.form is not None
-    body = hitl.form["body"].replace("\\", "")
-    assert f"**exit.pdf · DORA** · Text: file://{tmp_path}/exit.txt · Source: in/exit.pdf" in body

@@ -107,3 +107,4 @@ def test_the_newest_decision_on_the_same_category_counts(
     }
     (found,) = apply_decisions([carried], "cell", {("cell", "D-1"): decision})
     assert found["expert"] == ("new" if is_applied else "old")
+    assert apply_decisions([carried], "another", {("cell", "D-1"): decision}) == [carried]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
@@ -53,6 +54,7 @@ class FakeHitl:
     kwargs: list[Any] = field(default_factory=list)
     map_index: int = -1
     context: dict[str, Any] = field(default_factory=dict)
+    is_dying: bool = False
 
     def upsert(self, **form: Any) -> None:
         """Take a form: only the first one of a task is kept, and an answer to it is forgotten."""
@@ -111,7 +113,16 @@ class FakeHitl:
                 resumed = {**self.kwargs[-1], "event": event}
                 step = partial(make().resume_execution, waiting.method_name, resumed, context)
 
+    def die_while_waiting(self, make: Callable[[], Any]) -> None:
+        """Make an attempt that asks, and ends before the answer comes."""
+        self.is_dying = True
+        with suppress(SystemExit):
+            self.run(make)
+        self.is_dying = False
+
     def _event(self, waiting: Any, given: Answer) -> dict[str, Any]:
+        if self.is_dying:
+            raise SystemExit
         trigger = getattr(waiting, "trigger", None)
         if isinstance(trigger, ComplianceEarlierAnswerTrigger):
             _, kwargs = trigger.serialize()

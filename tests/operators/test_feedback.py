@@ -114,11 +114,6 @@ def test_it_maps_and_each_bears_the_name_of_its_response(service: Emulator) -> N
     assert submit(assessment_response_id=None).title == submit().expert_id
 
 
-def test_the_module_has_nothing_else() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'Other'"):
-        feedback.Other  # noqa: B018 - the attribute is what is asked for
-
-
 @pytest.mark.parametrize("memory", STATE_STORES)
 def test_a_retry_after_an_attempt_that_died_while_it_sent_sends_nothing(
     service: Emulator, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
 from airflow.providers.common.compat.sdk import DAG, AirflowFailException
-from airflow.providers.standard.exceptions import HITLTimeoutError
 from airflow.sdk import Param
 
 from airflow_provider import exceptions as exc
@@ -110,23 +109,6 @@ def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: Fake
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
 
 
-def test_people_notifiers_and_time_go_to_airflow(service: Emulator, hitl: FakeHitl) -> None:
-    from airflow.sdk.bases.notifier import BaseNotifier
-
-    told: list[str] = []
-
-    class Note(BaseNotifier):
-        def notify(self, context: Any) -> None:
-            told.append("told")
-
-    users = [{"id": "ada", "name": "Ada"}]
-    review = Made(assigned_users=users, notifiers=[Note()], response_timeout=timedelta(hours=1))
-    hitl.run(review, "No feedback")
-    assert told == ["told"]
-    assert hitl.form is not None
-    assert hitl.form["assigned_users"] == users
-
-
 # -- the answer
 
 
@@ -216,16 +198,6 @@ def test_a_forgotten_rationale_does_not_fail_the_task(
     assert "The service takes no feedback without a rationale." in hitl.form["body"]
     assert hitl.run(Made()) == decided
     assert hitl.asked == 1
-
-
-def test_no_answer_in_time_fails_the_task_and_the_next_attempt_asks_again(
-    service: Emulator, hitl: FakeHitl
-) -> None:
-    with pytest.raises(HITLTimeoutError):
-        hitl.run(Made())
-    hitl.run(Made(), {1: ("MISSING", "Late.")})
-    assert hitl.asked == 2
-    assert len(sent(service)) == 1
 
 
 def test_no_answer_in_time_is_no_feedback_by_default(service: Emulator, hitl: FakeHitl) -> None:

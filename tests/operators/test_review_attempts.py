@@ -105,14 +105,7 @@ def test_a_lasting_refusal_is_retried_after_the_others_are_sent(
 
 
 def test_an_answer_that_no_attempt_has_read_is_not_lost(service: Emulator, hitl: FakeHitl) -> None:
-    class Died(FakeHitl):
-        def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
-            raise SystemExit
-
-    hitl.__class__ = Died
-    with pytest.raises(SystemExit):
-        hitl.run(Made())
-    hitl.__class__ = FakeHitl
+    hitl.die_while_waiting(Made())
     hitl.answer({1: ("MISSING", "Unread.")})
     hitl.run(Made())
     assert sent(service) == [("e-1", 1, "MISSING", "Unread.")]

@@ -11,7 +11,7 @@ import pytest
 
 pytest.importorskip("tests.support.human_in_the_loop", reason="human in the loop is in Airflow 3.1+")
 
-from airflow.providers.common.compat.sdk import DAG, AirflowFailException
+from airflow.providers.common.compat.sdk import DAG
 
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
@@ -58,17 +58,6 @@ def test_findings_stand_alone(given: dict[str, Any]) -> None:
         ComplianceReviewAssessmentOperator(task_id="t", findings="u", **given)
 
 
-def test_findings_only_and_limit_are_templates(tmp_path: Path) -> None:
-    task = ComplianceReviewAssessmentOperator(
-        task_id="t",
-        findings=[{"form": "{{ uri }}"}],
-        only="{{ only }}",
-        limit="{{ 2 }}",
-    )
-    task.render_template_fields({"uri": "u", "only": "all"})  # type: ignore[typeddict-unknown-key] # what a DAG may have
-    assert (task.findings, task.only, task.limit) == ([{"form": "u"}], "all", "2")
-
-
 def test_the_document_and_the_framework_are_those_of_the_rows(
     service: Emulator, hitl: FakeHitl, tmp_path: Path
 ) -> None:
@@ -106,42 +95,6 @@ def test_a_form_about_many_documents_is_named_after_its_criterion(
     assert form(hitl)["subject"] == subject
 
 
-@pytest.mark.parametrize("findings", [[], {"dry_run": True}])
-def test_without_findings_no_form_is_created(service: Emulator, hitl: FakeHitl, findings: Any) -> None:
-    assert hitl.run(made(findings)) == []
-    assert hitl.form is None
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"findings": "None"}, "upstream task returned nothing"),
-        ({"findings": "/nowhere/findings.jsonl"}, "do not exist"),
-        ({"findings": [], "only": "new"}, "only must be"),
-    ],
-)
-def test_what_can_t_be_asked_for_ends_the_task(
-    service: Emulator, hitl: FakeHitl, given: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(exc.ComplianceError, match=message) as caught:
-        hitl.run(made(**given))
-    assert isinstance(caught.value, AirflowFailException)
-    assert hitl.form is None
-
-
-def start(hitl: FakeHitl, review: Made) -> None:
-    """Ask, and let the attempt end before the answer comes."""
-
-    class Died(FakeHitl):
-        def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
-            raise SystemExit
-
-    hitl.__class__ = Died
-    with pytest.raises(SystemExit):
-        hitl.run(review)
-    hitl.__class__ = FakeHitl
-
-
 GOOD, MISSING = "SUFFICIENTLY_REGULATED", "MISSING"
 CHANGED = [{**ROWS[0], "category": GOOD}, *ROWS[1:]]  # the response keeps its ID
 
@@ -155,7 +108,7 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
         return made(group_findings(uri, only="all")[0] if is_grouped else uri, only="all")
 
     table(tmp_path)
-    start(hitl, review())
+    hitl.die_while_waiting(review())
     table(tmp_path, CHANGED)  # the night is cleared while the form is open
     decided = hitl.run(review(), {1: (MISSING, "Indeed."), 3: ("MISSING", "Not a word.")})
     assert [(each["category_before"], each["outcome"]) for each in decided] == [
@@ -172,16 +125,6 @@ def test_an_answer_is_about_the_verdict_that_the_form_showed(
     else:
         with pytest.raises(exc.ComplianceInputError, match="Start a new DAG run"):
             hitl.run(review())
-
-
-def test_a_verdict_that_changed_before_it_was_shown_is_not_asked_about(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path
-) -> None:
-    uri = table(tmp_path)
-    group_findings(uri, only="all")
-    table(tmp_path, CHANGED)
-    hitl.run(made(group_findings(uri, only="all")[0]), "No feedback")
-    assert [name for name in form(hitl)["params"] if name[0] == "c"] == ["category_3", "category_2"]
 
 
 def test_the_code_of_the_guide_makes_a_mapped_review() -> None:

@@ -171,14 +171,7 @@ def test_a_run_that_was_created_again_sends_nothing_again(
 def test_a_run_that_was_created_again_does_not_wait_for_the_form_of_the_earlier_one(
     service: Emulator, in_objects: FakeHitl
 ) -> None:
-    class Died(FakeHitl):
-        def _event(self, waiting: Any, given: Any) -> dict[str, Any]:
-            raise SystemExit
-
-    in_objects.__class__ = Died
-    with pytest.raises(SystemExit):
-        in_objects.run(Made())
-    in_objects.__class__ = FakeHitl
+    in_objects.die_while_waiting(Made())
     created_again(in_objects)
     in_objects.run(Made(), ANSWERS)
     assert in_objects.asked == 2

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.assess.findings import apply_decisions
 from airflow_provider.review.decisions import read_decisions, write_decisions
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
@@ -146,15 +145,3 @@ def test_damaged_and_edited_decisions_are_ignored_with_a_warning(
     path.write_text(path.read_text().replace("e-1", "e-2"))
     assert read(tmp_path) == {}
     assert "was changed after it was published" in caplog.text
-
-
-def test_a_decision_is_applied_to_the_category_that_the_expert_saw(tmp_path: Path) -> None:
-    write(decision(assessed(tmp_path)))
-    decisions = read(tmp_path)
-    finding = {"criterion": "D-1", "category": "MISSING"}
-    (applied,) = apply_decisions([finding], "c1", decisions)
-    assert (applied["expert"], applied["expert_category"]) == ("e-1", "SUFFICIENTLY_REGULATED")
-    other = {"criterion": "D-1", "category": "NOT_SUFFICIENTLY_REGULATED"}
-    assert apply_decisions([other], "c1", decisions) == [other]
-    assert apply_decisions([finding], "c2", decisions) == [finding]
-    assert apply_decisions([applied], "c1", {}) == [applied]  # carried without its table
