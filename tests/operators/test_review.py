@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -107,6 +108,41 @@ def test_a_subclass_reads_results_of_another_shape(service: Emulator, hitl: Fake
 
     hitl.run(Made(Other, results={"x": {"3": "Other"}}), {3: ("MISSING", "So.")})
     assert sent(service) == [("e-1", 3, "MISSING", "So.")]
+
+
+HOSTILE = [
+    "](https://evil.example) ![x](https://evil.example/x.png)",
+    "<script>alert(1)</script>",
+    "in/\udce4\ud800",
+    "a\0b",
+    "\u202egnp.exe\u200b",
+    "# Heading\n\n---\n> quote\r\n| a | b |",
+    "https://evil.example www.evil.example a@evil.example",
+    "{{ ti.xcom_pull() }}",
+    "category_1",
+    "&lt;b&gt; &#106;avascript:",
+    "```\ncode\n```",
+    "$x^2$ ~~a~~ **b** __c__",
+    "\u2028\u2029\x1b[31m",
+    "word " * 20_000,
+    "x" * 100_000,
+]
+
+
+def test_a_form_of_hostile_texts_is_shown_answered_and_sent(service: Emulator, hitl: FakeHitl) -> None:
+    names = ("name", "code", "category", "rationale", "fileName", "framework", "passage", "context")
+    results = [{"id": number, **dict.fromkeys(names, text)} for number, text in enumerate(HOSTILE, 1)]
+    answers: Any = dict.fromkeys(range(4, 16), "agreed") | dict.fromkeys((1, 2, 3), ("MISSING", "So."))
+    decided = hitl.run(Made(results=results), answers)
+    assert sent(service) == [("e-1", number, "MISSING", "So.") for number in (1, 2, 3)]
+    assert sorted(each["assessment_response_id"] for each in decided) == list(range(1, 16))
+    assert hitl.form is not None
+    body, fields = hitl.form["body"], hitl.form["params"]
+    assert len(body) < 100_000
+    assert body.count("\n#### ") == 15
+    assert not re.search(r"(?<!\\)[<\[\]!`~$|]|https?:|www\.|[\x00-\x09\x0b-\x1f\u2028\u202e]", body)
+    assert len(fields) == 45
+    assert max(len(str(field["schema"])) for field in fields.values()) < 2_000
 
 
 # -- the answer
