@@ -151,7 +151,7 @@ class Entry:
     def parse(cls, content: bytes, root: Location) -> Entry:
         """Read an entry; ValueError if it is damaged."""
         try:
-            header, keys, _ = content.split(b"\n")
+            header, keys, end = content.split(b"\n")
             record = json.loads(header)
             night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
             tables = {name: Table(**table) for name, table in record.pop("tables").items()}
@@ -161,8 +161,8 @@ class Entry:
             raise ValueError(str(error)) from None
         texts = [record[name] for name in TEXTS] + [*vars(night).values(), *vars(task).values()]
         texts += [text for table in tables.values() for text in (table.uri, table.sha256)]
-        if not isinstance(entry.facts, dict) or not all(isinstance(text, str) for text in texts):
-            raise ValueError("a field has another type")
+        if end or not isinstance(entry.facts, dict) or not all(isinstance(text, str) for text in texts):
+            raise ValueError("it is torn, or a field has another type")
         return entry
 
     def dump(self) -> bytes:

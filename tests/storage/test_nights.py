@@ -51,8 +51,8 @@ def publish(earlier: EarlierNights, *sources: str, account: str = "a") -> Entry:
     return earlier.publish({"manifest": Table.of(location, content)}, sources, account)
 
 
-def found(earlier: EarlierNights, *sources: str, same_time: bool = False) -> dict[str, str]:
-    entries = earlier.entries(same_time=same_time)
+def found(earlier: EarlierNights, *sources: str, **options: Any) -> dict[str, str]:
+    entries = earlier.entries(**options)
     rows = latest_rows(entries, "manifest", sources, lambda row: row.get("source"))
     return {row["source"]: row["night"] for _, row in rows}
 
@@ -77,13 +77,16 @@ def test_a_night_sees_earlier_nights_of_other_runs(
     publish(reader(tmp_path, at, run), "a.pdf")
     own = reader(tmp_path, "2026-11-03T02:00:00+00:00", "mine")
     assert found(own, "a.pdf", same_time=same_time) == ({"a.pdf": at} if is_seen else {})
+    if not same_time:
+        assert found(own, "a.pdf") == ({"a.pdf": at} if is_seen else {})
 
 
 def test_the_newest_row_of_each_key_counts_in_whichever_order_nights_run(tmp_path: Path) -> None:
     for day, sources in (("05", "a"), ("01", "abc"), ("03", "ab"), ("02", "bc")):
         publish(reader(tmp_path, f"2026-11-{day}"), *sources)
     expected = {"a": "2026-11-03", "b": "2026-11-03", "c": "2026-11-02"}
-    assert found(reader(tmp_path, "2026-11-04"), *"abcd") == expected
+    for wanted in ("abcd", "abcdefghijk"):
+        assert found(reader(tmp_path, "2026-11-04"), *wanted) == expected
 
 
 def test_the_same_task_comes_first_then_what_was_written_last(tmp_path: Path) -> None:
@@ -133,8 +136,10 @@ def test_a_task_that_runs_less_often_than_others_finds_its_own_night(
     publish(reader(tmp_path, "2026-10-01", task=monthly), "a")
     publish(reader(tmp_path, "2026-10-02"), "b")  # of a task that is not its own, and too long ago
     for day in range(10, 20):
-        publish(reader(tmp_path, f"2026-10-{day}"), "c")
-    assert found(reader(tmp_path, "2026-11-01", task=monthly), "a", "b") == {"a": "2026-10-01"}
+        publish(reader(tmp_path, f"2026-10-{day}"), f"c{day}")
+    wanted = ["a", "b", "c16", "c17"]
+    expected = {"a": "2026-10-01", "c17": "2026-10-17"}
+    assert found(reader(tmp_path, "2026-11-01", task=monthly), *wanted) == expected
 
 
 def test_shards_that_a_cleared_run_no_longer_has_do_not_count(tmp_path: Path) -> None:
@@ -176,7 +181,7 @@ def test_a_table_that_was_edited_is_not_used(tmp_path: Path, caplog: pytest.LogC
     assert f"'{table}' was changed after it was published: not compared" in caplog.text
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kind": "ingest"}', b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"{\n\n", b"[]\n\n", b"{}\n\n", b"[" * 100_000 + b"\n\n"])
 def test_a_damaged_entry_is_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
 ) -> None:
@@ -241,7 +246,9 @@ def test_a_table_may_be_outside_of_the_root(tmp_path: Path) -> None:
     earlier.publish({"manifest": Table.of(table, content)}, "a", "account", {"rate": 2.5})
     later = reader(tmp_path / "root", "2026-11-02")
     assert found(later, "a") == {"a": "x"}
+    later.root.fs = Unlistable(TimeoutError(), "nowhere")
     [entry] = later.entries()
+    assert entry.location("manifest").fs is later.root.fs
     assert (entry.account, entry.facts, entry.night) == ("account", {"rate": 2.5}, earlier.night)
     assert not list(later.entries("assess"))
 
@@ -254,6 +261,8 @@ def test_a_night_looks_back_over_a_limited_number_of_dates(
         publish(reader(tmp_path, f"2026-11-{day:02}"), f"{day}")
     publish(reader(tmp_path, "2026-11-04T01", "second"), "5")
     assert set(found(reader(tmp_path, "2026-11-05"), *"12345")) == {"3", "4", "5"}
+    review = EarlierNights(Location(str(tmp_path)), "review", Night("2026-11-05", "r"), TASK)
+    assert set(found(review, *"12345", kind="ingest")) == {"3", "4", "5"}
 
 
 @pytest.mark.parametrize(
@@ -285,6 +294,13 @@ def test_a_folder_with_the_name_of_an_entry_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / entry.path
     path.with_name(f"{path.name[:-8]}0000.txt").mkdir()
     assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}
+
+
+@pytest.mark.parametrize(
+    ("rates", "expected"), [([], None), ([0.0], None), ([1.0], 10), ([2.0, 0.0, 3.0], 4)]
+)
+def test_duration_is_estimated_from_the_mean_rate(rates: list[float], expected: int | None) -> None:
+    assert nights.estimate_seconds(10, rates) == expected
 
 
 @pytest.mark.parametrize(
