@@ -35,6 +35,7 @@ TARGETS = {
     "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_checkpoint_histories.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
     "storage/nights": "tests/storage/test_nights.py",
+    "storage/task_state": "tests/storage/test_task_state.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",
     "ingest/sources": "tests/ingest/test_sources.py",
