@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from airflow_provider.exceptions import ComplianceInputError
@@ -161,16 +162,6 @@ class Outputs:
         self._manifests.setdefault((kind, uri), Manifest(kind, uri, rows))
 
 
-@dataclass(frozen=True)
-class TaskInstanceKey:
-    """What names the folder of a task instance."""
-
-    dag_id: str
-    run_id: str
-    task_id: str
-    map_index: int
-
-
 def find_unsuccessful(
     ti: Any, outputs: Outputs, states: States, writers: Collection[str] = ()
 ) -> tuple[list[str], list[str]]:
@@ -188,7 +179,7 @@ def find_unsuccessful(
         is_success = state == "success"
         if state in LEFT_OUT or (is_success and (task_id not in writers or outputs.has_dry_run)):
             continue
-        instance = TaskInstanceKey(ti.dag_id, ti.run_id, task_id, map_index)
+        instance = SimpleNamespace(dag_id=ti.dag_id, run_id=ti.run_id, task_id=task_id, map_index=map_index)
         folders = [f"/{task_path(instance)}/"]
         if is_success:  # of a task in a loop, whose iterations have a folder each
             folders.append(f"{folders[0].rpartition('-')[0]}{'-' if map_index < 0 else '.'}loop")

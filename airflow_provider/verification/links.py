@@ -128,16 +128,14 @@ def check_links(links: Sequence[RecordCheck], head: str = "", known: Sequence[st
     last = links[-1]
     hashes = {link.sha256: link.number for link in links}
     is_head = not head or head == last.sha256
-    if not is_head and head in hashes:
-        last.add(
-            ProblemKind.UNMATCHED,
-            f"record {hashes[head]} has SHA-256 {head}, but later ones follow: use --contains to allow that",
+    if not is_head:
+        text = (
+            f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}, and no other one has that"
         )
-    elif not is_head:
-        last.add(
-            ProblemKind.UNMATCHED,
-            f"the last record has SHA-256 {last.sha256 or 'unknown'}, not {head}, and no other one has that",
-        )
+        if head in hashes:
+            later = "but later ones follow: use --contains to allow that"
+            text = f"record {hashes[head]} has SHA-256 {head}, {later}"
+        last.add(ProblemKind.UNMATCHED, text)
     for sha256 in known:
         if sha256 not in hashes:
             last.add(ProblemKind.UNMATCHED, f"no record has SHA-256 {sha256}")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, overload
 
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
-from airflow_provider.evidence.manifests import Outputs, TaskInstanceKey, find_unsuccessful
+from airflow_provider.evidence.manifests import Outputs, find_unsuccessful
 from airflow_provider.storage.layout import task_folder
 from tests.evidence.nights import Nights, cell, close, decision, document, finding
 from tests.support.attempts import TaskInstance
@@ -27,7 +28,7 @@ def files(folder: str) -> list[str]:
 
 
 class LazyOutputs(Sequence[Any]):
-    """The outputs of a mapped task: each access is a request, a slice is one."""
+    """The outputs of a mapped task: entry access is a request, a slice is one."""
 
     def __init__(self, *values: Any) -> None:
         self.values = values
@@ -55,8 +56,8 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     result = nights.close(1, ingested=ingested, assessed=assessed, reviewed=[decision("a")])
     (entry,) = nights.entries
     record = entry.record
-    assert [each["kind"] for each in record["manifests"]] == ["ingest", "assess", "findings", "review"]
-    assert [each["origin"] for each in record["manifests"]] == [
+    assert [entry["kind"] for entry in record["manifests"]] == ["ingest", "assess", "findings", "review"]
+    assert [entry["origin"] for entry in record["manifests"]] == [
         ingested["manifest"], assessed["assessments"], assessed["findings"], "xcom",
     ]  # fmt: skip
     assert record["totals"] == {
@@ -97,25 +98,18 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     assert json.loads(read(result["report"]))["rows"] == {"documents": 3, "cells": 2, "findings": 4}
 
 
-def test_expert_decision_and_time_are_in_the_evidence(nights: Nights) -> None:
-    nights.close(1, reviewed=[[decision("a")], [], [decision("b", decision="agreed")]])
-    (entry,) = nights.entries
-    (manifest,) = entry.record["manifests"]
-    rows = [json.loads(line) for line in read(f"{nights.base}{manifest['path']}").splitlines()]
-    assert [(row["source"], row["expert_id"], row["decision"], row["decided_at"]) for row in rows] == [
-        ("a", "e-1", "changed", "2026-03-01T08:00:00+00:00"),
-        ("b", "e-1", "agreed", "2026-03-01T08:00:00+00:00"),
-    ]
-    assert manifest["counts"] == {"agreed": 1, "changed": 1}
-
-
-def test_decisions_come_from_files_and_folders_too_and_count_once(nights: Nights) -> None:
+def test_decisions_are_in_the_evidence_with_expert_and_time_and_count_once(nights: Nights) -> None:
     one = nights.write("decisions/x/one.jsonl", [decision("a")])
     nights.write("decisions/two.jsonl", [decision("b")])
-    folder = f"file://{nights.folder}/decisions/"
-    result = nights.close(1, reviewed=[[decision("a")], one, folder])
-    assert result["decisions"] == 2
-    assert [each["rows"] for each in nights.entries[0].record["manifests"]] == [1, 1, 1]
+    results = [[decision("a")], [], [decision("c", decision="agreed")]]
+    result = nights.close(1, reviewed=[*results, one, f"file://{nights.folder}/decisions/"])
+    assert result["decisions"] == 3
+    manifests = nights.entries[0].record["manifests"]
+    assert [manifest["counts"] for manifest in manifests] == [
+        {"changed": 1}, {"changed": 1}, {"agreed": 1, "changed": 1}
+    ]  # fmt: skip
+    rows = [json.loads(line) for line in read(f"{nights.base}{manifests[2]['path']}").splitlines()]
+    assert rows == [decision("a"), decision("c", decision="agreed")]
 
 
 def test_outputs_of_mapped_tasks_are_read_with_one_request(nights: Nights) -> None:
@@ -131,7 +125,7 @@ def test_outputs_come_as_json_as_python_and_as_uris(nights: Nights, as_text: Any
 
 def test_tables_of_an_assessment_are_known_by_their_names(nights: Nights) -> None:
     one, two = nights.assessed("1", "a"), nights.assessed("2", "a", "b")
-    uris = [each[name] for name in ("assessments", "findings") for each in (one, two)]
+    uris = [entry[name] for name in ("assessments", "findings") for entry in (one, two)]
     result = nights.close(1, assessed=uris)
     assert (result["assessments"], result["categories"]) == (2, {"SUFFICIENTLY_REGULATED": 4})
 
@@ -155,7 +149,7 @@ def test_a_document_of_two_manifests_counts_once_with_its_text(nights: Nights) -
     found = {name: result[name] for name in ("documents", "completed", "skipped", "failed")}
     assert found == {"documents": 6, "completed": 4, "skipped": 1, "failed": 1}
     record = nights.entries[0].record
-    assert [each["rows"] for each in record["manifests"]] == [6, 5]
+    assert [entry["rows"] for entry in record["manifests"]] == [6, 5]
     assert json.loads(read(result["report"]))["rows"]["documents"] == 6
 
 
@@ -187,32 +181,6 @@ def test_categories_are_counted_by_framework_as_experts_see_them(nights: Nights)
     assert numbers == [1, 1, 1, 1]
 
 
-# -- what is missing
-
-
-def test_tasks_that_have_left_nothing_are_missing(nights: Nights) -> None:
-    states = {
-        "ingest_0": "success",
-        "ingest_1": "failed",
-        "ingest_2": "failed",
-        "assess": "upstream_failed",
-        "review": "skipped",
-        "extra_0": "removed",
-        "late": "None",
-    }
-
-    def shard(index: int) -> dict[str, Any]:
-        folder = task_folder(TaskInstanceKey("d", "run-1", "ingest", index))
-        return nights.ingested(folder, **{f"s{index}": "COMPLETED" if index == 0 else "FAILED"})
-
-    result = nights.close(1, ingested=[shard(0), shard(2)], states=states)
-    assert result["missing"] == 3
-    assert nights.entries[0].record["missing"] == [
-        "assess (upstream_failed)", "ingest[1] (failed)", "late (not run)"
-    ]  # fmt: skip
-    assert json.loads(read(result["report"]))["missing"] == nights.entries[0].record["missing"]
-
-
 # -- revisions
 
 
@@ -225,31 +193,25 @@ def test_closing_again_without_a_change_adds_nothing(nights: Nights) -> None:
 
 
 def test_a_change_adds_a_revision_that_names_the_one_it_replaces(nights: Nights) -> None:
-    first = nights.close(1, ingested=nights.ingested("1", a="FAILED"))
-    second = nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), identity={"try_number": 2})
-    one, two = nights.entries
-    assert two.record["replaces"] == one.reference
-    assert (two.record["revision"], second["revision"], second["previous"]) == (2, 2, first["sha256"])
-    assert nights.in_force == [two]
-    report = json.loads(read(second["report"]))
-    assert (report["revision"], report["previous"]["sha256"]) == (2, first["sha256"])
-    # The first revision and its evidence are as they were.
-    assert [each["counts"] for each in one.record["manifests"]] == [{"FAILED": 1}]
-
-
-def test_the_third_revision_replaces_the_second_even_if_it_is_as_the_first(nights: Nights) -> None:
-    for number, status in enumerate(("FAILED", "COMPLETED", "FAILED"), 1):
+    first, second, _ = (
         nights.close(1, ingested=nights.ingested("1", a=status), identity={"try_number": number})
-    assert [each.record["replaces"] and each.record["replaces"]["number"] for each in nights.entries] == [
-        None, 1, 2
-    ]  # fmt: skip
-    assert [each.number for each in nights.in_force] == [3]
+        for number, status in enumerate(("FAILED", "COMPLETED", "FAILED"), 1)
+    )
+    one, two, three = nights.entries
+    assert (one.record["replaces"], two.record["replaces"]) == (None, one.reference)
+    assert three.record["replaces"] == two.reference  # even if it is as the first
+    assert (two.record["revision"], second["revision"], second["previous"]) == (2, 2, first["sha256"])
+    assert nights.in_force == [three]
+    report = json.loads(read(second["report"]))
+    assert (report["revision"], report["previous"]) == (2, one.reference)
+    # The first revision and its evidence are as they were.
+    assert [manifest["counts"] for manifest in one.record["manifests"]] == [{"FAILED": 1}]
 
 
 def test_an_old_night_that_is_closed_later_is_compared_with_those_before_it(nights: Nights) -> None:
     for day in (1, 3, 2):
         result = nights.close(day, ingested=nights.ingested(str(day), a="FAILED"))
-    assert [each.record["night"][:10] for each in nights.entries] == [
+    assert [entry.record["night"][:10] for entry in nights.entries] == [
         "2026-03-01",
         "2026-03-03",
         "2026-03-02",
@@ -353,6 +315,7 @@ def test_too_many_vanished_documents_fail_the_task_after_the_record(
         else:
             nights.close(2, ingested=ingested, states=states, max_vanished=max_vanished)
     assert [entry.record["totals"]["vanished"] for entry in nights.entries] == [0, 10 - left]
+    assert nights.entries[-1].record["missing"] == [f"{task} ({state})" for task, state in states.items()]
 
 
 def test_vanished_documents_count_although_the_earlier_manifest_is_gone(nights: Nights) -> None:
@@ -376,10 +339,10 @@ def test_vanished_documents_count_although_the_earlier_manifest_is_gone(nights: 
         ("removed", False, False, [], []),
     ],
 )
-def test_what_is_missing_and_what_has_failed(
+def test_states_and_manifests_decide_what_is_missing_and_what_has_failed(
     state: str, has_manifest: bool, has_dry_run: bool, missing: list[str], failed: list[str]
 ) -> None:
-    folder = task_folder(TaskInstanceKey("d", "r", "ingest", 1), "_ingest")
+    folder = task_folder(TaskInstance(dag_id="d", run_id="r", task_id="ingest", map_index=1), "_ingest")
     outputs = Outputs.parse(ingested=f"file:///x/{folder}/manifest.jsonl" if has_manifest else None)
     outputs.has_dry_run = has_dry_run
     ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
@@ -388,7 +351,7 @@ def test_what_is_missing_and_what_has_failed(
 
 
 def test_a_task_in_a_loop_has_left_the_manifests_of_its_iterations() -> None:
-    path = task_folder(TaskInstanceKey("d", "r", "ingest", -1), "_ingest").rpartition("-")[0]
+    path = task_folder(TaskInstance(dag_id="d", run_id="r", task_id="ingest"), "_ingest").rpartition("-")[0]
     outputs = Outputs.parse(ingested=f"file:///x/{path}-loop2-abc/manifest.jsonl")
     ti = TaskInstance(dag_id="d", run_id="r", task_id="close")
     assert find_unsuccessful(ti, outputs, {("ingest", -1): "success"}, {"ingest"}) == ([], [])
@@ -404,7 +367,7 @@ def test_nights_at_two_destinations_of_one_run_do_not_replace_each_other(nights:
         ingested = nights.ingested(name, a="COMPLETED")
         close(f"{nights.base}{name}/", 1, ingested=ingested, root=nights.base, identity={"task_id": name})
     assert len(nights.in_force) == 2
-    assert [each.record["replaces"] for each in nights.entries] == [None, None]
+    assert [entry.record["replaces"] for entry in nights.entries] == [None, None]
 
 
 def test_documents_that_fail_night_after_night_come_from_the_columns_of_tonight(nights: Nights) -> None:
@@ -431,7 +394,7 @@ def test_an_older_attempt_that_still_runs_does_not_replace_what_a_newer_one_has_
         nights.close(
             1,
             ingested=nights.ingested("old", a="FAILED"),
-            identity={"try_number": 1, "start_date": nights_start()},
+            identity={"try_number": 1, "start_date": datetime(2020, 1, 1, tzinfo=UTC)},
         )
     assert len(nights.entries) == 1
 
@@ -439,13 +402,7 @@ def test_an_older_attempt_that_still_runs_does_not_replace_what_a_newer_one_has_
 def test_a_run_that_was_deleted_and_made_again_is_closed(nights: Nights) -> None:
     nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), identity={"try_number": 2})
     nights.close(1, ingested=nights.ingested("2", a="FAILED"), identity={"try_number": 1})
-    assert [each.number for each in nights.in_force] == [2]
-
-
-def nights_start() -> Any:
-    from datetime import UTC, datetime
-
-    return datetime(2020, 1, 1, tzinfo=UTC)
+    assert [entry.number for entry in nights.in_force] == [2]
 
 
 # -- bad input
@@ -464,38 +421,37 @@ def nights_start() -> Any:
         ("file:///tmp", "'file:///tmp'"),
     ],
 )
-def test_what_is_no_output_is_named_and_leaves_nothing(nights: Nights, given: Any, message: str) -> None:
+def test_anything_but_an_output_is_named_and_leaves_nothing(nights: Nights, given: Any, message: str) -> None:
     with pytest.raises(AirflowFailException) as raised:
         nights.close(1, ingested=[nights.ingested("1", a="COMPLETED"), given])
     assert message in str(raised.value)
     assert not Path(nights.base.removeprefix("file://")).exists()
 
 
+NO_MANIFEST = "is not a manifest of ingestion: see line"
+DAMAGED = r"The manifest is damaged .*: line 2 of 'file://"
+
+
 @pytest.mark.parametrize(
-    ("parameter", "rows", "message"),
+    ("parameter", "rows", "damage", "message"),
     [
-        ("ingested", [cell("a")], "is not a manifest of ingestion: see line 1"),
-        ("ingested", [document("a"), {"source": "b"}], "is not a manifest of ingestion: see line 2"),
-        ("assessed", [document("a")], "is not a table of assessments: see line 1"),
-        ("reviewed", [document("a")], "is not a table of decisions: see line 1"),
+        ("ingested", [cell("a")], b"", f"{NO_MANIFEST} 1"),
+        ("ingested", [document("a"), {"source": "b"}], b"", f"{NO_MANIFEST} 2"),
+        ("assessed", [document("a")], b"", "is not a table of assessments: see line 1"),
+        ("reviewed", [document("a")], b"", "is not a table of decisions: see line 1"),
+        ("ingested", [document("a")], b"{", DAMAGED),
+        ("ingested", [document("a")], b"[]\n", DAMAGED),
+        ("ingested", [document("a")], b"\xff\n", DAMAGED),
     ],
 )
-def test_a_manifest_of_another_kind_is_refused(
-    nights: Nights, parameter: str, rows: list[dict[str, Any]], message: str
+def test_a_manifest_that_is_damaged_or_of_another_kind_is_refused(
+    nights: Nights, parameter: str, rows: list[dict[str, Any]], damage: bytes, message: str
 ) -> None:
     uri = nights.write("x.jsonl", rows)
+    with Path(uri.removeprefix("file://")).open("ab") as file:
+        file.write(damage)
     with pytest.raises(AirflowFailException, match=message):
         nights.close(1, **{parameter: uri})
-    assert not Path(nights.base.removeprefix("file://")).exists()
-
-
-@pytest.mark.parametrize("damage", [b"{", b"[]\n", b"\xff\n"])
-def test_a_damaged_manifest_is_named_with_its_line(nights: Nights, damage: bytes) -> None:
-    ingested = nights.ingested("1", a="COMPLETED")
-    path = Path(ingested["manifest"].removeprefix("file://"))
-    path.write_bytes(path.read_bytes() + damage)
-    with pytest.raises(AirflowFailException, match=r"The manifest is damaged .*: line 2 of 'file://"):
-        nights.close(1, ingested=ingested)
     assert not Path(nights.base.removeprefix("file://")).exists()
 
 
