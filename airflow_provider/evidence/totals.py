@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from airflow_provider.assess.findings import as_counts
@@ -37,19 +37,18 @@ class NightCounts:
     :param snapshots: of all manifests, in the order of the tasks
     """
 
-    def __init__(self, snapshots: Iterable[Snapshot]) -> None:
+    def __init__(self, snapshots: Sequence[Snapshot]) -> None:
         self.documents = OutcomeStats()
         self.verdicts = VerdictCounts()
         self._decisions: set[str] = set()
         # Which manifest has the row that counts, by digest; its number and a rank in one, as there are many.
         self._places: dict[str, dict[int, int]] = {INGEST: {}, ASSESS: {}}
         self._numbers: dict[str, int] = {}  # of manifests, by URI; of findings, by folder
-        ordered = sorted(snapshots, key=lambda snapshot: snapshot.kind == FINDINGS)  # after their assessments
-        kinds = Counter(snapshot.kind for snapshot in ordered)
-        for number, snapshot in enumerate(ordered):
+        kinds = Counter(snapshot.kind for snapshot in snapshots)
+        for number, snapshot in enumerate(snapshots):
             if snapshot.kind == INGEST or (snapshot.kind == ASSESS and kinds[ASSESS] > 1):
                 self._rank(number, snapshot)
-        for snapshot in ordered:
+        for snapshot in snapshots:
             for row in snapshot.rows():
                 snapshot.count(row)
                 self._add(snapshot, row)

@@ -83,10 +83,6 @@ class Reasons:
         ]
 
 
-def _floats() -> array[float]:
-    return array("d")
-
-
 @dataclass
 class OutcomeStats:
     """What reports show of the rows of manifests: a few numbers per document, and some documents by name.
@@ -103,8 +99,8 @@ class OutcomeStats:
     kinds: dict[str, Counter[str]] = field(default_factory=lambda: {kind: Counter() for kind in KINDS})
     attempts: Counter[int] = field(default_factory=Counter)
     completed_at: array[int] = field(default_factory=lambda: array("q"))
-    durations: array[float] = field(default_factory=_floats)
-    sizes: array[float] = field(default_factory=_floats)
+    durations: array[float] = field(default_factory=lambda: array("d"))
+    sizes: array[float] = field(default_factory=lambda: array("d"))
     slowest: Top[Ranked] = field(default_factory=lambda: Top(MAX_RANKED, lambda ranked: -ranked[0]))
     largest: Top[Ranked] = field(default_factory=lambda: Top(MAX_RANKED, lambda ranked: -ranked[0]))
     empty: Top[Row] = field(default_factory=lambda: Top(MAX_RANKED))

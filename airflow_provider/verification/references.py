@@ -101,7 +101,7 @@ class Resolver:
         """Return whether a file is below the root or another place, where links lead to."""
         try:
             real = Path(os.path.realpath(path))  # unlike `resolve`, it accepts a loop of links
-        except ValueError:  # such as a null byte: there is no such file
+        except ValueError:  # such as a null byte: it can't exist
             return True
         return any(
             real.is_relative_to(os.path.realpath(place.path)) for place in self._allowed if place.is_local

@@ -116,7 +116,7 @@ class _Shared:
     """What the verification of all records has in common.
 
     :param folder: for temporary files
-    :param known: SHA-256 of records that somebody has kept
+    :param known: SHA-256 of records that were noted elsewhere
     """
 
     pool: ThreadPoolExecutor
@@ -164,8 +164,8 @@ class _RecordVerification:
     def _compare(self, reference: Reference, found: Hashed | Problem) -> Hashed | Problem:
         """Return what is wrong with an object that was read.
 
-        A task that was cleared may have written a text again: that is no problem of a replaced revision if a
-        later one names the new text, unless somebody has kept the hash of the replaced one.
+        A task that was cleared may have written a text again: that is not a problem of a replaced revision if
+        a later one names the new text, unless the hash of the replaced one was noted elsewhere.
         """
         if isinstance(found, Problem) or found.sha256 == reference.sha256:
             return found

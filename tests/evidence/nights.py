@@ -106,19 +106,19 @@ class Nights:
     def in_force(self) -> list[ChainRecord]:
         """The records that no other one replaces."""
         entries = self.entries
-        replaced = {each.record["replaces"]["number"] for each in entries if each.record["replaces"]}
-        return [each for each in entries if each.number not in replaced]
+        replaced = {entry.record["replaces"]["number"] for entry in entries if entry.record["replaces"]}
+        return [entry for entry in entries if entry.number not in replaced]
 
 
 def check_objects(entry: ChainRecord) -> None:
     """Check the hash of all that a record refers to."""
     root = Location(entry.uri.partition("/_evidence/nights/")[0])
-    for each in (*entry.record["manifests"], entry.record["report"]):
-        location = root / each["path"]
+    for listed in (*entry.record["manifests"], entry.record["report"]):
+        location = root / listed["path"]
         content = location.fs.cat_file(location.path)
-        assert hashlib.sha256(content).hexdigest() == each["sha256"], each["path"]
-        if "rows" in each:
-            assert content.count(b"\n") == each["rows"] == sum(each["counts"].values())
+        assert hashlib.sha256(content).hexdigest() == listed["sha256"], listed["path"]
+        if "rows" in listed:
+            assert content.count(b"\n") == listed["rows"] == sum(listed["counts"].values())
 
 
 def context_of(day: int, states: Mapping[str, str] | None = None, **identity: Any) -> dict[str, Any]:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, overload
 
+import airflow
 import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException
 
+import airflow_provider
 from airflow_provider.evidence.manifests import Outputs, find_unsuccessful
 from airflow_provider.storage.layout import task_folder
 from tests.evidence.nights import Nights, cell, close, decision, document, finding
@@ -52,7 +56,7 @@ class LazyOutputs(Sequence[Any]):
 
 def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> None:
     ingested = nights.ingested("i", a="COMPLETED", b="SKIPPED", c="FAILED")
-    assessed = nights.assessed("a", "a", "b")
+    assessed = nights.assessed("a", "a", "b") | {"warnings": [f"No answer to C-{n}." for n in range(22)]}
     result = nights.close(1, ingested=ingested, assessed=assessed, reviewed=[decision("a")])
     (entry,) = nights.entries
     record = entry.record
@@ -93,8 +97,14 @@ def test_a_night_becomes_one_record_with_everything_in_it(nights: Nights) -> Non
     assert record["root"] + "/" == nights.base
     assert record["destination"] == "dt=2026-03-01"
     assert (record["compared_with"], record["gone_frameworks"]) == (None, [])
-    assert record["provider_version"]
-    assert record["airflow_version"]
+    assert record["warnings"] == [f"No answer to C-{n}." for n in range(20)]
+    fields = re.findall(
+        r"(?m)^\| (`[a-z_`, ]+) \|", Path("docs/night.md").read_text().partition("Fields of")[2]
+    )
+    documented = {name for names in fields for name in re.findall(r"`(\w+)`", names)}
+    assert documented >= set(record)
+    versions = [record[f"{name}_version"] for name in ("provider", "airflow", "python")]
+    assert versions == [airflow_provider.__version__, airflow.__version__, platform.python_version()]
     assert json.loads(read(result["report"]))["rows"] == {"documents": 3, "cells": 2, "findings": 4}
 
 
@@ -135,30 +145,22 @@ def test_a_night_without_documents_is_a_night_too(nights: Nights, nothing: Any) 
     result = nights.close(1, ingested=nothing, assessed=nothing, reviewed=nothing)
     assert (result["documents"], result["missing"]) == (0, 0)
     assert nights.entries[0].record["manifests"] == []
+    assert nights.close(2, ingested=nights.write("empty.jsonl", []))["documents"] == 0
 
 
 # -- totals
 
 
-def test_a_document_of_two_manifests_counts_once_with_its_text(nights: Nights) -> None:
-    first = nights.ingested(
-        "1", a="FAILED", b="COMPLETED", c="COMPLETED", d="FAILED", e="COMPLETED", f="FAILED"
-    )
-    again = nights.ingested("2", a="COMPLETED", b="SKIPPED", c="FAILED", d="SKIPPED", f="CANCELLED")
-    result = nights.close(1, ingested=[first, again])
-    found = {name: result[name] for name in ("documents", "completed", "skipped", "failed")}
-    assert found == {"documents": 6, "completed": 4, "skipped": 1, "failed": 1}
-    record = nights.entries[0].record
-    assert [entry["rows"] for entry in record["manifests"]] == [6, 5]
-    assert json.loads(read(result["report"]))["rows"]["documents"] == 6
-
-
-def test_findings_count_with_the_assessment_that_counts(nights: Nights) -> None:
-    first, again = nights.assessed("1", "a", "b"), nights.assessed("2", "b", "c", status="FAILED")
-    result = nights.close(1, assessed=[first, again])
+def test_documents_and_assessments_of_two_manifests_count_once(nights: Nights) -> None:
+    ingested = [nights.ingested("1", a="FAILED", b="COMPLETED"), nights.ingested("2", a="COMPLETED")]
+    assessed = [nights.assessed("1", "a", "b"), nights.assessed("2", "b", "c", status="FAILED")]
+    result = nights.close(1, ingested=ingested, assessed=assessed)
+    assert (result["documents"], result["completed"], result["failed"]) == (2, 2, 0)
     assert (result["assessments"], result["assessments_failed"]) == (3, 1)
-    # Those of b are in both tables, and count once.
-    assert result["frameworks"] == {"DORA": {"SUFFICIENTLY_REGULATED": 6}}
+    assert result["frameworks"] == {"DORA": {"SUFFICIENTLY_REGULATED": 6}}  # those of b are in both tables
+    record = nights.entries[0].record
+    assert [manifest["rows"] for manifest in record["manifests"]] == [2, 1, 2, 4, 2, 4]
+    assert json.loads(read(result["report"]))["rows"] == {"documents": 2, "cells": 2, "findings": 6}
 
 
 def test_categories_are_counted_by_framework_as_experts_see_them(nights: Nights) -> None:
@@ -359,6 +361,8 @@ def test_a_task_in_a_loop_has_left_the_manifests_of_its_iterations() -> None:
 
 def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     dry = {"dry_run": True, "new": 3, "requests": 9}
+    assert Outputs.parse(assessed=dry).has_dry_run
+    assert not Outputs.parse(ingested=nights.ingested("1", a="COMPLETED")).has_dry_run
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
 
 
@@ -375,6 +379,13 @@ def test_documents_that_fail_night_after_night_come_from_the_columns_of_tonight(
     uri = nights.write("m.jsonl", [*rows, document("ok", failed_nights=3), document("odd", "FAILED")])
     report = json.loads(read(nights.close(1, ingested=uri)["report"]))
     assert report["repeated"] == {"s5": 5, "s2": 2}
+
+
+def test_counts_of_rows_have_few_labels(nights: Nights) -> None:
+    findings = [finding("a", "C-1", category=f"K-{number:02}") for number in range(60)]
+    nights.close(1, assessed=nights.write("findings.jsonl", [*findings, *findings[:1]]))
+    (manifest,) = nights.entries[0].record["manifests"]
+    assert manifest["counts"] == {**{f"K-{number:02}": 1 for number in range(50)}, "K-00": 2, "OTHER": 10}
 
 
 def test_a_manifest_that_has_lost_rows_is_refused(nights: Nights) -> None:
@@ -438,6 +449,7 @@ DAMAGED = r"The manifest is damaged .*: line 2 of 'file://"
         ("ingested", [cell("a")], b"", f"{NO_MANIFEST} 1"),
         ("ingested", [document("a"), {"source": "b"}], b"", f"{NO_MANIFEST} 2"),
         ("assessed", [document("a")], b"", "is not a table of assessments: see line 1"),
+        ("assessed", [cell("a")], b"", "is not a table of findings: see line 1"),
         ("reviewed", [document("a")], b"", "is not a table of decisions: see line 1"),
         ("ingested", [document("a")], b"{", DAMAGED),
         ("ingested", [document("a")], b"[]\n", DAMAGED),
@@ -447,7 +459,7 @@ DAMAGED = r"The manifest is damaged .*: line 2 of 'file://"
 def test_a_manifest_that_is_damaged_or_of_another_kind_is_refused(
     nights: Nights, parameter: str, rows: list[dict[str, Any]], damage: bytes, message: str
 ) -> None:
-    uri = nights.write("x.jsonl", rows)
+    uri = nights.write("findings.jsonl" if "findings" in message else "x.jsonl", rows)
     with Path(uri.removeprefix("file://")).open("ab") as file:
         file.write(damage)
     with pytest.raises(AirflowFailException, match=message):
@@ -467,7 +479,7 @@ def test_an_empty_destination_is_refused(nights: Nights, destination: Any) -> No
         close(destination, 1)
 
 
-def test_evidence_that_somebody_has_changed_is_named(nights: Nights) -> None:
+def test_changed_evidence_is_named(nights: Nights) -> None:
     ingested = nights.ingested("1", a="COMPLETED")
     nights.close(1, ingested=ingested)
     manifest = nights.base + nights.entries[0].record["manifests"][0]["path"]

@@ -37,11 +37,11 @@ def test_a_failed_shard_is_in_the_night_if_it_has_left_a_manifest(found: Any) ->
     record = found["record"]
     totals = {name: record["totals"][name] for name in ("documents", "completed", "failed")}
     assert totals == {"documents": 2, "completed": 1, "failed": 1}
-    assert [each["counts"] for each in record["manifests"]] == [{"COMPLETED": 1}, {"FAILED": 1}]
+    assert [manifest["counts"] for manifest in record["manifests"]] == [{"COMPLETED": 1}, {"FAILED": 1}]
 
 
-def test_what_is_missing_is_told_by_task_and_map_index(found: Any) -> None:
-    """Not a task that was skipped, one that is no part of the night, or one with a similar name."""
+def test_missing_tasks_are_named_with_their_map_index(found: Any) -> None:
+    """Not a task that was skipped, one that is not a part of the night, or one with a similar name."""
     assert found["record"]["missing"] == [
         "assess (upstream_failed)", "group.load_1[2] (failed)", "own (failed)"
     ]  # fmt: skip

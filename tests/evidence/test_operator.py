@@ -53,8 +53,8 @@ def test_configured_urls_decide_the_link_to_the_report(
 def test_each_asset_gets_one_event_with_the_result(nights: Nights) -> None:
     assets = [Asset("file:///one"), Asset("file:///two")]
     result, context = run(nights, outlets=assets)
-    for each in assets:
-        extra = context["outlet_events"][each].extra
+    for asset in assets:
+        extra = context["outlet_events"][asset].extra
         assert extra == {**result, "destination": nights.destination(1)}
 
 
@@ -117,7 +117,7 @@ def test_lineage_leads_from_the_manifests_to_the_record(nights: Nights) -> None:
     context: Any = context_of(1)
     result = task.execute(context)
     found = task.get_openlineage_facets_on_complete(None)
-    assert [each.name for each in found.inputs] == [
+    assert [dataset.name for dataset in found.inputs] == [
         f"{nights.folder}/1/manifest.jsonl", f"{nights.folder}/2/manifest.jsonl"
     ]  # fmt: skip
-    assert [each.name for each in found.outputs] == [result["night"].removeprefix("file://")]
+    assert [dataset.name for dataset in found.outputs] == [result["night"].removeprefix("file://")]

@@ -63,7 +63,7 @@ def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
     assert not empty.tree.css("#verdicts, script")
 
 
-def test_what_there_is_less_of_comes_first() -> None:
+def test_warnings_come_first() -> None:
     shown = page(collect((cell(1), [finding()])), warnings=["The service no longer lists GDPR."])
     assert shown.texts("main section")[0] == "Less than expected The service no longer lists GDPR."
     assert shown.headline[1:] == ("Less than expected", "warn")

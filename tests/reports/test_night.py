@@ -122,7 +122,7 @@ def test_a_page_has_sections_for_what_there_is(rows: tuple[Any, ...], titles: li
     assert page(*rows).texts("h2") == titles
 
 
-def test_what_is_missing_comes_first_with_what_to_do() -> None:
+def test_missing_tasks_and_documents_come_first() -> None:
     shown = page(
         [document()],
         missing=[f"ingest[{number}] (failed)" for number in range(60)],

@@ -26,11 +26,11 @@ def plot(*nights: TrendPoint) -> Trend:
 
 
 def places(trend: Trend) -> list[int]:
-    return [each.slot for each in trend.charts[0].columns]
+    return [column.slot for column in trend.charts[0].columns]
 
 
 def heights(chart: ColumnChart) -> list[float]:
-    return [sum(height for *_, height in each.segments) for each in chart.columns]
+    return [sum(height for *_, height in column.segments) for column in chart.columns]
 
 
 def test_a_single_night_has_no_trend() -> None:
@@ -75,7 +75,7 @@ def test_a_night_with_a_hundred_times_more_documents_does_not_hide_the_others() 
 
     chart = trend.charts[0]
     assert chart.marks[-1] == (100, "100")
-    assert [each.is_cut for each in chart.columns].count(True) == 1
+    assert [column.is_cut for column in chart.columns].count(True) == 1
     assert chart.columns[5].is_cut
     assert heights(chart) == pytest.approx([100] * 10)
     assert chart.cut == ["10,000 on 2026-03-27"]
@@ -124,7 +124,7 @@ def test_nights_with_missing_tasks_are_marked() -> None:
 
 @given(st.lists(st.tuples(ODD, st.dictionaries(st.text(), ODD) | ODD), min_size=2, max_size=40))
 def test_records_of_any_content_give_a_trend(given_nights: list[tuple[Any, Any]]) -> None:
-    trend = plot(*(TrendPoint.parse(*each) for each in given_nights))
+    trend = plot(*(TrendPoint.parse(*totals) for totals in given_nights))
 
     assert all(chart.slots >= len(given_nights) for chart in trend.charts)
 
@@ -133,7 +133,7 @@ def test_records_of_any_content_give_a_trend(given_nights: list[tuple[Any, Any]]
     st.lists(st.integers(0, 10**15), min_size=2, max_size=31),
     st.lists(st.integers(0, 10**6), min_size=31, max_size=31),
 )
-def test_bars_stay_within_the_chart_whatever_the_numbers(completed: list[int], failed: list[int]) -> None:
+def test_bars_stay_within_the_chart(completed: list[int], failed: list[int]) -> None:
     nights = [
         night(days, number + failures, completed=number, failed=failures)
         for days, (number, failures) in enumerate(zip(completed, failed, strict=False))

@@ -1,0 +1,149 @@
+"""Which records are of the same night, which nights are earlier, and which rows of a night count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.evidence.chain import Chain, ChainRecord
+from airflow_provider.evidence.history import RecordKey, find_earlier
+from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST, REVIEW, Manifest
+from airflow_provider.evidence.snapshots import Snapshot
+from airflow_provider.evidence.totals import DECISION_KEY, NightCounts
+from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.locations import Location
+from tests.evidence.nights import cell, decision, document, finding
+
+TASK = "d/close/-1"
+
+
+def record(day: int, **changes: Any) -> dict[str, Any]:
+    night = f"2026-{1 + day // 30:02}-{1 + day % 30:02}"
+    fields = {"night": night, "latest": night, "dag_id": "d", "run": f"d/run-{day}", "series": TASK}
+    return {**fields, "destination": f"dt={night}", "manifests": [], **changes}
+
+
+def key(day: int, **changes: Any) -> RecordKey:
+    fields = record(day)
+    named = {"at": fields["night"], "dag_id": "d", "run": fields["run"], "task": TASK}
+    return RecordKey(**{**named, "destination": fields["destination"], **changes})
+
+
+class Records(Chain):
+    """A chain in memory, which counts what is read."""
+
+    def __init__(self, *records: dict[str, Any]) -> None:
+        self.records = [ChainRecord(number, "", "", record) for number, record in enumerate(records, 1)]
+        self.reads = 0
+
+    def newest_first(self, head: ChainRecord | None) -> Iterator[ChainRecord]:
+        for entry in reversed(self.records):
+            self.reads += 1
+            yield entry
+
+    def find(self, key: RecordKey) -> tuple[int | None, list[int]]:
+        """Return the numbers of the revision and of the earlier nights."""
+        revision, nights = find_earlier(self, None, key)
+        return revision.number if revision else None, [night.number for night in nights]
+
+
+@pytest.mark.parametrize(
+    ("changes", "is_same"),
+    [
+        ({}, True),
+        ({"run": "d/manual"}, True),  # another run for the same date
+        ({"night": "2026-01-09"}, True),  # the same run
+        ({"run": "d/manual", "night": "2026-01-09"}, False),
+        ({"run": "e/run-3", "dag_id": "e"}, False),
+        ({"destination": "south"}, False),
+    ],
+)
+def test_a_night_is_what_a_dag_leaves_for_a_date_at_a_destination(
+    changes: dict[str, Any], is_same: bool
+) -> None:
+    assert key(3).matches(record(3, **changes)) is is_same
+
+
+def test_earlier_nights_are_those_before_the_date_that_the_same_task_closed_first() -> None:
+    chain = Records(
+        record(1),
+        record(5),  # later
+        record(2, series="d/other/-1"),
+        record(2),
+        record(2, run="d/manual"),  # replaces the one before
+        record(3, series="d/other/-1"),
+    )
+    assert chain.find(key(4)) == (None, [5, 1])
+    # The second task that closes a night continues the series of the first.
+    assert chain.find(key(3, task="d/later/-1")) == (6, [3])
+
+
+def test_no_more_of_a_chain_is_read_than_needed() -> None:
+    chain = Records(*(record(day) for day in range(50)))
+    assert chain.find(key(50)) == (None, list(range(50, 20, -1)))
+    assert chain.reads == 31
+    # An older night: a revision of it may be anywhere, and so may the nights before it.
+    for day, found in ((45, (46, list(range(45, 15, -1)))), (10, (11, list(range(10, 0, -1))))):
+        assert chain.find(key(day)) == found
+    late = Records(*(record(day, latest=record(40)["night"]) for day in (40, *range(35))))
+    assert late.find(key(41)) == (None, [1, *range(36, 7, -1)])
+    assert late.reads == 36
+    assert "manifests" not in find_earlier(chain, None, key(50))[1][0].record
+
+
+def snapshot(folder: Path, kind: str, name: str, *rows: dict[str, Any]) -> Snapshot:
+    copy = folder / name.replace("/", "-")
+    copy.write_bytes(to_lines(rows))
+    return Snapshot(Manifest(kind, f"s3://b/{name}"), copy, Location("s3://b/x"), "")
+
+
+@pytest.mark.parametrize(("column", "decisions"), [*((name, 2) for name in DECISION_KEY), ("outcome", 1)])
+def test_a_decision_is_identified_by_what_it_is_about_and_who_made_it_when(
+    tmp_path: Path, column: str, decisions: int
+) -> None:
+    rows = decision("a"), decision("a"), decision("a") | {column: "other"}
+    assert NightCounts([snapshot(tmp_path, REVIEW, "r", *rows)]).as_dict()["decisions"] == decisions
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "counted"),
+    [
+        ("COMPLETED", "SKIPPED", "COMPLETED"),
+        ("COMPLETED", "FAILED", "COMPLETED"),
+        ("SKIPPED", "FAILED", "SKIPPED"),
+        ("FAILED", "SKIPPED", "SKIPPED"),
+        ("SKIPPED", "COMPLETED", "COMPLETED"),
+        ("FAILED", "CANCELLED", "CANCELLED"),  # the later one
+    ],
+)
+def test_of_two_rows_of_a_document_the_one_with_a_text_counts(
+    tmp_path: Path, first: str, second: str, counted: str
+) -> None:
+    tables = [
+        snapshot(tmp_path, INGEST, f"{number}/m", document("a", status))
+        for number, status in enumerate((first, second))
+    ]
+    assert NightCounts(tables).documents.outcomes == {counted.lower(): 1}
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "criteria"), [("1", "2", {"C-2": 1}), ("1", "1", {"C-1": 1, "C-2": 1})]
+)
+def test_findings_count_with_the_assessments_beside_them(
+    tmp_path: Path, first: str, second: str, criteria: dict[str, int]
+) -> None:
+    counts = NightCounts(
+        [
+            snapshot(tmp_path, FINDINGS, f"{first}/f1", finding("a", "C-1")),
+            snapshot(tmp_path, ASSESS, "1/a1", cell("a", status="FAILED")),
+            snapshot(tmp_path, ASSESS, f"{second}/a2", cell("a")),
+            snapshot(tmp_path, FINDINGS, f"{second}/f2", finding("a", "C-2")),
+            snapshot(tmp_path, FINDINGS, "3/f3", finding("z", "C-3")),  # without an assessment
+        ]
+    )
+    found = counts.verdicts.frameworks["DORA"].criteria
+    assert {name: found[name].verdicts.total() for name in found} == {**criteria, "C-3": 1}
+    assert counts.as_dict()["assessments"] == 1
