@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from airflow_provider.bulk.checkpoint import LEASE, SEGMENT
 from airflow_provider.emulator.samples import write_samples
-from tests.deployment.processes import is_alive, members
+from tests.deployment.processes import members
 from tests.deployment.system import Deployment, Run
 from tests.e2e.stage import CONNECTION, DOCUMENTS, TEXTS, Stage
 
@@ -44,8 +39,6 @@ class Storm:
     documents: dict[str, str | None] = field(default_factory=dict)
     of_the_night: dict[str, str | None] = field(default_factory=dict)
     crashed: list[dict[str, Any]] = field(default_factory=list)
-    frozen: list[int] = field(default_factory=list)
-    kept: dict[str, list[str]] = field(default_factory=dict)
     refused_logins: int = 0
 
     def rage(self) -> None:
@@ -56,10 +49,6 @@ class Storm:
         self.stage.service.configure(jobs="manual")
         self.begin()
         self.lose_a_worker()
-        try:
-            self.take_attempts_for_dead()
-        finally:
-            self._thaw()
         self.end_tasks_as_users_do()
         self.lose_the_triggerer_and_the_service()
         self.lose_the_store()
@@ -96,28 +85,6 @@ class Storm:
         deployment.start(victim)
         # Not before: Airflow needs two minutes to notice that a queued task was lost with its worker.
         self.runs["many"] = deployment.trigger("submit_many", urls=self._pages("many", MANY))
-
-    def take_attempts_for_dead(self) -> None:
-        """Freeze two attempts until others have taken their place, and let them go on then."""
-        self._ingest("ingest_in_worker", "zombie_ingest", self._pages("zombie_ingest", FEW), "sources")
-        (url,) = self._pages("zombie_submit", 1)
-        self.runs["zombie_submit"] = self.deployment.trigger("submit_in_worker", url=url)
-        zombies = {"zombie_ingest": "ingest", "zombie_submit": "submit"}
-        for name, task_id in zombies.items():
-            self.deployment.wait_for(partial(self._is_at_work, name, task_id), f"the task of {name}")
-            if task_id == "ingest":  # else up to `concurrency` jobs may be submitted again
-                self.deployment.wait_for(partial(self._is_journaled, name), f"the journal of {name}")
-            self.kept[name] = sorted(job["uuid"] for job in self.jobs(self.urls[name]))
-            self._freeze(self.runs[name].tasks(task_id)[0]["pid"])
-        for name, task_id in zombies.items():
-            self.runs[name].wait_for("running", task_id, tries=2)
-        # One attempt takes the place of its zombie and is done; the other one is still at work.
-        self.stage.service.finish_jobs(*self.kept["zombie_submit"])
-        self.runs["zombie_submit"].wait_for("success")
-        self.deployment.wait_for(lambda: self._owner("zombie_ingest") == 2, "the next attempt")
-        zombies_alive = list(self.frozen)
-        self._thaw()
-        self.deployment.wait_for(lambda: not any(map(is_alive, zombies_alive[::2])), "the zombies' end")
 
     def end_tasks_as_users_do(self) -> None:
         """Mark tasks failed and clear them, in a worker and in the triggerer."""
@@ -199,29 +166,11 @@ class Storm:
         wanted = set(names)
         return [job for job in self.stage.service.jobs() if job["name"] in wanted]
 
-    def _freeze(self, pid: int) -> None:
-        """Stop a task and the process that supervises it: to Airflow that looks like a dead worker."""
-        supervisor = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-        self.frozen += [pid, supervisor]
-        for each in (supervisor, pid):
-            os.kill(each, signal.SIGSTOP)
-
-    def _thaw(self) -> None:
-        while self.frozen:
-            with suppress(ProcessLookupError):
-                os.kill(self.frozen.pop(), signal.SIGCONT)
-
-    def _is_at_work(self, name: str, task_id: str = "ingest") -> bool:
+    def _is_at_work(self, name: str) -> bool:
         """Whether a task waits for its jobs in a worker that lives."""
-        (task,) = self.runs[name].tasks(task_id)
+        (task,) = self.runs[name].tasks("ingest")
         is_running = any(self._runs(task, worker) for worker in self.deployment.workers)
         return is_running and {job["name"] for job in self.jobs(self.urls[name])} == set(self.urls[name])
-
-    def _is_journaled(self, name: str) -> bool:
-        """Return whether the journal has all jobs."""
-        segments = [key for key in self.stage.keys(f"storm/{name}/") if f"/{SEGMENT}" in key]
-        journal = b"".join(map(self.stage.read, segments))
-        return all(job["uuid"].encode() in journal for job in self.jobs(self.urls[name]))
 
     def _runs(self, task: dict[str, Any], worker: str) -> bool:
         pids = {pid for pid, _ in members(self.deployment.parts[worker].pid)}
@@ -235,11 +184,6 @@ class Storm:
 
     def _texts(self, name: str) -> list[str]:
         return [key for key in self.stage.keys(f"storm/{name}/") if key.endswith(".txt")]
-
-    def _owner(self, name: str) -> int:
-        """Return which attempt of an ingest has written last that the work is its own."""
-        (lease,) = (key for key in self.stage.keys(f"storm/{name}/") if key.endswith(LEASE))
-        return int(json.loads(self.stage.read(lease))["try_number"])
 
     def _pages(self, name: str, count: int) -> list[str]:
         page = next(iter(self.stage.pages))

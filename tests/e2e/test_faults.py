@@ -56,15 +56,6 @@ def test_deferred_tasks_survive_a_killed_triggerer_blips_and_a_rotated_password(
     assert 1 <= storm.refused_logins <= 1 + SLOTS
 
 
-def test_an_attempt_that_was_taken_for_dead_cancels_and_submits_nothing(storm: Storm) -> None:
-    for name in ("zombie_ingest", "zombie_submit"):
-        assert sorted(job["uuid"] for job in storm.jobs(storm.urls[name])) == storm.kept[name]
-    assert storm.runs["zombie_submit"].returned() == storm.kept["zombie_submit"][0]
-    text = next(iter(storm.stage.pages.values()))
-    wanted = dict.fromkeys(storm.urls["zombie_ingest"], text)
-    assert audit.problems(storm.stage, "storm/zombie_ingest/", wanted) == []
-
-
 @pytest.mark.parametrize("name", ["marked", "marked_deferred"])
 def test_a_user_who_marks_an_ingest_failed_leaves_no_job_running(storm: Storm, name: str) -> None:
     storm.deployment.wait_for(lambda: not storm.jobs(storm.urls[name]), "the end of the jobs")
@@ -77,7 +68,7 @@ def test_a_cleared_ingest_comes_to_its_end(storm: Storm, name: str) -> None:
     assert audit.problems(storm.stage, f"storm/{name}/", dict.fromkeys(storm.urls[name], text)) == []
     assert storm.runs[name].tasks("ingest")[0]["try_number"] > 1
     jobs = Counter(job["name"] for job in storm.jobs(storm.urls[name]))
-    assert set(jobs.values()) == {1}  # whatever an attempt began and did not end is gone
+    assert set(jobs.values()) == {1}  # what an attempt began and did not end is gone
 
 
 def test_nothing_is_left_half_written(storm: Storm) -> None:

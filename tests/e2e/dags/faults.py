@@ -37,16 +37,6 @@ with DAG("submit_many"):
         task_id="submit", wait_for_completion=True, deferrable=True, **HABITS
     ).expand(url=listed("urls"))
 
-with DAG("submit_in_worker"):
-    ComplianceSubmitUrlOperator(
-        task_id="submit",
-        url="{{ dag_run.conf['url'] }}",
-        wait_for_completion=True,
-        deferrable=False,
-        priority_weight=10,
-        **HABITS,
-    )
-
 with DAG("ingest_one"):
     ComplianceIngestOperator(sources="{{ dag_run.conf['sources'] }}", deferrable=True, **INGEST)
 
