@@ -176,15 +176,12 @@ def _find_replaced(links: Sequence[RecordCheck]) -> None:
             or number >= link.number
             or (replaced.is_valid and replaced.run != link.run and replaced.identity != link.identity)
         ):
-            link.add(
-                ProblemKind.INVALID,
-                f"record {link.number} replaces record {number}, which is not its revision",
-            )
+            text = f"record {link.number} replaces record {number}, which is not its revision"
+            link.add(ProblemKind.INVALID, text)
             continue
         if replaced.sha256 and replaced.sha256 != digest:
-            link.add(
-                ProblemKind.CHANGED, f"record {link.number} replaces record {number} with SHA-256 {digest}"
-            )
+            text = f"record {link.number} replaces record {number} with SHA-256 {digest}"
+            link.add(ProblemKind.CHANGED, text)
         replaced.replaced_by = link.number
 
 

@@ -32,12 +32,6 @@ class Reference:
         return hashlib.sha256(to_bytes(f"{self.location.uri}\n{self.sha256}")).digest()
 
 
-def address(uri: str) -> str:
-    """Return a URI in a form that can be compared: without connection, always with a scheme."""
-    location = Location(uri)
-    return f"{location.protocol}://{location.path}".rstrip("/")
-
-
 class Resolver:
     """Finds objects below the root that is verified, which may have been moved or copied.
 
@@ -52,10 +46,10 @@ class Resolver:
     ) -> None:
         self._root = root
         self._allowed = [root, *also]
-        places = {address(place.uri): place for place in self._allowed}
+        places = {_address(place.uri): place for place in self._allowed}
         for uri in recorded_roots:
             try:
-                places.setdefault(address(uri), root)
+                places.setdefault(_address(uri), root)
             except ComplianceInputError:
                 continue  # it is not a location
         # The longest first: the root may have been moved into or out of a folder.
@@ -88,7 +82,7 @@ class Resolver:
 
     def _candidates(self, uri: str) -> list[tuple[str, Location]]:
         try:
-            found = address(uri)
+            found = _address(uri)
         except ComplianceInputError as error:
             raise ProblemError(ProblemKind.INVALID, str(error)) from None
         return [
@@ -106,6 +100,10 @@ class Resolver:
         return any(
             real.is_relative_to(os.path.realpath(place.path)) for place in self._allowed if place.is_local
         )
+
+
+def _address(uri: str) -> str:
+    return Location(uri).address.rstrip("/")
 
 
 def _shown(value: object) -> str:

@@ -75,6 +75,7 @@ def test_earlier_nights_are_those_before_the_date_that_the_same_task_closed_firs
         record(2),
         record(2, run="d/manual"),  # replaces the one before
         record(3, series="d/other/-1"),
+        record(4, run="d/south", destination="south"),  # of the same date
     )
     assert chain.find(key(4)) == (None, [5, 1])
     # The second task that closes a night continues the series of the first.
