@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -164,13 +164,6 @@ def as_seconds(value: float | timedelta, name: str) -> float:
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
         raise ValueError(f"{name} must be a timedelta or a number of seconds, at least 0, not {value!r}.")
     return float(seconds)
-
-
-def check_unless_templated(parse: Callable[[Any], Any], value: Any) -> None:
-    """Raise for an invalid parameter when the DAG is parsed; what is rendered later is checked then."""
-    is_plain = value is None or isinstance(value, int | float | str)
-    if is_plain and not (isinstance(value, str) and "{" in value):
-        parse(value)
 
 
 class RedactedField:

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
-from airflow_provider.operators.base_bulk import ASSESS, ComplianceBulkOperator, parse_delete_after
+from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import as_ids, as_json, unique
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.assess import ComplianceAssessTrigger
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider.assess.output import Outcome
     from airflow_provider.assess.payloads import PayloadTemplate
-    from airflow_provider.waiting.deadlines import Deadline
 
 
 class ComplianceAssessOperator(ComplianceBulkOperator):
@@ -54,6 +50,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
     trigger_class: ClassVar[type[ComplianceAssessTrigger]] = ComplianceAssessTrigger
+    deletes_after: ClassVar[str] = ASSESS
     ui_color = "#e4dcf5"
     _published: Outcome | None = None
 
@@ -97,20 +94,13 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             return PayloadTemplate(as_json(self.payload, "payload"))
         return PayloadTemplate(self.hook.assessment_payload or DEFAULT_PAYLOAD)
 
-    def _process(
-        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
-    ) -> dict[str, Any]:
+    def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.assess.cells import parse_frameworks, select_frameworks
         from airflow_provider.assess.inputs import read_documents
         from airflow_provider.assess.output import Outcome
         from airflow_provider.assess.task import KIND, AssessTask
-        from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
+        from airflow_provider.storage.nights import EarlierNights, TaskKey
 
-        ends_at = self.clock() + deadline.at - time.time()
-        is_deleting = parse_delete_after(self.delete_after) == ASSESS
-        destination = Location.to_write(self.destination)
-        night_of_run = Night.of(context)
-        root = self._root(destination, night_of_run)
         documents = read_documents(self.documents)
         if not documents.with_text:
             self.log.warning("Found no documents with a text: nothing to assess.")
@@ -118,26 +108,28 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             listed = self.call(self.hook.list_frameworks)
             frameworks = select_frameworks(listed, self._wanted_frameworks())
         except ComplianceError as error:
-            error.transient = error.transient or not is_new_attempt  # they were listed when the task started
+            # They were listed when the task started.
+            error.transient = error.transient or not run.is_new_attempt
             raise
         template = self._template()
         template.check(
             [document.fields for document in documents.with_text],
             [framework.fields for framework in frameworks],
         )
+        ti = run.context["ti"]
         task = AssessTask(
             self.hook,
-            context["ti"],
-            EarlierNights(root, KIND, night_of_run, TaskKey.of(context["ti"])),
+            ti,
+            EarlierNights(run.root, KIND, run.night, TaskKey.of(ti)),
             documents.with_text,
             documents.without_text,
             {framework.id: framework for framework in frameworks},
             {framework.id for framework in parse_frameworks(listed)},
             template,
-            destination,
+            run.destination,
             self.concurrency,
             self.log,
-            deadline.at,
+            run.deadline.at,
         )
         threads = 2 * self.concurrency + 2
         if self.is_dry_run:
@@ -145,19 +137,13 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         task.checkpoint.acquire()
         assessing = task.assess(
             self._run_engine,
-            self._options(ends_at),
-            is_new_attempt=is_new_attempt,
+            self._options(run),
+            is_new_attempt=run.is_new_attempt,
             changed_only=self.changed_only,
         )
         if job_ids := self._run_in_loop(assessing, threads):
-            self._defer(job_ids, deadline.name, ends_at, started_at)
-        outcome = Outcome(task)
-
-        def delete_jobs() -> int:
-            finished, needed = outcome.finished_jobs()
-            return self._delete_jobs(context, root, task.checkpoint, finished, needed, ends_at)
-
-        return self._publish(context, outcome, started_at, delete_jobs if is_deleting else None)
+            self._defer(run, job_ids)
+        return self._publish(run, Outcome(task))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage which texts were assessed, with an assertion for each criterion."""
@@ -165,23 +151,21 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             return self._published.openlineage()
         return super().get_openlineage_facets_on_complete(task_instance)
 
-    def _publish(
-        self, context: Context, outcome: Outcome, started_at: str, delete_jobs: Callable[[], int] | None
-    ) -> dict[str, Any]:
+    def _publish(self, run: BulkRun, outcome: Outcome) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
-        result = self._run_in_loop(outcome.publish(started_at), threads=2)
-        report, manifest = Location(result["report"]), outcome.task.checkpoint.manifest
+        result = self._run_in_loop(outcome.publish(run.started_at), threads=2)
+        checkpoint = outcome.task.checkpoint
         outcome.send_metrics(self.conn_id)
-        if delete_jobs:
-            result["deleted"] = delete_jobs()
-        self._push_report_link(context, report)
         self._published = outcome
         lineage.report(self.hook, (), outcome.tables, outcome.texts().values())
-        self._report_written(context, self.hook, (), {**result, "destination": str(self.destination)})
-        self.log.info("Wrote %s and report %s.", manifest, report)
-        self._push_result(context, result)
+        self._conclude(run, checkpoint, result, Location(result["report"]), outcome.finished_jobs)
         check_failures(
-            outcome.task.cells, self.max_failed, manifest, "assessments", ComplianceAssessError, self.log
+            outcome.task.cells,
+            self.max_failed,
+            checkpoint.manifest,
+            "assessments",
+            ComplianceAssessError,
+            self.log,
         )
         return result

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
@@ -23,7 +25,7 @@ from airflow_provider.operators.base import (
     is_last_attempt,
     report_link,
 )
-from airflow_provider.params import check_unless_templated, optional
+from airflow_provider.params import optional
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
@@ -31,7 +33,7 @@ from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -45,6 +47,27 @@ RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
 RESUME_FRACTION = 0.5  # of the jobs in flight, after which the task leaves the triggerer
 DELETE_MARGIN_SECONDS = 10.0  # before the deadline, so that deleting jobs never lets the task time out
 FETCH, ASSESS = "fetch", "assess"
+
+
+@dataclass(frozen=True)
+class BulkRun:
+    """What is known of an attempt of a bulk operator when it starts or resumes.
+
+    :param ends_at: the deadline on our clock
+    :param is_new_attempt: failed items are processed again; not so after a deferral
+    :param root: what the destinations of all nights have in common
+    :param is_deleting: whether this operator deletes jobs at the service
+    """
+
+    context: Context
+    deadline: Deadline
+    ends_at: float
+    started_at: str
+    is_new_attempt: bool
+    destination: Location
+    root: Location
+    night: Night
+    is_deleting: bool
 
 
 class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
@@ -68,7 +91,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     """
 
     operator_extra_links = (ComplianceReportLink(),)
-    _is_last_attempt = False
+    deletes_after: ClassVar[str]
+    refreshes: ClassVar[int] = 0  # of a failed job in an attempt
 
     def __init__(
         self,
@@ -82,9 +106,11 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_whole_number("concurrency", concurrency, at_least=1)
+        if not isinstance(concurrency, int) or isinstance(concurrency, bool) or concurrency < 1:
+            raise ValueError(f"concurrency must be a whole number of at least 1, not {concurrency!r}.")
         count_allowed(max_failed, total=0)
-        check_unless_templated(parse_delete_after, delete_after)
+        if "{" not in str(delete_after):  # what is rendered later is checked then
+            parse_delete_after(delete_after)
         self.destination = destination
         self.concurrency = concurrency
         self.max_failed = max_failed
@@ -97,8 +123,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         """Start, or resume from an earlier attempt."""
         if self.deferrable:
             check_hook_class(self.hook_class)  # before jobs are submitted that could not be waited for
-        self._is_last_attempt = is_last_attempt(context["ti"])
-        return self._process(context, self._deadline(context), now(), is_new_attempt=True)
+        return self._process(self._run(context, self._deadline(context), now(), is_new_attempt=True))
 
     def _finish(
         self,
@@ -115,7 +140,6 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
 
         :param seconds_left: until the deadline, when the task deferred
         """
-        self._is_last_attempt = is_last_attempt(context["ti"])
         if result.status == "error":
             error = polling_error(result)
             raise error if result.transient else as_non_retryable(error)
@@ -124,16 +148,25 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         if result.status == "success" and deadline.at < time.time():
             # The trigger has not reached the deadline: this clock may be wrong, so count what it has waited.
             deadline = Deadline(deadline.name, time.time() + max(0.0, seconds_left - result.seconds))
-        return self._process(context, deadline, started_at or now(), is_new_attempt=False)
+        return self._process(self._run(context, deadline, started_at or now(), is_new_attempt=False))
+
+    def _run(self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool) -> BulkRun:
+        """Return what is known of the run; in the task's own thread."""
+        from airflow_provider.storage.nights import Night
+
+        destination, night = Location.to_write(self.destination), Night.of(context)
+        ends_at = self.clock() + deadline.at - time.time()
+        root, is_deleting = self._root(destination, night), self._delete_when() == self.deletes_after
+        return BulkRun(
+            context, deadline, ends_at, started_at, is_new_attempt, destination, root, night, is_deleting
+        )
 
     @abstractmethod
-    def _process(
-        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
-    ) -> dict[str, Any]:
-        """Process what can be processed now, then finish or defer.
+    def _process(self, run: BulkRun) -> dict[str, Any]:
+        """Process what can be processed now, then finish or defer."""
 
-        :param is_new_attempt: failed items are processed again; not so after a deferral
-        """
+    def _delete_when(self) -> str | None:
+        return parse_delete_after(self.delete_after)
 
     @staticmethod
     def clock() -> float:
@@ -157,58 +190,66 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             )
         return Location.to_write(root, "root")
 
-    def _delete_jobs(
+    def _conclude(
         self,
-        context: Context,
-        root: Location,
+        run: BulkRun,
         checkpoint: Checkpoint,
-        jobs: Iterable[FinishedJob],
-        needed: Collection[str],
-        ends_at: float,
+        result: dict[str, Any],
+        report: Location,
+        finished: Callable[[], tuple[Iterable[FinishedJob], Collection[str]]],
+        transfers: Iterable[lineage.Transfer] = (),
+        tables: Mapping[Location, int] | None = None,
+    ) -> None:
+        """Delete jobs, and report what is published: links, lineage, asset events, the result.
+
+        :param finished: returns the finished jobs, and those that must not be deleted now
+        """
+        if run.is_deleting:
+            result["deleted"] = self._run_in_loop(
+                self._delete_jobs(run, checkpoint, *finished()), threads=2 * self.concurrency + 2
+            )
+        ti = run.context["ti"]
+        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
+        ti.xcom_push(key=REPORT_URL, value=report_link(report))
+        extra = {**result, "destination": str(self.destination)}
+        self._report_written(run.context, self.hook, transfers, extra, tables)
+        self.log.info("Wrote %s and report %s.", checkpoint.manifest, report)
+        # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
+        ti.xcom_push(key=RETURN_VALUE, value=result)
+
+    async def _delete_jobs(
+        self, run: BulkRun, checkpoint: Checkpoint, jobs: Iterable[FinishedJob], needed: Collection[str]
     ) -> int:
         """Delete finished jobs at the service; return how many are gone. Errors are warnings.
 
         :param needed: jobs that must not be deleted now
-        :param ends_at: the deadline, on our clock
         """
-        from airflow_provider.bulk.deletes import (
-            MAX_DELETE_SECONDS,
-            JobDeleter,
-            PendingDeletes,
-        )
+        from airflow_provider.bulk.deletes import MAX_DELETE_SECONDS, JobDeleter, PendingDeletes
         from airflow_provider.storage.layout import DELETES
-        from airflow_provider.storage.nights import Night
 
-        pending = PendingDeletes(root / DELETES, context["ti"], Night.of(context), checkpoint.account)
-        seconds = min(MAX_DELETE_SECONDS, ends_at - self.clock() - DELETE_MARGIN_SECONDS)
+        seconds = min(MAX_DELETE_SECONDS, run.ends_at - self.clock() - DELETE_MARGIN_SECONDS)
+        pending = PendingDeletes(run.root / DELETES, run.context["ti"], run.night, checkpoint.account)
+        try:
+            async with await self.hook.get_async_conn() as client:
+                deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log)
+                return await deleter.delete(jobs, needed, max(0.0, seconds))
+        except Exception as error:  # of any kind: the documents are done
+            self.log.warning("Could not delete jobs at the service: %s", error)
+            return 0
 
-        async def delete() -> int:
-            try:
-                async with await self.hook.get_async_conn() as client:
-                    deleter = JobDeleter(client, pending, checkpoint, self.concurrency, self.log)
-                    return await deleter.delete(jobs, needed, max(0.0, seconds))
-            except Exception as error:  # of any kind: the documents are done
-                self.log.warning("Could not delete jobs at the service: %s", error)
-                return 0
-
-        return self._run_in_loop(delete(), threads=2 * self.concurrency + 2)
-
-    def _options(self, ends_at: float, retry_failed: int = 0) -> BulkOptions:
-        """Return the options of the engine.
-
-        :param ends_at: the deadline, on our clock
-        """
+    def _options(self, run: BulkRun) -> BulkOptions:
+        """Return the options of the engine."""
         from airflow_provider.bulk.items import BulkOptions
 
         return BulkOptions(
             concurrency=self.concurrency,
-            retry_failed=retry_failed,
+            retry_failed=self.refreshes,
             poll_interval=self.poll_interval,
-            deadline=ends_at,
+            deadline=run.ends_at,
             cancel_on_kill=self.cancel_on_kill,
             may_defer=self.deferrable,
             max_in_flight=self.hook.get_conn().settings.max_in_flight,
-            is_last_attempt=self._is_last_attempt,
+            is_last_attempt=is_last_attempt(run.context["ti"]),
         )
 
     async def _run_engine(
@@ -232,31 +273,19 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         )  # fmt: skip
         return await engine.run()
 
-    @staticmethod
-    def _push_result(context: Context, result: Mapping[str, Any]) -> None:
-        """Push the result before the task may fail: Airflow drops what a failed task would have returned.
-
-        The task that closes the night needs it, because the manifest tells what has failed.
-        """
-        context["ti"].xcom_push(key=RETURN_VALUE, value=result)
-
-    def _push_report_link(self, context: Context, report: Location) -> None:
-        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        context["ti"].xcom_push(key=REPORT_URL, value=report_link(report))
-
-    def _defer(self, job_ids: list[str], limit: str, ends_at: float, started_at: str) -> None:
+    def _defer(self, run: BulkRun, job_ids: list[str]) -> None:
         self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)
-        seconds_left = ends_at - self.clock()
-        deadline = Deadline(limit, time.time() + seconds_left)
+        seconds_left = run.ends_at - self.clock()
+        deadline = Deadline(run.deadline.name, time.time() + seconds_left)
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
         self.defer(
             trigger=self._make_trigger(job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough),
             method_name="execute_complete",
             kwargs={
-                "limit": limit,
+                "limit": deadline.name,
                 "deadline_at": deadline.at,
                 "seconds_left": seconds_left,
-                "started_at": started_at,
+                "started_at": run.started_at,
             },
             timeout=deadline.trigger_timeout,
         )
@@ -268,13 +297,6 @@ def parse_delete_after(value: Any) -> str | None:
     if given not in (None, FETCH, ASSESS):
         raise ComplianceInputError(f"delete_after must be '{FETCH}', '{ASSESS}' or None, not {value!r}.")
     return None if given is None else str(given)
-
-
-def check_whole_number(name: str, value: Any, at_least: int) -> None:
-    """Raise ValueError if a parameter is not a whole number, or too small."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or value % 1 != 0 or value < at_least:
-        raise ValueError(f"{name} must be a whole number of at least {at_least}, not {value!r}.")
 
 
 def now() -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
@@ -14,8 +14,8 @@ from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputEr
 from airflow_provider.ingest.sources import chunk
 from airflow_provider.operators.base_bulk import (
     FETCH,
+    BulkRun,
     ComplianceBulkOperator,
-    parse_delete_after,
 )
 from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
@@ -24,19 +24,14 @@ from airflow_provider.text import redact_all, redact_text
 from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider.bulk.checkpoint import Checkpoint
-    from airflow_provider.bulk.items import BulkOptions
     from airflow_provider.ingest.documents import Document
     from airflow_provider.ingest.earlier import EarlierDocuments
     from airflow_provider.storage.nights import Night
-    from airflow_provider.waiting.deadlines import Deadline
 
 __all__ = ["ComplianceIngestOperator", "chunk"]
 
 MAX_PLANNED_SHOWN = 20  # documents of each group, by a dry run
-REFRESHES = 1  # of a failed job in an attempt
 MAX_SOURCE_CHARS = 80  # of the first source, in the name of a mapped task
 
 
@@ -71,6 +66,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     sources = RedactedField()
     trigger_class: ClassVar[type[ComplianceIngestTrigger]] = ComplianceIngestTrigger
+    deletes_after: ClassVar[str] = FETCH
+    refreshes: ClassVar[int] = 1
     ui_color = "#f4ecd8"
 
     def __init__(
@@ -104,32 +101,27 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         first = redact_text(str(first))
         return f"{first[:MAX_SOURCE_CHARS]} and {len(others)} more" if others else first
 
-    def _process(
-        self, context: Context, deadline: Deadline, started_at: str, *, is_new_attempt: bool
-    ) -> dict[str, Any]:
+    def _process(self, run: BulkRun) -> dict[str, Any]:
         from airflow_provider.bulk.checkpoint import Checkpoint
         from airflow_provider.ingest.documents import Document, check_template
         from airflow_provider.ingest.earlier import EarlierDocuments
-        from airflow_provider.ingest.publishing import check_rows, finished_jobs
+        from airflow_provider.ingest.publishing import check_rows
         from airflow_provider.ingest.resuming import find_removed, resume_documents
         from airflow_provider.ingest.sources import resolve
         from airflow_provider.storage.layout import INGEST_WORK, MANIFEST, task_folder
-        from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
+        from airflow_provider.storage.nights import EarlierNights, TaskKey
 
-        ends_at = self.clock() + deadline.at - time.time()
         check_template(required(self.file_name_template, "file_name_template"))
-        delete_after = parse_delete_after(self.delete_after)
-        ti, destination, night = context["ti"], Location.to_write(self.destination), Night.of(context)
-        root = self._root(destination, night)
+        ti, folder = run.context["ti"], run.destination
         addresses = redact_all(resolve(self.sources))
-        work_folder, output_folder = destination / task_folder(ti, INGEST_WORK), destination / task_folder(ti)
-        checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, deadline.at)
+        work_folder, output_folder = folder / task_folder(ti, INGEST_WORK), folder / task_folder(ti)
+        checkpoint = Checkpoint.for_task(work_folder, output_folder, MANIFEST, ti, run.deadline.at)
         checkpoint.account = self.hook.account_digest
-        nights = EarlierNights(root, "ingest", night, TaskKey.of(ti))
+        nights = EarlierNights(run.root, "ingest", run.night, TaskKey.of(ti))
         if not self.is_dry_run:
             checkpoint.acquire()
         known = checkpoint.read(Document)
-        documents = resume_documents(addresses, known, is_new_attempt=is_new_attempt, log=self.log)
+        documents = resume_documents(addresses, known, is_new_attempt=run.is_new_attempt, log=self.log)
         if not documents:
             self.log.warning("Found nothing to ingest.")
         earlier = EarlierDocuments(
@@ -141,36 +133,17 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             give_up_after=read_give_up_after(),
             skip_unchanged=bool(self.skip_unchanged),
         )
+        threads = 2 * self.concurrency + 2
         if self.is_dry_run:
-            return self._run_in_loop(self._plan(documents, earlier), threads=2 * self.concurrency + 2)
+            return self._run_in_loop(self._plan(documents, earlier), threads)
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
-        ingesting = self._ingest(
-            documents,
-            destination,
-            checkpoint,
-            self._options(ends_at, REFRESHES),
-            earlier,
-            started=() if is_new_attempt else known,
-            outdated=find_removed(known, addresses, self.log),
-            is_new_attempt=is_new_attempt,
-            resubmit_missing=delete_after is None,  # otherwise jobs are meant to be gone
-        )
-        if job_ids := self._run_in_loop(ingesting, threads=2 * self.concurrency + 2):
-            self._defer(job_ids, deadline.name, ends_at, started_at)
+        started = () if run.is_new_attempt else known
+        outdated = find_removed(known, addresses, self.log)
+        ingesting = self._ingest(run, documents, checkpoint, earlier, started, outdated)
+        if job_ids := self._run_in_loop(ingesting, threads):
+            self._defer(run, job_ids)
         check_rows(documents, list(addresses))
-
-        def delete_jobs() -> int:
-            finished, needed = finished_jobs(documents)
-            return self._delete_jobs(context, root, checkpoint, finished, needed, ends_at)
-
-        return self._publish(
-            context,
-            documents,
-            checkpoint,
-            started_at,
-            earlier,
-            delete_jobs if delete_after == FETCH else None,
-        )
+        return self._publish(run, documents, checkpoint, earlier)
 
     def _root(self, destination: Location, night: Night) -> Location:
         try:
@@ -196,16 +169,12 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
     async def _ingest(
         self,
+        run: BulkRun,
         documents: list[Document],
-        destination: Location,
         checkpoint: Checkpoint,
-        options: BulkOptions,
         earlier: EarlierDocuments,
-        *,
         started: Collection[str],
         outdated: list[str],
-        is_new_attempt: bool,
-        resubmit_missing: bool,
     ) -> list[str]:
         """Process all documents; return the jobs in flight.
 
@@ -216,38 +185,31 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         from airflow_provider.ingest.resuming import reset_outdated
 
         def target(document: Document) -> Location:
-            return destination / text_name(document, self.file_name_template)
+            return run.destination / text_name(document, self.file_name_template)
 
-        if is_new_attempt:
-            destination.fs.invalidate_cache()
+        if run.is_new_attempt:
+            run.destination.fs.invalidate_cache()
             outdated = [*outdated, *await reset_outdated(documents, 2 * self.concurrency, self.log)]
         async with await self.hook.get_async_conn() as client:
-            for document in await earlier.decide(documents, started, client if resubmit_missing else None):
+            # With `delete_after`, jobs that the service does not know are meant to be gone.
+            asked = client if self._delete_when() is None else None
+            for document in await earlier.decide(documents, started, asked):
                 checkpoint.append(document)
             steps = IngestSteps(client, target, checkpoint.confirm_owner)
-            return await self._run_engine(client, documents, steps, checkpoint, options, outdated)
+            return await self._run_engine(client, documents, steps, checkpoint, self._options(run), outdated)
 
     def _publish(
-        self,
-        context: Context,
-        documents: list[Document],
-        checkpoint: Checkpoint,
-        started_at: str,
-        earlier: EarlierDocuments,
-        delete_jobs: Callable[[], int] | None,
+        self, run: BulkRun, documents: list[Document], checkpoint: Checkpoint, earlier: EarlierDocuments
     ) -> dict[str, Any]:
         from airflow_provider.bulk.counts import MAX_FAILURES_SHOWN, check_failures
         from airflow_provider.bulk.items import COMPLETED
-        from airflow_provider.ingest.publishing import build_result, count_documents, publish
+        from airflow_provider.ingest.publishing import build_result, count_documents, finished_jobs, publish
 
-        destination, manifest = str(self.destination), checkpoint.manifest
-        publishing = publish(context["ti"], documents, checkpoint, earlier, destination, started_at)
+        manifest, ti = checkpoint.manifest, run.context["ti"]
+        publishing = publish(ti, documents, checkpoint, earlier, str(self.destination), run.started_at)
         report = self._run_in_loop(publishing, threads=self.concurrency + 2)
         count_documents(self.conn_id, documents, checkpoint)
         result = build_result(documents, manifest) | {"given_up": len(earlier.given_up)}
-        if delete_jobs:
-            result["deleted"] = delete_jobs()
-        self._push_report_link(context, report)
         transfers = (
             lineage.Transfer(
                 lineage.uri_origin(document.source), Location(document.path), document.bytes or 0
@@ -256,9 +218,8 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             if document.state is COMPLETED
         )
         tables = {manifest: len(documents)}
-        self._report_written(context, self.hook, transfers, {**result, "destination": destination}, tables)
-        self.log.info("Wrote manifest %s and report %s.", manifest, report)
-        self._push_result(context, result)
+        finished = partial(finished_jobs, documents)
+        self._conclude(run, checkpoint, result, report, finished, transfers, tables)
         earlier.log_given_up(documents, MAX_FAILURES_SHOWN)
         sent = [document for document in documents if document.source not in earlier.given_up]
         check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)

@@ -16,7 +16,6 @@ from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
 from airflow_provider.operators import base_bulk
-from airflow_provider.operators import ingest as operator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.waiting import waits
 from tests.support.attempts import Attempts
@@ -68,7 +67,7 @@ class WallClock:
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     """The wall clock of the worker."""
     clock = WallClock()
-    for module in (operator, base_bulk, engine):
+    for module in (base_bulk, engine):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -130,7 +130,7 @@ def test_an_event_that_comes_after_the_job_has_completed_cancels_nothing(
     uuid = completed(service)
     context: Any = {}
     event = {"status": "timeout", "jobs": {}, "seconds": 5.0, "message": "", "transient": False}
-    assert submit().execute_complete(context, event=event, uuid=uuid) == uuid
+    assert submit().execute_complete(context, event=event, job={"uuid": uuid, "account": ""}) == uuid
     assert service.count("cancel") == 0
 
 
