@@ -84,7 +84,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self.cancel_on_kill = cancel_on_kill
         self._ti: Any = None
         self._state = SubmitState(lambda: None, None, None)
-        self._job: dict[str, str] = {}  # that a kill cancels: its uuid and its account
+        self._job: dict[str, Any] = {}  # that a kill cancels: uuid, account, record from before a refresh
         self._before: Record | None = None  # the record of a job from before its refresh
         self._killing: threading.Thread | None = None
 
@@ -155,7 +155,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
 
     def _wait_or_return(self, context: Context, record: Record) -> str:
         identifier = str(record[self.kind.id_name])
-        self._job = {"uuid": identifier, "account": self.hook.account_digest}
+        self._job = {"uuid": identifier, "account": self.hook.account_digest, "before": self._before}
         # Even an empty link: Airflow logs an error for a link whose XCom is missing.
         context["ti"].xcom_push(key=JOB_URL, value=self.console_url(identifier) or "")
         if not self.wait_for_completion:
@@ -185,7 +185,7 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         self._killing.start()
         self._killing.join(CANCEL_GRACE_SECONDS)
 
-    def _kill(self, job: dict[str, str]) -> None:
+    def _kill(self, job: dict[str, Any]) -> None:
         name = f"{self.kind.noun} {job['uuid']}"
         try:
             state = "running" if self._state.store is None else read_task_state(self._ti)
@@ -201,17 +201,17 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
         except Exception as error:
             self.log.warning("The task was killed, but %s could not be cancelled: %s", name, error)
 
-    def _cancel_own(self, job: dict[str, str], hook: ComplianceHook | None = None) -> None:
-        """Cancel a job if it is in flight and belongs to this attempt."""
+    def _cancel_own(self, job: dict[str, Any], hook: ComplianceHook | None = None) -> Record:
+        """Cancel a job if it is in flight and belongs to this attempt; return its record if it has ended."""
         name = f"{self.kind.noun.capitalize()} {job['uuid']}"
         try:
             if self._state.owns(job["uuid"]):
                 hook = hook or self.renew_hook()
-                cancel_in_worker(self.kind, hook, job["uuid"], self.log, job["account"])
-            else:
-                self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
+                return cancel_in_worker(self.kind, hook, job["uuid"], self.log, job["account"]) or {}
+            self.log.warning("%s belongs to another attempt now: it is not cancelled.", name)
         except Exception as error:  # it must not hide why the task ends
             self.log.warning("%s could not be cancelled: %s", name, error)
+        return {}
 
     def _finish(
         self, context: Context, result: WaitResult, deadline: Deadline, *, job: Any = None, **_: Any
@@ -230,7 +230,11 @@ class ComplianceBaseJobOperator(TimedWaitingOperator):
             return identifier
         if is_timeout and self.cancel_on_kill:
             self.log.info("Timed out: cancelling %s, if it is in flight.", self.kind.describe([identifier]))
-            self._cancel_own(job)
+            ended, before = self._cancel_own(job), job.get("before")
+            is_stale = before and is_new_result(before, ended) is False
+            if ended.get("status") == "COMPLETED" and not is_stale:  # while the task waited for a worker
+                self._count("completed")
+                return identifier
         if result.status != "error":  # then it is not known yet how the job ends
             self._count("failed")
         raise deadline.timeout_error(error) if is_timeout else error
