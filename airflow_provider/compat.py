@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from datetime import UTC, datetime
 from inspect import signature
 from typing import TYPE_CHECKING, Any
@@ -196,16 +195,9 @@ async def set_variable(key: str, value: Any, description: str) -> None:
 
 
 def get_stats() -> Any:
-    """Return Airflow's `Stats`, ready to use in a task, a triggerer or any other process.
-
-    From Airflow 3.2 on there is one in the core and one in the Task SDK, and each does nothing until its
-    process has set it up. The import of the Task SDK's serializers sets up that of the Task SDK, but in a
-    triggerer of 3.2 nothing imports them: not needed when 3.3 is the oldest supported version.
-    """
+    """Return Airflow's `Stats`."""
     from airflow.providers.common.compat.sdk import Stats
 
-    with suppress(ImportError):  # Airflow before 3.2: `Stats` sets itself up
-        import airflow.sdk.serde  # noqa: F401 - for what its import does
     return Stats
 
 

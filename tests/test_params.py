@@ -12,7 +12,7 @@ import pytest
 from airflow_provider.assess.inputs import read_documents
 from airflow_provider.assess.payloads import PayloadTemplate
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.params import as_id, as_seconds, as_str_list
+from airflow_provider.params import as_id, as_json, as_seconds, as_str_list
 
 
 class MappedOutputs(Sequence[Any]):
@@ -28,6 +28,11 @@ class MappedOutputs(Sequence[Any]):
 
     def __len__(self) -> int:
         raise AssertionError("one more request")
+
+
+def test_outputs_of_mapped_tasks_are_plain_json_at_any_depth() -> None:
+    payload = {"contentUuids": MappedOutputs("a", "b"), "deep": [({"x": MappedOutputs("c")},)]}
+    assert as_json(payload, "payload") == {"contentUuids": ["a", "b"], "deep": [[{"x": ["c"]}]]}
 
 
 def test_outputs_of_a_mapped_task_are_one_request() -> None:

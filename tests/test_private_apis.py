@@ -111,10 +111,3 @@ def test_airflow_has_a_message_that_names_a_mapped_task() -> None:
         pytest.skip("Airflow before 3.2 has none")
     assert "rendered_map_index" in comms.SetRenderedMapIndex.model_fields
     assert "SUPERVISOR_COMMS" in runner.__annotations__
-
-
-def test_stats_of_the_task_sdk_are_set_up() -> None:
-    """Else metrics would silently go nowhere, such as in a triggerer of Airflow 3.2."""
-    compat.get_stats()
-    module = pytest.importorskip("airflow.sdk._shared.observability.metrics.stats")  # Airflow 3.2 and newer
-    assert getattr(module, "_factory", None) or module.Stats.factory

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.client.models import Framework
 
-KNOWN_SHOWN = 20
+MAX_NAMES_CHARS = 500
 
 
 class ComplianceListFrameworksOperator(ComplianceBaseOperator):
@@ -62,20 +62,13 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
         try:
             criteria = self.call(lambda: self.hook.list_criteria(framework_id), is_unknown)
         except ComplianceNotFoundError as error:
-            raise error if error.transient else _unknown(framework_id, known, error) from None
+            if error.transient:
+                raise
+            names = ", ".join(f"{each.id} ({each.code_name or each.name})" for each in known) or "none"
+            raise ComplianceNotFoundError(
+                f"The service does not know framework '{framework_id}'. It lists: {names[:MAX_NAMES_CHARS]}",
+                status=error.status,
+                body=error.body,
+            ) from None
         self.log.info("Listed %s criteria of framework %s.", len(criteria), framework_id)
         return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
-
-
-def _unknown(
-    framework_id: str, known: Sequence[Framework], error: ComplianceNotFoundError
-) -> ComplianceNotFoundError:
-    """Name the frameworks that exist."""
-    names = [f"{each.id} ({each.code_name or each.name})" for each in known]
-    more = f" and {len(names) - KNOWN_SHOWN} more" if len(names) > KNOWN_SHOWN else ""
-    return ComplianceNotFoundError(
-        f"The service does not know framework '{framework_id}'. Its ids are: "
-        f"{', '.join(names[:KNOWN_SHOWN]) or 'none'}{more}.",
-        status=error.status,
-        body=error.body,
-    )

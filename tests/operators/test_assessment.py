@@ -20,7 +20,6 @@ from airflow_provider.operators.assessment import (
 )
 from tests.support.attempts import Attempts, heard
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
-from tests.test_params import MappedOutputs
 
 PAYLOAD = {"text": "Auditors may carry out an audit.", "frameworkId": 1}
 
@@ -63,12 +62,6 @@ def test_the_payload_goes_through_unchanged(service: Emulator, attempts: Attempt
     assert only(service)["payload"] == payload
 
 
-def test_outputs_of_mapped_tasks_fit_into_a_payload(service: Emulator, attempts: Attempts) -> None:
-    payload = {"contentUuids": MappedOutputs("a", "b"), "deep": [({"x": MappedOutputs("c")},)]}
-    attempts.run(submit(payload=payload, wait_for_completion=False))
-    assert only(service)["payload"] == {"contentUuids": ["a", "b"], "deep": [[{"x": ["c"]}]]}
-
-
 def test_templates_are_filled_in_at_any_depth(service: Emulator, attempts: Attempts) -> None:
     task = submit(payload={"a": [{"b": "{{ day }}"}, ("{{ day }}",)], "n": 1}, wait_for_completion=False)
     context: Any = {"day": "2026-11-15"}
@@ -108,50 +101,6 @@ def test_a_failed_assessment_fails_the_task_with_the_service_s_reason(
     with pytest.raises(exc.ComplianceJobError, match=r"Assessment .* failed: Unknown framework 77") as caught:
         attempts.run(submit(deferrable, payload={"frameworkId": 77}))
     assert not isinstance(caught.value, AirflowFailException)
-
-
-class Changing(ComplianceSubmitAssessmentOperator):
-    """Something happens as soon as the service has the assessment."""
-
-    happen: Any = staticmethod(lambda identifier: None)
-
-    def submit(self) -> Any:
-        assessment = super().submit()
-        type(self).happen(assessment.id)
-        return assessment
-
-
-def changing(happen: Any, deferrable: bool) -> ComplianceSubmitAssessmentOperator:
-    kind = type("Changing", (Changing,), {"happen": staticmethod(happen)})
-    task: ComplianceSubmitAssessmentOperator = kind(
-        task_id="t", payload=PAYLOAD, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
-    )
-    return task
-
-
-def test_a_cancelled_assessment_fails_the_task(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    task = changing(lambda each: service.set_assessment(each, status="CANCELLED"), deferrable)
-    with pytest.raises(exc.ComplianceJobError, match=r"Assessment .* was cancelled\."):
-        attempts.run(task)
-
-
-def test_an_assessment_that_is_not_found_names_the_path_as_a_guess(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    task = changing(service.remove_assessment, deferrable)
-    with pytest.raises(exc.ComplianceJobError, match=r"not known to the service\..*'assessment_status'"):
-        attempts.run(task)
-
-
-def test_after_the_timeout_the_assessment_is_cancelled_and_the_task_fails(
-    service: Emulator, attempts: Attempts, deferrable: bool
-) -> None:
-    with pytest.raises(exc.ComplianceJobTimeoutError, match=r"Timed out.*still in progress"):
-        attempts.run(submit(deferrable, timeout=0.3))
-    assert service.count("cancel_assessment", 200) == 1
-    assert service.assessments() == []
 
 
 def test_another_payload_is_another_assessment(service: Emulator, attempts: Attempts) -> None:
@@ -214,16 +163,6 @@ def test_results_too_large_for_an_xcom_ask_for_a_destination(
     with pytest.raises(exc.ComplianceInputError, match="set a destination in object storage") as caught:
         attempts.run(get_results(assessment["uuid"]))
     assert isinstance(caught.value, AirflowFailException)
-
-
-def test_a_destination_that_can_t_be_written_is_named(
-    service: Emulator, attempts: Attempts, tmp_path: Path
-) -> None:
-    (tmp_path / "file").write_text("in the way")
-    assessment = service.add_assessment(PAYLOAD)
-    with pytest.raises(exc.ComplianceStorageDeniedError, match="Choose a path"):
-        attempts.run(get_results(assessment["uuid"], destination=f"{tmp_path}/file/x.json"))
-    assert [each.name for each in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_cancel_deletes_the_assessment(service: Emulator, attempts: Attempts) -> None:

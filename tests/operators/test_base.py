@@ -182,18 +182,6 @@ def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempt
     assert compliance_service.assessments()[0]["uuid"] == identifier
 
 
-def test_an_assessment_links_to_its_page(
-    compliance_service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = compliance_service.connection()
-    connection["extra"]["assessment_console_url"] = "https://console.example.com/a/{assessment_id}"
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload=PAYLOAD)
-    identifier = attempts.run(task)
-    assert attempts.ti.xcoms == {"compliance_job_url": f"https://console.example.com/a/{identifier}"}
-    assert [link.name for link in task.operator_extra_links] == ["View job"]
-
-
 def test_airflow_passes_the_context_by_name(compliance_service: Emulator, attempts: Attempts) -> None:
     context: Any = {"ti": TaskInstance(map_index=3)}
     task = framework.ComplianceListFrameworksOperator(task_id="t")
@@ -214,7 +202,7 @@ def test_a_hook_class_that_no_triggerer_can_import_is_refused_before_the_submit(
     assert compliance_service.count("submit_file") == 0
 
 
-def test_values_inside_of_a_payload_are_no_files(compliance_service: Emulator, attempts: Attempts) -> None:
+def test_values_inside_a_payload_are_not_files(compliance_service: Emulator, attempts: Attempts) -> None:
     payload = {"text": "x", "frameworkId": 1, "document": "s3://bucket/doc.json", "more": ["a.json"]}
     with DAG("d", schedule=None):
         task = assessment.ComplianceSubmitAssessmentOperator(task_id="t", payload=payload)
@@ -269,14 +257,14 @@ def test_an_error_after_a_deferral_is_logged_once(
     assert len([line for line in lines if line.startswith("Timed out")]) == 1
 
 
-def test_the_traceback_of_an_error_that_no_retry_mends_ends_at_the_operator(attempts: Attempts) -> None:
+def test_the_traceback_of_a_non_retryable_error_ends_at_the_operator(attempts: Attempts) -> None:
     with pytest.raises(AirflowFailException) as raised:
         attempts.run(Failing(error=exc.ComplianceInputError("Wrong."), task_id="t"))
     assert "_deep" not in [entry.name for entry in raised.traceback]
     assert raised.value.__suppress_context__
 
 
-def test_the_traceback_of_an_error_that_a_retry_may_mend_is_whole(attempts: Attempts) -> None:
+def test_the_traceback_of_a_transient_error_is_whole(attempts: Attempts) -> None:
     with pytest.raises(exc.ComplianceServerError) as raised:
         attempts.run(Failing(error=exc.ComplianceServerError("Down.", status=500), task_id="t"))
     assert "_deep" in [entry.name for entry in raised.traceback]

@@ -79,33 +79,6 @@ def test_a_failed_job_fails_the_task_with_the_service_s_reason(
     assert not isinstance(caught.value, AirflowFailException)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"status": "CANCELLED"}, "was cancelled"),
-        (None, "not known to the service"),
-        ({"status": "FAILED"}, "failed"),
-    ],
-)
-def test_a_job_that_goes_away_fails_the_task(
-    service: Emulator, attempts: Attempts, deferrable: bool, change: dict[str, str] | None, message: str
-) -> None:
-    class Vanishing(ComplianceSubmitUrlOperator):
-        def submit(self) -> Any:
-            job = super().submit()
-            if change is None:
-                service.remove_job(job.uuid)
-            else:
-                service.set_job(job.uuid, **change)
-            return job
-
-    task = Vanishing(
-        task_id="t", url=PAGE, wait_for_completion=True, deferrable=deferrable, poll_interval=0.05
-    )
-    with pytest.raises(exc.ComplianceJobError, match=message):
-        attempts.run(task)
-
-
 def test_after_the_timeout_the_job_is_cancelled_and_the_task_fails(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
@@ -144,30 +117,11 @@ def test_the_event_alone_is_enough_to_go_on(service: Emulator) -> None:
     assert submit().execute_complete(context, event=event) == "u"
 
 
-def test_a_killed_task_cancels_its_job(service: Emulator, attempts: Attempts) -> None:
-    task = submit(wait_for_completion=False)
-    uuid = attempts.run(task)
-    task._job = {"uuid": uuid, "account": ""}  # as while it waits
-    task.on_kill()
-    assert uuid not in [job["uuid"] for job in service.jobs()]
-    task.on_kill()  # the job is gone already
-    submit().on_kill()  # killed before anything was submitted
-    assert service.count("cancel", 200) == 1
-
-
 def test_a_killed_task_leaves_its_job_where_asked_to(service: Emulator, attempts: Attempts) -> None:
     task = submit(wait_for_completion=False, cancel_on_kill=False)
     task._job = {"uuid": attempts.run(task), "account": ""}
     task.on_kill()
     assert service.count("cancel") == 0
-
-
-def test_a_kill_whose_cancel_fails_is_only_a_warning(service: Emulator, attempts: Attempts) -> None:
-    task = submit(wait_for_completion=False)
-    task._job = {"uuid": attempts.run(task), "account": ""}
-    service.fail("cancel", status=403)
-    task.on_kill()
-    assert service.count("cancel", 403) == 1
 
 
 def test_a_refresh_processes_the_job_again(service: Emulator, attempts: Attempts, deferrable: bool) -> None:

@@ -262,17 +262,6 @@ def test_a_clear_continues_with_a_job_in_flight(service: Emulator, attempts: Att
     assert attempts.run(submit()) != first
 
 
-def test_a_blip_does_not_make_a_retry_submit_twice(
-    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0, raising=False)
-    first = attempts.run(submit())
-    service.fail("get_statuses", body=[], times=1)
-    service.fail("get_status", status=404, times=1)
-    assert attempts.run(submit()) == first
-    assert service.count("submit_url") == 1
-
-
 def test_a_retry_that_finds_no_answer_is_retried(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -283,10 +272,3 @@ def test_a_retry_that_finds_no_answer_is_retried(
         attempts.run(submit())
     assert caught.value.transient
     assert service.count("submit_url") == 1
-
-
-class Refusing(StateStore):
-    """A state store that takes nothing, as when its API server is away."""
-
-    def set(self, key: str, value: Any) -> None:
-        raise RuntimeError("no API server")

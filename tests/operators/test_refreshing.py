@@ -54,7 +54,7 @@ def test_a_refresh_waits_for_the_new_result(
     assert service.count("get_statuses") >= 5
 
 
-def test_a_refresh_that_fails_anew_is_a_failure(
+def test_a_refresh_that_fails_again_is_a_failure(
     service: Emulator, attempts: Attempts, deferrable: bool
 ) -> None:
     uuid = completed(service)
@@ -107,7 +107,7 @@ def test_a_retry_of_a_refresh_does_not_take_the_old_result(
     assert service.count("refresh") == 2
 
 
-def test_one_who_waits_for_the_job_as_it_is_does_not_wait_for_the_refresh(service: Emulator) -> None:
+def test_a_wait_for_the_job_as_it_is_ends_before_the_refresh(service: Emulator) -> None:
     """Both share one poller, and one poll of the job."""
     uuid = completed(service)
     old = wire(uuid, "COMPLETED", completedAt=T0)
@@ -145,7 +145,7 @@ def test_times_tell_a_new_result_from_an_old_one(
     assert is_new_result(before, after) is is_new
 
 
-def test_a_result_after_a_state_in_flight_is_new_whatever_its_times() -> None:
+def test_a_result_after_a_state_in_flight_is_new_with_any_times() -> None:
     before = record("u", "COMPLETED", completed_at=T0)
     check = RefreshCheck({"u": before})
     assert not check.accepts("u", before, 1.0)

@@ -170,7 +170,7 @@ def test_pages_that_differ_in_what_may_be_a_signature_are_different_inputs(
 
 
 def test_tasks_do_not_share_their_state(service: Emulator, tmp_path: Path, in_objects: Attempts) -> None:
-    """Whatever their names are, and whatever they would be as paths."""
+    """With any names, also those that would be other paths."""
     identities: list[dict[str, Any]] = [
         {},
         {"map_index": 0},
@@ -281,7 +281,7 @@ def test_an_attempt_that_was_overtaken_while_it_submitted_leaves_the_state_to_th
     monkeypatch.setattr(ComplianceHook, "submit_url", send_slowly)
     with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over"):
         in_objects.run(submit())
-    # The job that nobody else knows is cancelled by the attempt that owns it.
+    # The job that no other attempt knows is cancelled by the attempt that owns it.
     assert uuids(service) == {newer[1]}
     assert in_objects.run(submit()) == newer[1]
 
