@@ -47,9 +47,9 @@ def test_an_unknown_framework_ends_the_task_and_says_which_there_are(
     service: Emulator, attempts: Attempts
 ) -> None:
     with pytest.raises(
-        exc.ComplianceNotFoundError, match=r"framework 'DORA'.*1 \(DORA\), 2 \(GDPR\)"
+        exc.ComplianceNotFoundError, match=r"framework 'SOX'.*1 \(DORA\), 2 \(GDPR\)"
     ) as caught:
-        attempts.run(make(ComplianceListCriteriaOperator, framework_id="DORA"))
+        attempts.run(make(ComplianceListCriteriaOperator, framework_id="SOX"))
     assert isinstance(caught.value, AirflowFailException)
     assert caught.value.status == 404
 
@@ -65,8 +65,9 @@ def test_a_framework_is_not_unknown_while_the_service_can_t_list_any(
 
 def test_many_frameworks_are_not_all_named(service: Emulator, attempts: Attempts) -> None:
     service.set_frameworks([{"id": number, "codeName": f"F{number}"} for number in range(100)])
-    with pytest.raises(exc.ComplianceNotFoundError, match=r"19 \(F19\) and 80 more\."):
+    with pytest.raises(exc.ComplianceNotFoundError, match=r"It lists: 0 \(F0\), 1 \(F1\)") as caught:
         attempts.run(make(ComplianceListCriteriaOperator, framework_id="x"))
+    assert len(str(caught.value)) < 600
 
 
 def test_a_passing_fault_leaves_the_task_its_retries(service: Emulator, attempts: Attempts) -> None:
