@@ -59,12 +59,12 @@ def compliance_reassess_on_framework_change() -> None:
                 log.info("%s", event.extra["payload"]["summary"])
                 changed |= set(event.extra["payload"]["framework_ids"])
         # Without removed frameworks.
-        ids = [each.id for each in ComplianceHook().list_frameworks() if each.id in changed]
+        ids = [framework.id for framework in ComplianceHook().list_frameworks() if framework.id in changed]
         uuids: dict[str, str] = {}  # by source: what was ingested twice is assessed once
         for manifest in ObjectStoragePath(context["params"]["assessed"]).glob("**/manifest.jsonl"):
             rows = map(json.loads, manifest.read_text().splitlines())
             uuids |= {row["source"]: row["uuid"] for row in rows if row["status"] == "COMPLETED"}
-        return [{"contentUuid": uuid, "frameworkId": each} for uuid in uuids.values() for each in ids]
+        return [{"contentUuid": uuid, "frameworkId": one} for uuid in uuids.values() for one in ids]
 
     payloads: Any = make_payloads()
     submit = ComplianceSubmitAssessmentOperator.partial(task_id="submit").expand(payload=payloads)

@@ -61,7 +61,7 @@ def test_a_rendered_template_is_one_string_or_a_list(given: str, values: list[st
     "given",
     ["[a]", '["a"', '""', '["a", 1]', '["a", null]', "a\nERROR forged", ["a\x1b[2J"], ["a", ""], [None]],
 )
-def test_what_is_not_a_string_or_a_list_of_them_is_refused(given: Any) -> None:
+def test_an_id_that_is_not_a_printable_string_is_refused(given: Any) -> None:
     with pytest.raises(ComplianceInputError, match="uuid") as caught:
         as_str_list(given, "uuid")
     assert str(caught.value).isprintable()
@@ -102,6 +102,6 @@ def test_a_duration_is_a_number_of_seconds_or_a_timedelta(given: Any, seconds: f
 
 
 @pytest.mark.parametrize("given", [-1, timedelta(seconds=-1), math.nan, math.inf, True, "30", None])
-def test_what_is_not_a_duration_is_refused_by_its_name(given: Any) -> None:
+def test_an_invalid_duration_is_refused_by_its_name(given: Any) -> None:
     with pytest.raises(ValueError, match="timeout must be a timedelta or a number of seconds"):
         as_seconds(given, "timeout")

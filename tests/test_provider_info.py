@@ -28,7 +28,7 @@ def schema(name: str) -> Any:
 
 def violations(value: Any, schema: Any) -> list[str]:
     """Return what of a value is not as its JSON schema says."""
-    return [each.message for each in validator_for(schema)(schema).iter_errors(value)]
+    return [error.message for error in validator_for(schema)(schema).iter_errors(value)]
 
 
 def test_the_metadata_matches_airflow_s_schema() -> None:
@@ -97,7 +97,7 @@ def test_the_airflow_command_shows_the_provider() -> None:
 
 @pytest.fixture
 def form_libraries() -> Iterator[bool]:
-    """Tell whether they are installed; Airflow 3.1 and 3.2 leave mocks of them behind where they are not."""
+    """Return whether they are installed; Airflow 3.1 and 3.2 leave mocks behind where they are not."""
     before = set(sys.modules)
     yield find_spec("flask_appbuilder") is not None
     for name in set(sys.modules) - before:
@@ -114,7 +114,7 @@ def test_the_connection_form_has_our_fields_with_masked_secrets(form_libraries: 
         host = ProvidersManager().field_behaviours["compliance"]["relabeling"]["host"]
     else:
         shown = import_module("airflow.api_fastapi.core_api.services.ui.connections").HookMetaService
-        (form,) = [each for each in shown.hook_meta_data() if each.connection_type == "compliance"]
+        (form,) = [form for form in shown.hook_meta_data() if form.connection_type == "compliance"]
         if version("apache-airflow").startswith("3.0.") and not form_libraries:
             assert form.extra_fields is None, (
                 "Airflow 3.0 has no form without the FAB provider: say so no more"

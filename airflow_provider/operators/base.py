@@ -237,7 +237,7 @@ class WaitingOperator(ComplianceBaseOperator, ABC):
 
 
 class TimedWaitingOperator(WaitingOperator):
-    """Waits like a sensor, but is none: Airflow has no parameters for that.
+    """Adds the parameters of waiting that a sensor has from Airflow.
 
     :param poll_interval: longest time between two polls of a job, a timedelta or seconds; by default 30 s. A
         new job is polled more often
@@ -335,7 +335,7 @@ def report_link(report: Location) -> str:
     except (ValueError, AttributeError):
         log.warning("No link to the report: [compliance] report_urls is not a JSON object.")
         return ""
-    prefix = max((each for each in urls if report.uri.startswith(each)), key=len, default="")
+    prefix = max((place for place in urls if report.uri.startswith(place)), key=len, default="")
     if not urls.get(prefix, "").startswith(("http://", "https://")):
         return ""
     # A plus sign in the name of a run would be read as a blank.

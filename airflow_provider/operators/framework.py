@@ -26,7 +26,7 @@ class ComplianceListFrameworksOperator(ComplianceBaseOperator):
     def execute(self, context: Context) -> list[dict[str, Any]]:
         """List them."""
         frameworks = self.call(self.hook.list_frameworks)
-        criteria = sum(len(each.criteria) for each in frameworks)
+        criteria = sum(len(framework.criteria) for framework in frameworks)
         self.log.info("Listed %s frameworks with %s criteria.", len(frameworks), criteria)
         return [framework.model_dump(mode="json", exclude_none=True) for framework in frameworks]
 
@@ -57,18 +57,18 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
 
         def is_unknown() -> bool:
             known[:] = self.call(self.hook.list_frameworks)
-            return framework_id not in (str(each.id) for each in known)
+            return framework_id not in (str(framework.id) for framework in known)
 
         try:
             criteria = self.call(lambda: self.hook.list_criteria(framework_id), is_unknown)
         except ComplianceNotFoundError as error:
             if error.transient:
                 raise
-            names = ", ".join(f"{each.id} ({each.code_name or each.name})" for each in known) or "none"
+            names = ", ".join(f"{one.id} ({one.code_name or one.name})" for one in known) or "none"
             raise ComplianceNotFoundError(
                 f"The service does not know framework '{framework_id}'. It lists: {names[:MAX_NAMES_CHARS]}",
                 status=error.status,
                 body=error.body,
             ) from None
         self.log.info("Listed %s criteria of framework %s.", len(criteria), framework_id)
-        return [each.model_dump(mode="json", exclude_none=True) for each in criteria]
+        return [criterion.model_dump(mode="json", exclude_none=True) for criterion in criteria]

@@ -56,9 +56,9 @@ def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
 def own_parameters(kind: type[Any]) -> set[str]:
     """Return the parameters that this provider's classes add to those of Airflow."""
     own: set[str] = set()
-    for each in kind.__mro__:
-        if each.__module__.startswith("airflow_provider.") and "__init__" in vars(each):
-            own |= set(inspect.signature(vars(each)["__init__"]).parameters) - {"self", "kwargs"}
+    for base in kind.__mro__:
+        if base.__module__.startswith("airflow_provider.") and "__init__" in vars(base):
+            own |= set(inspect.signature(vars(base)["__init__"]).parameters) - {"self", "kwargs"}
     return own
 
 

@@ -52,7 +52,7 @@ def only(service: Emulator) -> dict[str, Any]:
 def judgements(results: Any) -> list[tuple[int, str, str]]:
     """What is said of each criterion; the emulator adds fields that no document mentions."""
     return [
-        (each["assessmentResponseId"], each["category"], each["rationale"]) for each in results["results"]
+        (found["assessmentResponseId"], found["category"], found["rationale"]) for found in results["results"]
     ]
 
 
@@ -77,7 +77,7 @@ def test_a_payload_may_be_json_text(service: Emulator, attempts: Attempts) -> No
 
 
 @pytest.mark.parametrize("payload", ["{'a': b}", {"a": object()}, {"a": float("nan")}, {"a": {1, 2}}, "x"])
-def test_what_is_not_json_is_refused_before_it_is_sent(
+def test_a_payload_that_is_not_json_is_refused_before_it_is_sent(
     service: Emulator, attempts: Attempts, payload: Any
 ) -> None:
     with pytest.raises(exc.ComplianceInputError, match="not JSON") as caught:

@@ -94,5 +94,5 @@ def test_a_parameter_that_has_rendered_to_nothing_is_an_error(
     setattr(task, name, nothing)
     with pytest.raises(ComplianceInputError, match=r"(?i)missing|blank|required"):
         Attempts().run(task)
-    assert [each for each in CHANGING if compliance_service.count(each)] == []
+    assert [operation for operation in CHANGING if compliance_service.count(operation)] == []
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []

@@ -35,8 +35,8 @@ def lag(service: Emulator, before: dict[str, Any], *after: dict[str, Any]) -> No
     """Let the service take a refresh, and show the old record for a while."""
     service.fail("refresh", status=202, body=before)
     service.fail("get_statuses", body=[before], times=4)
-    for each in after:
-        service.fail("get_statuses", body=[each], times=1 if each is not after[-1] else None)
+    for record in after:
+        service.fail("get_statuses", body=[record], times=1 if record is not after[-1] else None)
 
 
 def wire(uuid: str, status: str, **times: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ def service(compliance_service: Emulator, monkeypatch: pytest.MonkeyPatch) -> Em
 
 @pytest.fixture
 def hook_lineage_collector(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The collector that Airflow uses where somebody reads lineage."""
+    """The collector that Airflow uses where lineage is read."""
     collector = sdk.HookLineageCollector()
     monkeypatch.setattr(sdk, "get_hook_lineage_collector", lambda: collector, raising=False)
     return get_hook_lineage_collector()

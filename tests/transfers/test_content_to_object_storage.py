@@ -261,10 +261,10 @@ def test_lineage_goes_from_documents_to_objects(
     ]
     attempts.run(transfer(uuids, f"file://{tmp_path}/"))
     collected = hook_lineage_collector.collected_assets
-    inputs = [each.asset.uri for each in collected.inputs]
+    inputs = [found.asset.uri for found in collected.inputs]
     host = service.url.removeprefix("http://")
     assert inputs == ["https://example.com/a?b=1", f"compliance://{host}/Ein%20Vertrag.pdf"]
-    assert [each.asset.uri for each in collected.outputs] == [f"file://{tmp_path}/{u}.txt" for u in uuids]
+    assert [found.asset.uri for found in collected.outputs] == [f"file://{tmp_path}/{u}.txt" for u in uuids]
     assert "pass" not in str(collected)
 
 
