@@ -210,7 +210,7 @@ def test_verdicts_as_the_rule_wants_them_are_no_problem(two_nights: TwoNights) -
             lambda it: it.write(finding={"changed_from": None}),
             "changed from SUFFICIENTLY_REGULATED, not",
         ),
-        (lambda it: it.write(finding={"criterion": "D-2"}), "nobody asked for it"),
+        (lambda it: it.write(finding={"criterion": "D-2"}), "was not asked for"),
         (lambda it: it.write(row={"carried_from": {"run": "r"}}), "it had to be assessed again"),
         (lambda it: it.write(row={"status": "FAILED", "error": "why"}), "it is FAILED: why"),
         (lambda it: it.write(row={"source": "b"}), "its verdict on DORA is missing"),
