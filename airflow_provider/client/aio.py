@@ -156,6 +156,7 @@ class AsyncComplianceClient(BaseClient):
             connector=_Connector(ssl=context),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=seconds, sock_read=seconds),
             cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=["Content-Type"],  # of a request without a body
             read_bufsize=CHUNK_BYTES,
             auto_decompress=False,
             max_line_size=MAX_HEADER_BYTES,

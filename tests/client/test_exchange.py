@@ -16,7 +16,7 @@ from airflow_provider.client import endpoints
 from airflow_provider.client.exchange import Done, Exchange, Retry, ThrottlePause
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse
 from airflow_provider.client.tokens import AccessToken, TokenCache
-from tests.support.values import CLIENT_SECRET, PASSWORD, UUID, settings_for
+from tests.support.values import UUID, settings_for
 
 SETTINGS = settings_for("https://api.example.com/x", token_url="https://id.example/token")
 TOKEN = AccessToken(SecretStr("the-token"))
@@ -111,17 +111,6 @@ def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again()
         exchange(SUBMIT).evaluate(HttpResponse(202, {}, b"", "https://api.example.com"))
 
 
-def test_the_second_401_is_final() -> None:
-    one = exchange(READ)
-    one.next_request(TOKEN)
-    assert isinstance(one.evaluate(response(401)), Retry)
-    assert one.refused_token == TOKEN
-    assert one.delay() == 0
-    one.next_request(AccessToken(SecretStr("another")))
-    with pytest.raises(exc.ComplianceAuthError):
-        one.evaluate(response(401))
-
-
 def test_the_request_carries_what_the_contract_wants() -> None:
     request = exchange(SUBMIT, idp_subject=UUID).next_request(TOKEN)
     assert (request.method, request.url) == (
@@ -189,41 +178,6 @@ def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
         exchange(READ, clock, pause).delay()
 
 
-def bodies() -> Iterator[tuple[bytes, str]]:
-    for key in ("message", "error", "error_description", "detail", "title"):
-        yield f'{{"{key}": "the words"}}'.encode(), "the words"
-    yield b'{"message": " ", "title": "t"}', "'t'"
-    yield b'{"message": 5}', "418"
-    yield b"[1]", "418"
-    yield b"<html>", "418"
-    yield b"\xff", "418"
-
-
-@pytest.mark.parametrize(("body", "shown"), list(bodies()))
-def test_an_error_shows_the_usual_fields(body: bytes, shown: str) -> None:
-    with pytest.raises(exc.ComplianceRefusedError, match=shown) as caught:
-        exchange(READ).evaluate(response(418, body))
-    assert caught.value.body == body.decode(errors="replace")
-
-
-def test_a_page_that_repeats_our_secrets_is_blanked_out() -> None:
-    one = exchange(SUBMIT)
-    one.next_request(TOKEN)
-    page = f"You sent Bearer the-token, {PASSWORD} pa55-w0rd%2F%2B%26+%C3%BC {CLIENT_SECRET}"
-    with pytest.raises(exc.ComplianceRefusedError) as caught:
-        one.evaluate(response(400, page.encode()))
-    assert caught.value.body == "You sent Bearer ***, *** *** ***"
-
-
-def test_a_refused_refresh_token_is_blanked_out() -> None:
-    call: Call[Any] = Call(
-        "POST", "https://id.example", form={"refresh_token": "rrrr"}, parse=str, authorized=False
-    )
-    with pytest.raises(exc.ComplianceRefusedError) as caught:
-        exchange(call).evaluate(response(400, b'{"message": "rrrr is used"}'))
-    assert "rrrr" not in f"{caught.value}{caught.value.body}"
-
-
 @pytest.mark.parametrize("before", [None, Failure(FailureKind.BROKEN), response(500)])
 def test_a_404_of_a_cancel_is_never_taken_for_its_success(before: Any) -> None:
     """A gateway may have answered: whoever wants to know polls the job."""
@@ -239,11 +193,6 @@ def test_403_speaks_of_roles() -> None:
         exchange(READ).evaluate(response(403))
 
 
-def test_403_speaks_of_the_client_where_no_user_logs_in() -> None:
-    with pytest.raises(exc.ComplianceRefusedError, match="client 'partner' may lack a role"):
-        exchange(READ, grant_type="client_credentials").evaluate(response(403))
-
-
 def test_basic_credentials_are_quoted_and_blanked_out_in_an_echo() -> None:
     call: Call[Any] = Call(
         "POST", "https://id.example", parse=str, basic_auth=("a:b", SecretStr("p w")), authorized=False
@@ -255,12 +204,6 @@ def test_basic_credentials_are_quoted_and_blanked_out_in_an_echo() -> None:
     with pytest.raises(exc.ComplianceRefusedError) as caught:
         one.evaluate(response(400, b'{"message": "' + echo + b'"}'))
     assert echo.decode()[10:-4] not in f"{caught.value}{caught.value.body}"
-
-
-def test_a_broken_body_is_a_transient_error() -> None:
-    error = exchange(READ).stream_error(Failure(FailureKind.BROKEN, "Connection reset by peer"))
-    assert error.transient
-    assert "Connection reset by peer" in str(error)
 
 
 FORGED = "bad\r\n[2026] INFO - all is well \x1b[2K \u202e."
@@ -285,14 +228,6 @@ def test_no_answer_can_forge_a_line_of_the_log(
     assert all(record.getMessage().isprintable() for record in caplog.records)
 
 
-def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
-    with pytest.raises(exc.ComplianceProtocolError) as caught:
-        exchange(READ).evaluate(
-            HttpResponse(200, {"content-type": FORGED, "content-length": "1"}, b"x", "https://x")
-        )
-    assert str(caught.value).isprintable()
-
-
 @pytest.mark.parametrize(
     ("location", "path"),
     [
@@ -309,12 +244,6 @@ def test_a_good_answer_that_is_not_json_can_forge_no_line() -> None:
 def test_a_location_is_used_only_on_the_same_scheme_host_and_port(location: str, path: str | None) -> None:
     answer = HttpResponse(202, {"location": location}, b"", "https://api.example.com/x")
     assert answer.location == path
-
-
-def test_the_first_request_is_sent_at_once_whatever_the_clock_says() -> None:
-    clock = Clock()
-    clock.now = 0.0
-    assert exchange(READ, clock).delay() == 0.0
 
 
 def test_a_pause_that_ends_with_the_time_for_retries_is_waited_for() -> None:
@@ -447,12 +376,6 @@ def test_the_content_of_a_request_is_encoded() -> None:
     assert body() is None
 
 
-def test_a_request_without_a_token_is_not_authorized() -> None:
-    headers = exchange(LOGIN, idp_subject="alice").next_request(None).headers
-    assert "Authorization" not in headers
-    assert "IDP_SUBJECT" not in headers
-
-
 @pytest.mark.parametrize(("status", "is_done"), [(199, False), (200, True), (299, True), (300, False)])
 def test_a_success_is_any_status_of_the_two_hundreds(status: int, is_done: bool) -> None:
     if is_done:
@@ -498,15 +421,6 @@ def test_a_retry_is_logged_with_its_reason(caplog: pytest.LogCaptureFixture) -> 
     ]
 
 
-def test_the_back_off_stops_doubling_after_ten_retries() -> None:
-    clock = Clock()
-    found, delays = exchange(READ, clock, max_retries=20, backoff=0.001), []
-    for _ in range(14):
-        found.evaluate(response(500))
-        delays.append(found.delay())
-    assert delays[9:] == pytest.approx([0.512] + [1.024] * 4)
-
-
 def test_half_of_the_back_off_is_random() -> None:
     found = Exchange(READ, SETTINGS, ThrottlePause(), clock=Clock(), jitter=lambda: 0.0)
     found.evaluate(response(500))
@@ -518,14 +432,6 @@ def test_a_retry_just_in_time_is_made() -> None:
     assert found.evaluate(response(503, retry_after="10")) == Retry()
     with pytest.raises(exc.ComplianceThrottledError):
         exchange(READ, retry_seconds=10.0).evaluate(response(503, retry_after="11"))
-
-
-def test_a_proxy_that_wants_credentials_is_named() -> None:
-    with pytest.raises(exc.ComplianceRefusedError, match=r"A proxy requires authentication \(407\)") as error:
-        exchange(READ).evaluate(response(407, b'{"message": "who?"}'))
-    assert (error.value.status, error.value.body) == (407, '{"message": "who?"}')
-    with pytest.raises(exc.ComplianceRefusedError, match=r"418 I'm a Teapot\.$"):
-        exchange(READ).evaluate(response(418))
 
 
 def test_an_uncertain_submit_says_why_once() -> None:

@@ -12,9 +12,8 @@ import pytest
 import requests
 
 from airflow_provider import exceptions as exc
-from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
-from tests.support.service import Raw, Reply, Service
+from tests.support.service import Raw, Service
 from tests.support.values import CONTENT, UUID
 
 SUBMIT = f"POST {CONTENT}/url"
@@ -39,18 +38,6 @@ def test_a_submit_that_broke_is_not_sent_again_while_another_error_is_handled(
     assert len(service.requests_to(SUBMIT)) == 1
 
 
-@pytest.mark.parametrize("reset", [True, False])
-def test_a_call_that_broke_is_repeated_while_an_error_of_ours_is_handled(
-    run: Any, service: Service, reset: bool
-) -> None:
-    service.on(FRAMEWORKS, Raw(reset=reset), Reply(json=[]))
-    try:
-        run("get_status", UUID)
-    except exc.ComplianceNotFoundError:
-        assert run("list_frameworks") == []
-    assert len(service.requests_to(FRAMEWORKS)) == 2
-
-
 def test_a_text_that_breaks_off_is_an_error_of_its_own_while_another_is_handled(
     run: Any, service: Service
 ) -> None:
@@ -62,26 +49,6 @@ def test_a_text_that_breaks_off_is_an_error_of_its_own_while_another_is_handled(
         with pytest.raises(exc.ComplianceConnectionError):
             run("download_content", UUID, io.BytesIO())
     assert len(service.received) == 3
-
-
-def test_a_coroutine_that_handles_an_error_may_call_on(service: Service, settings: Settings) -> None:
-    service.on(FRAMEWORKS, Raw(reset=True), Reply(json=[]))
-    service.on(SUBMIT, Raw(reset=True))
-
-    async def scenario() -> None:
-        async with AsyncComplianceClient(settings) as client:
-            try:
-                await client.get_status(UUID)
-            except exc.ComplianceNotFoundError:
-                assert await client.list_frameworks() == []
-            try:
-                await fail_to_connect()
-            except aiohttp.ClientConnectorError:
-                await client.submit_url("https://example.com")
-
-    with pytest.raises(exc.ComplianceUncertainError):
-        asyncio.run(scenario())
-    assert len(service.requests_to(SUBMIT)) == 1
 
 
 def test_a_service_that_is_not_there_is_told_apart_from_what_is_handled(

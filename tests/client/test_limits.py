@@ -13,7 +13,6 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.http.uploads import CHUNK_BYTES
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES
 from airflow_provider.client.models import ContentJob
 from tests.support.server_time import ServerTime
 from tests.support.service import Drip, Reply, Service
@@ -88,17 +87,6 @@ def test_records_that_nobody_asked_for_are_not_even_read(
     assert len(read) == 1
 
 
-def test_an_error_page_of_any_size_counts_by_its_status(run: Any, service: Service) -> None:
-    service.on(STATUS, Reply(400, body=b'{"message": "no"}' + b" " * 10 * ERROR_BODY_BYTES))
-    with pytest.raises(exc.ComplianceRefusedError):
-        run("get_status", UUID)
-    page = b"x" * 50 * MB
-    service.on(STATUS, Reply(400, body=gzip.compress(page, 1), headers={"Content-Encoding": "gzip"}))
-    with pytest.raises(exc.ComplianceRefusedError) as caught:
-        run("get_status", UUID)
-    assert caught.value.body == "x" * 499 + "…"
-
-
 def test_a_text_that_is_streamed_has_no_limit(run: Any, service: Service) -> None:
     size = 64 * MB
     service.on(TEXT, Reply(body=gzip.compress(b"x" * size, 1), headers={"Content-Encoding": "gzip"}))
@@ -146,12 +134,6 @@ def test_dripped_response_times_out(timed: Any, service: Service, slow: Drip) ->
         timed("list_frameworks")
 
 
-def test_dripped_response_to_a_submit_is_uncertain(timed: Any, service: Service) -> None:
-    service.on(SUBMIT, SLOW_BODY)
-    with pytest.raises(exc.ComplianceUncertainError, match="timed out"):
-        timed("submit_url", "https://example.com")
-
-
 def test_dripped_error_page_counts_by_its_status(timed: Any, service: Service) -> None:
     service.on(SUBMIT, Drip(b"HTTP/1.1 409 Conflict\r\nContent-Length: 100\r\n\r\n", every=ALMOST))
     with pytest.raises(exc.ComplianceRefusedError):
@@ -162,12 +144,6 @@ def test_dripped_login_times_out(timed: Any, service: Service) -> None:
     service.on("POST /token", SLOW_BODY)
     with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
         timed("list_frameworks")
-
-
-def test_dripped_raw_response_times_out(timed: Any, service: Service) -> None:
-    service.on("GET /x", SLOW_BODY)
-    with pytest.raises(exc.ComplianceConnectionError, match="timed out"):
-        timed("request", "GET", "/x")
 
 
 def test_stream_has_a_limit_for_each_piece(timed: Any, service: Service) -> None:

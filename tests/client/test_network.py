@@ -184,22 +184,6 @@ def test_a_folder_of_authorities_is_trusted_where_it_is_named(
     assert connect(settings_for(tls_service.url, verify=ca_folder))("list_frameworks") == []
 
 
-@needs_openssl
-def test_the_environment_can_name_a_folder_of_authorities(
-    connect: Any, tls_service: Service, ca_folder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REQUESTS_CA_BUNDLE", ca_folder)
-    assert connect(settings_for(tls_service.url))("list_frameworks") == []
-
-
-def test_a_folder_without_the_authority_is_a_tls_error(
-    connect: Any, tls_service: Service, tmp_path: Path
-) -> None:
-    run = connect(settings_for(tls_service.url, verify=str(tmp_path)))
-    with pytest.raises(exc.ComplianceTlsError, match="'verify'"):
-        run("list_frameworks")
-
-
 def test_a_ca_file_without_certificates_is_named(connect: Any, service: Service, tmp_path: Path) -> None:
     path = tmp_path / "notes.txt"
     path.write_text("nothing")
@@ -308,15 +292,6 @@ def test_a_proxy_is_used_with_or_without_a_scheme(
     credentials = "Basic " + b64encode(b"us@er:s3cr3t/").decode()
     assert {r.path for r in proxy.received} == {f"{BEHIND}/token", f"{BEHIND}/api/v1/frameworks"}
     assert {r.headers.get("proxy-authorization") for r in proxy.received} == {credentials}
-
-
-def test_a_host_in_a_range_without_a_proxy_is_reached_directly(
-    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.2:9")
-    monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.0/24")
-    assert connect(settings_for(service.url))("list_frameworks") == []
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,7 @@ from airflow_provider.client.responses import (
     read_accepted_job,
     read_job,
     read_models,
-    read_nothing,
     read_object,
-    reason_phrase,
     retry_after,
 )
 from airflow_provider.exceptions import ComplianceProtocolError
@@ -37,11 +35,6 @@ UUID = "3f0c2f5e-1c1b-4f59-9c39-5a3a63a1b9a1"
 def response(body: Any = b"", status: int = 200, **headers: str) -> HttpResponse:
     given = {name.replace("_", "-"): value for name, value in headers.items()}
     return HttpResponse(status, given, body if isinstance(body, bytes) else json.dumps(body).encode(), URL)
-
-
-def test_an_object_is_an_object() -> None:
-    assert read_object(response({"a": 1})) == {"a": 1}
-    read_nothing(response(b"anything"))
 
 
 @pytest.mark.parametrize(("body", "problem"), [([], "is not a JSON object"), (b"<", "is not JSON")])
@@ -159,10 +152,6 @@ def test_retry_after_may_be_missing_past_or_a_date() -> None:
     assert later == pytest.approx(86400, abs=3600)
     naive = format_datetime((now + timedelta(days=1)).replace(tzinfo=None))
     assert retry_after(response(retry_after=naive)) == pytest.approx(86400, abs=3600)
-
-
-def test_a_status_has_a_phrase() -> None:
-    assert (reason_phrase(404), reason_phrase(799)) == ("Not Found", "error")
 
 
 def test_an_excerpt_has_500_characters_on_one_line() -> None:

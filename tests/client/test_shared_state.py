@@ -59,13 +59,6 @@ def pending(provider: TokenProvider) -> PendingRefresh:
     return found
 
 
-def test_a_usable_token_needs_no_refresh(provider: TokenProvider, cache: Cache) -> None:
-    cache.usable = TOKEN
-    other = AccessToken(SecretStr("refused"))
-    assert provider.acquire(other) is TOKEN
-    assert cache.refused == [other]
-
-
 def test_the_first_one_leads_the_refresh_and_the_others_wait_for_it(
     provider: TokenProvider, cache: Cache
 ) -> None:

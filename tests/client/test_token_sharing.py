@@ -226,24 +226,6 @@ def test_without_sharing_logins_take_turns_until_one_is_good(
     assert not third.cache.is_accepted
 
 
-def test_without_sharing_a_refusal_after_a_good_login_is_saved(
-    private: Callable[[], Process], store: Store
-) -> None:
-    private().renew(answer("a", expires_in=300))
-    with pytest.raises(exc.ComplianceAuthError):
-        private().renew(WRONG)
-    assert store.record["refused_for"] == REFUSAL_CACHE_SECONDS
-    assert store.holder is None
-
-
-def test_a_refusal_that_is_over_is_not_saved_again(first: Process, clock: Clock) -> None:
-    with pytest.raises(exc.ComplianceAuthError):
-        first.renew(WRONG)
-    assert first.store.record["refused_for"] == REFUSAL_CACHE_SECONDS
-    clock.now += REFUSAL_CACHE_SECONDS
-    assert "refusal" not in first.cache.snapshot().get_secret_value()
-
-
 def test_a_refused_refresh_token_is_not_tried_by_the_next_process(first: Process, second: Process) -> None:
     first.renew(answer("a", expires_in=300))
     first.clock.now += 271
@@ -271,15 +253,6 @@ def test_a_token_that_the_service_refuses_is_renewed_once_for_all(first: Process
     assert grants == ["refresh_token"]
     token, grants = second.renew(refused=taken)
     assert (token, grants) == (new, [])
-
-
-def test_a_renewal_that_brings_the_same_token_is_a_renewal_for_all(first: Process, second: Process) -> None:
-    old, _ = first.renew(answer("a", expires_in=300))
-    taken, _ = second.renew()
-    first.renew(answer("a", expires_in=300), refused=old)
-    token, grants = second.renew(refused=taken)
-    assert (token, grants) == (old, [])
-    assert token is not taken
 
 
 def test_a_taken_token_that_is_refused_is_renewed_by_who_took_it(first: Process, second: Process) -> None:
@@ -332,16 +305,6 @@ def test_a_lock_that_is_never_released_is_not_waited_for(
     assert (token.secret.get_secret_value(), grants) == ("b", [])
 
 
-def test_a_wrong_password_behind_a_lost_lock_is_known_to_all_who_wait(
-    first: Process, second: Process
-) -> None:
-    first.store.holder = object()
-    with pytest.raises(exc.ComplianceAuthError):
-        first.renew(WRONG)
-    with pytest.raises(exc.ComplianceAuthError, match="Another process"):
-        second.renew()
-
-
 def wait_for_lock(process: Process, jitter: float) -> list[float]:
     """Wait for a lock that another process keeps; return all pauses until the login without it."""
     process.store.holder = object()
@@ -356,11 +319,6 @@ def wait_for_lock(process: Process, jitter: float) -> list[float]:
         else:
             step = flow.send(step.function())
     return pauses
-
-
-def test_processes_do_not_give_up_waiting_at_the_same_moment(first: Process) -> None:
-    ends = [sum(wait_for_lock(first, jitter)) for jitter in (0.0, 0.99)]
-    assert ends[1] - ends[0] > 0.9 * LOCK_TIMEOUT_SECONDS
 
 
 @pytest.mark.parametrize(("jitter", "share"), [(0.0, 0.5), (0.5, 0.75), (1.0, 1.0)])
@@ -408,17 +366,6 @@ def test_a_store_that_hangs_does_not_stop_anybody_and_the_lock_is_released(first
     assert first.store.record["access_token"] == "a"
 
 
-def test_a_save_that_hangs_costs_nothing_but_the_sharing(first: Process) -> None:
-    flow = first.flow()
-    loading = flow.send(next(flow).function())
-    flow.send(loading.function())
-    flow.send(answer("a", expires_in=300))
-    with pytest.raises(StopIteration) as ended:
-        flow.throw(TokenStoreError())
-    assert ended.value.value.secret.get_secret_value() == "a"
-    assert (first.store.holder, first.store.snapshot) == (None, None)
-
-
 @pytest.mark.parametrize("moment", ["lock", "load", "call", "save"])
 def test_an_interruption_at_any_moment_releases_the_lock(first: Process, moment: str) -> None:
     flow = first.flow()
@@ -441,23 +388,6 @@ def test_a_clock_that_was_set_back_costs_a_login_at_most(first: Process, second:
     assert grants == ["password"]
 
 
-def test_a_refusal_does_not_outlast_a_clock_that_was_set_back(first: Process, second: Process) -> None:
-    with pytest.raises(exc.ComplianceAuthError):
-        first.renew(WRONG)
-    second.wall_clock.now -= 3600
-    second.renew(answer("b", expires_in=300))
-
-
-def test_clocks_that_differ_by_seconds_are_fine_and_no_token_lives_longer(
-    first: Process, second: Process
-) -> None:
-    token, _ = first.renew(answer("a", expires_in=300))
-    second.wall_clock.now -= 4
-    taken, grants = second.renew()
-    assert grants == []
-    assert taken.renew_at == token.renew_at
-
-
 def test_a_clock_that_was_set_forward_costs_a_renewal(first: Process, second: Process) -> None:
     first.renew(answer("a", expires_in=300, refresh_expires_in=1800))
     second.wall_clock.now += 600
@@ -468,21 +398,6 @@ def test_a_clock_that_was_set_forward_costs_a_renewal(first: Process, second: Pr
     third.wall_clock.now = second.wall_clock.now
     _, grants = third.renew(answer("c", expires_in=300))
     assert grants == ["refresh_token"]  # without an end
-
-
-def test_a_refresh_token_ends_for_all_at_the_same_moment(first: Process, second: Process) -> None:
-    first.renew(answer("a", expires_in=300, refresh_expires_in=1800))
-    first.clock.now += 1800
-    _, grants = second.renew(answer("b"))
-    assert grants == ["password"]
-
-
-def test_without_a_refresh_token_the_next_process_logs_in(first: Process, second: Process) -> None:
-    first.renew(answer("a", expires_in=300).model_copy(update={"refresh_token": SecretStr("")}))
-    assert first.store.record["refresh_token"] is None
-    second.clock.now += 271
-    _, grants = second.renew(answer("b"))
-    assert grants == ["password"]
 
 
 @pytest.mark.parametrize(
@@ -503,12 +418,6 @@ def test_a_snapshot_that_makes_no_sense_is_ignored_and_replaced(first: Process, 
     _, grants = first.renew(answer("a", expires_in=300))
     assert grants == ["password"]
     assert first.store.record["access_token"] == "a"
-
-
-def test_a_snapshot_can_not_be_printed(first: Process) -> None:
-    first.renew(answer("very-secret", expires_in=300))
-    assert "very-secret" in first.store.record["access_token"]
-    assert "very-secret" not in f"{first.cache.snapshot()!r} {first.store.snapshot} {first.flow()!r}"
 
 
 # -- a 401 with a token of another process
@@ -582,33 +491,12 @@ def test_a_store_that_hangs_is_given_up(
     assert "the file system has hung for more than 60 s" in caplog.text
 
 
-def test_who_waits_for_another_process_gets_its_token(connect: Any, service: Service) -> None:
-    service.on("GET /api/v1/frameworks", Reply(json=[]))
-    settings, store = settings_for(service.url, share_tokens=True), Store()
-    first, second = (connect(settings, SharedState(settings, store)) for _ in range(2))
-    first("list_frameworks")
-    good, store.snapshot, store.holder = store.snapshot, None, object()
-    threading.Timer(0.1, lambda: setattr(store, "snapshot", good)).start()
-    assert second("list_frameworks") == []
-    assert service.grants() == ["password"]
-
-
 # -- the state of a process
 
 
 def test_waiters_of_a_process_wait_as_long_as_their_leader_may_wait_for_the_lock(store: Store) -> None:
     alone, sharing = SharedState(SETTINGS), SharedState(SETTINGS, store)
     assert sharing.refresh_timeout - alone.refresh_timeout == 4 * LOCK_TIMEOUT_SECONDS
-
-
-def test_a_fork_keeps_the_store(store: Store) -> None:
-    state = SharedState(SETTINGS, store)
-    state.after_fork()
-    assert state.tokens.store is store
-
-
-def test_a_lock_is_waited_for_a_minute_which_is_longer_than_a_login_takes() -> None:
-    assert LOCK_TIMEOUT_SECONDS == 60
 
 
 def test_who_must_not_wait_does_not(store: Store, clock: Clock) -> None:

@@ -15,7 +15,7 @@ from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
-from tests.support.service import Hang, Raw, Received, Reply, Service
+from tests.support.service import Hang, Received, Reply, Service
 from tests.support.signals import until
 from tests.support.values import settings_for
 
@@ -170,13 +170,6 @@ def test_an_odd_token_answer_is_a_protocol_error(run: Any, service: Service, ans
         run("list_frameworks")
 
 
-@pytest.mark.parametrize("fault", [Reply(500), Reply(429), Raw(reset=True)], ids=str)
-def test_a_login_survives_passing_faults(run: Any, service: Service, fault: Any) -> None:
-    service.on("POST /token", fault, fault, service._issue_token)
-    service.on(FRAMEWORKS, Reply(json=[]))
-    assert run("list_frameworks") == []
-
-
 def test_a_faulty_identity_provider_is_a_transient_error_for_all(
     connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -218,14 +211,6 @@ def test_clients_of_equal_settings_share_one_login_across_threads_and_event_loop
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(in_thread, range(8)))
     assert service.grants() == ["password"]
-
-
-def test_clients_of_other_credentials_do_not_share(service: Service, settings: Settings) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-    for username in ("alice", "bob"):
-        with ComplianceClient(settings_for(service.url, username=username)) as client:
-            client.list_frameworks()
-    assert len(service.grants()) == 2
 
 
 def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, settings: Settings) -> None:

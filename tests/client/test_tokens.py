@@ -49,11 +49,6 @@ def renew(cache: TokenCache, *answers: TokenResponse | Exception) -> tuple[Acces
             return end.value, grants
 
 
-def test_there_is_no_token_at_first(cache: TokenCache) -> None:
-    assert cache.get_usable() is None
-    assert cache.latest is None
-
-
 @pytest.mark.parametrize(
     ("life", "usable_for"),
     [(300, 270), (150, 120), (100, 80), (5, 4), (0, 0), (-1, 0), (None, 48), (float("nan"), 48)],
@@ -110,12 +105,6 @@ def test_a_refresh_token_is_used_until_its_end(
     assert grants == [grant]
 
 
-def test_without_a_refresh_token_the_password_is_used(cache: TokenCache) -> None:
-    renew(cache, TokenResponse(access_token=SecretStr("a")))
-    _, grants = renew(cache, answer("b"))
-    assert grants == ["password"]
-
-
 def test_a_refused_password_is_remembered_for_a_while(cache: TokenCache, clock: Clock) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
@@ -155,18 +144,6 @@ def test_the_life_of_a_token_begins_when_it_was_asked_for(cache: TokenCache, clo
     assert grants == ["password"]
 
 
-def test_a_login_after_a_slow_refused_refresh_has_a_life_of_its_own(cache: TokenCache, clock: Clock) -> None:
-    renew(cache, answer("a", expires_in=300))
-    flow = cache.renew()
-    next(flow)
-    clock.now += 200
-    flow.throw(exc.ComplianceAuthError("used"))
-    with pytest.raises(StopIteration):
-        flow.send(answer("b", expires_in=300))
-    clock.now += 269
-    assert cache.get_usable()
-
-
 def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache: TokenCache) -> None:
     with pytest.raises(exc.ComplianceAuthError):
         renew(cache, exc.ComplianceAuthError("no"))
@@ -176,16 +153,6 @@ def test_a_remembered_refusal_does_not_gather_the_frames_of_all_who_met_it(cache
             cache.get_usable()
         seen.append(caught.value)
     assert seen[0] is not seen[1]
-
-
-def test_a_refusal_is_forgotten_with_the_next_good_login(cache: TokenCache, clock: Clock) -> None:
-    flow = cache.renew()
-    next(flow)
-    with pytest.raises(exc.ComplianceAuthError):
-        renew(cache, exc.ComplianceAuthError("no"))
-    with pytest.raises(StopIteration):
-        flow.send(answer("a", expires_in=300))
-    assert cache.get_usable()
 
 
 @pytest.mark.parametrize("status", [403, 404, 405])
@@ -231,11 +198,6 @@ def test_a_grant_has_the_fields_of_oauth(cache: TokenCache) -> None:
     }
 
 
-def test_a_refused_password_is_not_tried_for_five_minutes() -> None:
-    """Accounts get locked, and a person who corrects the password does not want to wait for longer."""
-    assert REFUSAL_CACHE_SECONDS == 300
-
-
 def explain(cache: TokenCache, status: int, **fields: str) -> exc.ComplianceError:
     """Return the error that a token endpoint's refusal becomes."""
     body = json.dumps(fields).encode()
@@ -257,18 +219,6 @@ def test_every_error_of_oauth_names_who_was_refused_whatever_the_status(cache: T
         assert f"refused {who} ({code}: so it is)" in str(error)
 
 
-def test_a_wrong_password_is_not_blamed_on_the_client(cache: TokenCache) -> None:
-    assert "client_id" not in str(explain(cache, 400, error="invalid_grant"))
-    other = str(explain(cache, 400, error="invalid_request"))
-    assert "check login and password, and the extras 'client_id' and 'client_secret' of" in other
-
-
-def test_what_an_identity_provider_says_is_truncated(cache: TokenCache) -> None:
-    error = str(explain(cache, 400, error="e" * 150, error_description="d" * 300))
-    assert "e" * 100 + ": " + "d" * 200 + ")" in error
-    assert "e" * 101 not in error
-
-
 def test_a_proxy_that_wants_credentials_is_not_the_identity_provider(cache: TokenCache) -> None:
     error = explain(cache, 407)
     assert isinstance(error, exc.ComplianceConnectionError)
@@ -285,11 +235,6 @@ def test_a_token_response_may_be_a_megabyte_and_needs_no_type(cache: TokenCache)
     camel = HttpResponse(200, {}, b'{"accessToken": "a"}', "https://id.example/token")
     with pytest.raises(exc.ComplianceProtocolError, match="has no access_token"):
         call.parse(camel)
-
-
-def test_equal_tokens_are_equal_whenever_they_expire() -> None:
-    assert AccessToken(SecretStr("a"), 1.0) == AccessToken(SecretStr("a"), 2.0)
-    assert AccessToken(SecretStr("a")).renew_at == 0
 
 
 @pytest.fixture

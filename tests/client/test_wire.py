@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from pydantic import SecretStr
 
-from airflow_provider.client.http import wire
-from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse, reveal
+from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpRequest, HttpResponse
 from airflow_provider.exceptions import ComplianceProtocolError
 
 URL = "https://api.example.com:8443/v1/jobs"
@@ -31,41 +29,11 @@ def test_the_media_type_tells_a_page_from_an_answer(value: str, media_type: str,
     assert (found.content_type, found.is_html) == (media_type, is_html)
 
 
-def test_a_response_without_a_type_is_not_a_page() -> None:
-    assert (response().content_type, response().is_html) == ("", False)
-
-
 def test_only_a_length_or_chunks_show_that_a_body_was_cut_off() -> None:
     assert response(content_length="0").is_delimited
     assert response(transfer_encoding="gzip, Chunked").is_delimited
     assert not response(transfer_encoding="gzip").is_delimited
     assert not response().is_delimited
-
-
-@pytest.mark.parametrize(
-    ("location", "path"),
-    [
-        ("/v1/jobs/u", "/v1/jobs/u"),
-        ("u", "/v1/u"),
-        (f"{URL}/u?x=1", "/v1/jobs/u"),
-        ("https://API.example.com:8443/x", "/x"),
-        ("http://api.example.com:8443/x", None),
-        ("https://api.example.com/x", None),
-        ("https://other.example.com:8443/x", None),
-        ("https://api.example.com:port/x", None),
-        ("", None),
-    ],
-)
-def test_a_location_counts_on_the_same_origin_only(location: str, path: str | None) -> None:
-    assert response(location=location).location == path
-
-
-def test_a_response_may_have_no_location() -> None:
-    assert response().location is None
-
-
-def test_a_body_is_read_as_json() -> None:
-    assert response(b'{"a": [1]}').json() == {"a": [1]}
 
 
 @pytest.mark.parametrize(("value", "shown"), [("text/plain; x=1", "text/plain"), ("", "no content type")])
@@ -91,10 +59,6 @@ def test_a_failure_says_what_happened_and_why() -> None:
     ]
 
 
-def test_a_secret_is_revealed_where_it_is_sent() -> None:
-    assert (reveal(SecretStr("s")), reveal("t")) == ("s", "t")
-
-
 def test_what_may_hold_secrets_is_not_shown() -> None:
     request = HttpRequest("GET", URL, {"Authorization": "my-secret"}, b"my-secret")
     answer = HttpResponse(200, {"x": "my-secret"}, b"my-secret", URL, stream="my-secret")
@@ -111,8 +75,3 @@ def test_a_call_is_authorized_and_sent_once_unless_it_says_otherwise() -> None:
         None, None, None, {}, frozenset(),
     )  # fmt: skip
     assert call.map_error(response()) is None
-
-
-def test_what_is_read_of_a_response_is_limited() -> None:
-    assert Call("GET", "/x", str).limit == wire.RECORD_BYTES == 8 * 1024 * 1024
-    assert wire.ERROR_BODY_BYTES == 64 * 1024

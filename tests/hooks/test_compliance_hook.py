@@ -95,10 +95,6 @@ def test_every_operation_goes_through(hook: ComplianceHook, service: Service) ->
     assert service.grants() == ["password"]
 
 
-def test_the_client_is_made_once(hook: ComplianceHook) -> None:
-    assert hook.get_conn() is hook.get_conn()
-
-
 def test_an_async_client_of_the_same_connection_shares_the_token(
     hook: ComplianceHook, service: Service
 ) -> None:
@@ -316,14 +312,6 @@ def test_the_connection_test_says_which_of_two_ports_is_used(
 
     assert good
     assert message.endswith(f"{service.url.rpartition(':')[2]} is used.")
-
-
-def test_the_connection_test_tries_the_credentials_anew(hook: ComplianceHook, service: Service) -> None:
-    service.on("GET /api/v1/frameworks", Reply(json=[]))
-    service.on("POST /token", Reply(401, json={"error": "invalid_grant"}))
-    assert hook.test_connection()[0] is False
-    service.on("POST /token", service._issue_token)
-    assert hook.test_connection()[0] is True
 
 
 def test_a_document_in_a_store_without_its_library_says_what_to_install(

@@ -14,7 +14,7 @@ import pytest
 from airflow_provider.hooks.compliance import ComplianceHook
 from tests.client.test_forking import COUNT, answer_each, ask_each
 from tests.hooks.test_compliance_hook import connection
-from tests.support.forking import Child, may_fork
+from tests.support.forking import may_fork
 from tests.support.service import Reply, Service
 from tests.support.values import CLIENT_SECRET, PASSWORD
 
@@ -41,16 +41,6 @@ def hook(service: Service, monkeypatch: pytest.MonkeyPatch) -> ComplianceHook:
 def use(hook: ComplianceHook) -> None:
     assert hook.list_frameworks() == []
     hook.log.info("used")
-
-
-def test_parent_and_child_use_one_hook_and_get_their_own_answers(
-    hook: ComplianceHook, service: Service
-) -> None:
-    answer_each(service, "parent", "child")
-    use(hook)
-    child = Child(lambda: ask_each(hook.get_status, "child"))
-    assert ask_each(hook.get_status, "parent") == []
-    assert child.result() == []
 
 
 def test_a_pool_of_processes_may_use_a_hook(hook: ComplianceHook, service: Service) -> None:

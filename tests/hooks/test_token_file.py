@@ -10,7 +10,6 @@ import json
 import os
 import pickle
 import stat
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -24,7 +23,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import SharedState
 from airflow_provider.client.settings import CLIENT_CREDENTIALS, Settings
-from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.client.tokens import TokenStoreError
 from airflow_provider.hooks import token_file
 from airflow_provider.hooks.token_file import TokenFile
@@ -129,20 +127,6 @@ def test_only_the_same_secrets_decrypt_it(file: TokenFile, directory: Path, chan
     assert file.load() == SNAPSHOT
 
 
-def test_a_client_alone_needs_no_password_for_its_key(directory: Path) -> None:
-    one, two = (
-        TokenFile(
-            directory,
-            settings_for(
-                "https://x.example", grant_type=CLIENT_CREDENTIALS, username=user, password=SecretStr(user)
-            ),
-        )
-        for user in ("", "alice")
-    )
-    one.save(SNAPSHOT)
-    assert two.load() == SNAPSHOT
-
-
 def test_entries_of_old_passwords_do_not_pile_up(directory: Path) -> None:
     files = [
         TokenFile(directory, settings_for("https://x.example", password=SecretStr(f"p{number}")))
@@ -221,34 +205,6 @@ def test_who_waits_for_the_lock_blocks_no_event_loop_and_can_be_cancelled(
 
     asyncio.run(scenario())
     assert service.grants() == ["password"]
-
-
-def test_a_call_from_the_thread_of_a_waiting_loop_does_not_wait_for_it(
-    service: Service, directory: Path, settings: Settings
-) -> None:
-    """The leader has the lock, but can't continue while this thread waits."""
-    service.on(FRAMEWORKS, Reply(json=[]))
-    may_answer = threading.Event()
-
-    def slowly(request: Received) -> Reply:
-        may_answer.wait(240)
-        return service._issue_token(request)
-
-    service.on("POST /token", slowly, service._issue_token)
-    state = SharedState(settings, TokenFile(directory, settings))
-
-    async def scenario() -> None:
-        async with AsyncComplianceClient(settings, shared=state) as client:
-            leader = asyncio.create_task(client.list_frameworks())
-            await asyncio.to_thread(service.first_request.wait, 30)
-            started = time.monotonic()
-            with ComplianceClient(settings, shared=state) as blocking:
-                assert blocking.list_frameworks() == []
-            assert time.monotonic() - started < 120
-            may_answer.set()
-            assert await leader == []
-
-    asyncio.run(scenario())
 
 
 # -- files and directories that are not as they should be
@@ -417,17 +373,6 @@ def test_a_file_that_can_not_be_written_is_gone_and_the_process_continues(
     monkeypatch.undo()
     assert process("list_frameworks") == []
     assert path.exists()
-
-
-def test_a_write_that_fails_half_way_leaves_nothing(
-    file: TokenFile, directory: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "replace", fail)
-    file.save(SNAPSHOT)
-    assert list(directory.iterdir()) == []
 
 
 def test_what_crashes_have_left_is_removed(file: TokenFile, directory: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import random
@@ -252,19 +251,6 @@ def test_hooks_share_a_login_also_after_a_fork(
     assert emulator.counters()["logins"] == 1
     (folder,) = tmp_path.iterdir()
     assert folder.name == f"airflow-provider-compliance-{os.geteuid()}"
-
-
-def test_the_async_client_of_a_hook_shares_it_too(connection: dict[str, Any], emulator: Emulator) -> None:
-    hook = ComplianceHook()
-    assert hook._settings.share_tokens  # read before the fork: asgiref's thread does not survive it
-
-    async def ask() -> str:
-        async with await hook.get_async_conn(max_retries=1) as client:
-            await client.list_frameworks()
-        return "good"
-
-    assert in_processes(2, lambda: asyncio.run(ask())) == {"good"}
-    assert emulator.counters()["logins"] == 1
 
 
 def test_a_connection_test_logs_in_itself_and_leaves_nothing(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
-from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from pydantic import SecretStr
 
-from airflow_provider.exceptions import ComplianceAuthError
-from tests.identity.callers import AsyncCaller
 from tests.identity.conftest import SHORT_LIFE, Clock, Connect, Provider
-from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy
+from tests.identity.servers import FrameworkService, TokenProxy
 
 pytestmark = pytest.mark.identity_provider
 
@@ -27,15 +23,6 @@ def test_logs_in_with_the_password_and_calls_the_service_with_the_token(
     assert connect().call() == []
     assert proxy.outcomes == [LOGIN]
     assert frameworks.authorizations == [f"Bearer {proxy.grants[0].answer['access_token']}"]
-
-
-def test_one_login_serves_many_calls(
-    connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
-) -> None:
-    client = connect()
-    assert [client.call() for _ in range(10)] == [[]] * 10
-    assert proxy.outcomes == [LOGIN]
-    assert len(frameworks.authorizations) == 10
 
 
 def test_a_crowd_logs_in_once(connect: Connect, proxy: TokenProxy, frameworks: FrameworkService) -> None:
@@ -113,67 +100,6 @@ def test_a_crowd_whose_token_is_refused_renews_once_and_repeats_once(
     assert frameworks.authorizations == [old] * (1 + CROWD) + [new] * CROWD
 
 
-def test_a_crowd_that_is_refused_with_the_new_token_too_does_not_renew_again(
-    connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
-) -> None:
-    client = connect(max_retries=1)
-    client.call()
-    proxy.slowness = 0.2
-    frameworks.refuse(CROWD)
-    frameworks.accepts = False
-    errors = client.crowd(CROWD)
-    assert {type(error) for error in errors} == {ComplianceAuthError}
-    assert "refused with a fresh token" in str(errors[0])
-    assert proxy.outcomes == [LOGIN, RENEWAL]
-    # It has worked before, so the new token is tried once more, and the errors may pass.
-    assert len(frameworks.authorizations) == 1 + 3 * CROWD
-    assert all(error.transient for error in errors)
-
-
-@pytest.mark.parametrize("connect", ["aiohttp"], indirect=True)
-def test_a_renewal_that_is_cancelled_halfway_is_taken_over_by_those_who_wait(
-    connect: Connect, proxy: TokenProxy
-) -> None:
-    clock = Clock()
-    client = connect(clock)
-    assert isinstance(client, AsyncCaller)
-    client.call()
-    clock.now += 3600
-
-    async def cancel_the_first() -> list[Any]:
-        proxy.may_answer.clear()
-        first = asyncio.create_task(client.one())
-        while len(proxy.grants) < 2:  # noqa: ASYNC110 - the proxy is in a thread of its own
-            await asyncio.sleep(0.01)
-        # The refresh token is used up now, and the first task will never see the next one.
-        others = [asyncio.create_task(client.one()) for _ in range(CROWD)]
-        await asyncio.sleep(0)
-        first.cancel()
-        proxy.may_answer.set()
-        return await asyncio.gather(first, *others, return_exceptions=True)
-
-    first, *others = client.runner.run(asyncio.wait_for(cancel_the_first(), TIMEOUT_SECONDS))
-    assert isinstance(first, asyncio.CancelledError)
-    assert others == [[]] * CROWD
-    assert proxy.outcomes == [LOGIN, RENEWAL, ("refresh_token", 400), LOGIN]
-
-
-def test_who_comes_late_with_the_old_token_gets_the_new_one(
-    connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
-) -> None:
-    client = connect()
-    client.call()
-    tokens = client.shared.tokens
-    # Canaille's tokens of one second are spelled the same: a renewal has taken place all the same.
-    for _ in range(5):
-        old = tokens.cache.latest
-        frameworks.refuse(1)
-        client.call()
-        assert tokens.cache.latest is not old
-        assert tokens.acquire(refused=old) is tokens.cache.latest
-    assert proxy.outcomes == [LOGIN] + [RENEWAL] * 5
-
-
 class TestTokensThatEndSoon:
     @pytest.fixture
     def provider(self, hasty_provider: Provider) -> Provider:
@@ -221,11 +147,3 @@ def test_client_credentials_log_in_without_a_user(
     client.call()
     assert proxy.grants[-1].status == 200
     assert frameworks.authorizations[-1] == f"Bearer {proxy.grants[-1].answer['access_token']}"
-
-
-def test_wrong_client_credentials_are_tried_once(connect: Connect, proxy: TokenProxy) -> None:
-    client = connect(grant_type="client_credentials", client_id="machine", client_secret=SecretStr("wrong"))
-    errors = client.crowd(CROWD)
-    assert {type(each) for each in errors} == {ComplianceAuthError}
-    assert "refused client 'machine'" in str(errors[0])
-    assert len(proxy.grants) == 1

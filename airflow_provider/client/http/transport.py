@@ -46,6 +46,17 @@ class _TimedReader(io.RawIOBase):
         super().close()
 
 
+class _LineReader(io.BufferedReader):
+    """Knows whether the connection has ended where a line was expected."""
+
+    is_at_end = False
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(size)
+        self.is_at_end = not line
+        return line
+
+
 class _Response(http.client.HTTPResponse):
     """A response with a deadline for its head; `reader` extends it for the body."""
 
@@ -53,7 +64,12 @@ class _Response(http.client.HTTPResponse):
         super().__init__(sock, *args, **kwargs)
         buffered: Any = self.fp
         self.reader = _TimedReader(buffered.detach(), sock)
-        self.fp = io.BufferedReader(self.reader)
+        self.fp = self._lines = _LineReader(self.reader)
+
+    def begin(self) -> None:
+        super().begin()
+        if self._lines.is_at_end:  # which http.client takes for the end of the headers
+            raise http.client.RemoteDisconnected("The connection ended within the headers.")
 
     def _read_status(self) -> tuple[str, int, str]:
         while True:
