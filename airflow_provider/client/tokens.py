@@ -37,20 +37,10 @@ RENEW_BEFORE_SECONDS = 30.0  # before expiry; a fifth of the lifetime, if that i
 DEFAULT_LIFETIME_SECONDS = 60.0  # if the identity provider does not say
 TOKEN_RESPONSE_BYTES = 1024**2
 # The codes of RFC 6749: other servers use a field of that name, too, as in "Not Found".
-OAUTH_ERRORS = frozenset(
-    {
-        "access_denied",
-        "invalid_client",
-        "invalid_grant",
-        "invalid_request",
-        "invalid_scope",
-        "unauthorized_client",
-        "unsupported_grant_type",
-    }
-)
 CLIENT_ERRORS = frozenset(
     {"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope"}
 )
+OAUTH_ERRORS = CLIENT_ERRORS | {"access_denied", "invalid_grant", "invalid_request"}
 OUTAGES = frozenset({"server_error", "temporarily_unavailable"})
 REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
 CROWD_SECONDS = 5.0  # a page in place of the token endpoint is for all who ask at the same time
@@ -162,9 +152,8 @@ class TokenCache:
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        self._settings = settings
-        self._clock = clock
-        self._wall_clock = wall_clock
+        self._settings, self._clock, self._wall_clock = settings, clock, wall_clock
+        self.shares_tokens = settings.share_tokens
         self._tokens: TokenSet | None = None
         self._refusal: tuple[ComplianceError, float] | None = None
         self._accepted_until = 0.0
@@ -175,11 +164,6 @@ class TokenCache:
     def latest(self) -> AccessToken | None:
         """The newest token, usable or not."""
         return self._tokens.access if self._tokens else None
-
-    @property
-    def shares_tokens(self) -> bool:
-        """Whether other processes may use the tokens."""
-        return self._settings.share_tokens
 
     @property
     def is_accepted(self) -> bool:
@@ -224,7 +208,7 @@ class TokenCache:
         """Log in, and remember a refusal: the password is not sent again for a while."""
         requested_at = self._clock()
         try:
-            return self._store((yield self._log_in()), requested_at)
+            return self._store((yield self._login_call()), requested_at)
         except (ComplianceAuthError, ComplianceConfigError) as error:
             seconds = CROWD_SECONDS
             if isinstance(error, ComplianceAuthError):
@@ -237,7 +221,7 @@ class TokenCache:
 
         That is whether these were refused, and the tokens only with `share_tokens`.
         """
-        self.is_shared = self._settings.share_tokens
+        self.is_shared = self.shares_tokens
         now, tokens, refusal = self._clock(), self._tokens, self._refusal
         record: dict[str, Any] = {"version": self.version, "saved_at": self._wall_clock()}
         if tokens and self.is_shared:
@@ -278,7 +262,7 @@ class TokenCache:
         except (KeyError, TypeError, ValueError):
             return  # of another version of this provider
         self._refusal, self.version = refusal, record["version"]
-        if self._settings.share_tokens:
+        if self.shares_tokens:
             self._tokens, self.is_shared = tokens, True
         elif "refusal" not in record:
             self._accepted_until = now + ACCEPTED_SECONDS - age
@@ -298,7 +282,7 @@ class TokenCache:
         self._refusal, self.version = None, uuid.uuid4().hex
         return access
 
-    def _log_in(self) -> Call[TokenResponse]:
+    def _login_call(self) -> Call[TokenResponse]:
         settings = self._settings
         if settings.grant_type == CLIENT_CREDENTIALS:
             return self._grant(CLIENT_CREDENTIALS)
@@ -353,17 +337,15 @@ class TokenCache:
         if not (is_certain or status in (400, 401) or (status == 403 and not response.body)):
             return self._not_a_token_endpoint(response)
         reason = f"{code}: {description}" if description else code or f"status {status}"
+        client = "the extras 'client_id' and 'client_secret'"
         if self._settings.grant_type == CLIENT_CREDENTIALS or code in CLIENT_ERRORS:
-            error = ComplianceAuthError(
-                f"The identity provider refused client '{self._settings.client_id}' ({reason}): check the "
-                f"extras 'client_id' and 'client_secret' of {where}, and how the client is registered there."
-            )
+            who = f"client '{self._settings.client_id}'"
+            advice = f"{client} of {where}, and how the client is registered there"
         else:
-            also = "" if code == "invalid_grant" else ", and the extras 'client_id' and 'client_secret'"
-            error = ComplianceAuthError(
-                f"The identity provider refused {self._settings.account} ({reason}): check login and "
-                f"password{also} of {where}."
-            )
+            who = self._settings.account
+            also = "" if code == "invalid_grant" else f", and {client}"
+            advice = f"login and password{also} of {where}"
+        error = ComplianceAuthError(f"The identity provider refused {who} ({reason}): check {advice}.")
         error.transient = not is_certain  # a gateway may have sent it
         return error
 

@@ -16,6 +16,14 @@ from airflow_provider.client.responses import read_accepted_job
 from airflow_provider.exceptions import ComplianceProtocolError
 
 
+@pytest.mark.parametrize(
+    ("status", "final"),
+    [("PENDING", False), ("RUNNING", False), ("COMPLETED", True), ("FAILED", True), ("CANCELLED", True)],
+)
+def test_three_states_are_final(status: str, final: bool) -> None:
+    assert JobStatus(status).is_final is final
+
+
 @pytest.mark.parametrize("status", ["completed", "Completed", "COMPLETED"])
 def test_the_case_of_a_status_does_not_matter(status: str) -> None:
     assert ContentJob.model_validate({"status": status}).status is JobStatus.COMPLETED

@@ -276,6 +276,13 @@ def test_a_sentence_about_secrets_stays(text: str) -> None:
     assert redact_text(text) == text
 
 
+@pytest.mark.parametrize(
+    "login", [r":\/\/u:SECRET@h", "%3A%2F%2Fu%3ASECRET%40h", "%253A%252F%252FSECRET%2540h"]
+)
+def test_login_in_an_escaped_address_is_redacted(login: str) -> None:
+    assert "SECRET" not in redact_text(f"next https{login} and more")
+
+
 @pytest.mark.parametrize("name", ["Authorization: Token", "Set-Cookie: sid=a;", "X-Api-Key:", "password:"])
 def test_any_word_is_a_secret_in_some_fields(name: str) -> None:
     assert "hunter" not in redact_text(f"sent {name} hunter\nand more")
