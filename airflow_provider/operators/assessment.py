@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.operators.base import CancelOperator, ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
-from airflow_provider.waiting.kinds import ASSESSMENTS
-from airflow_provider.waiting.waits import delete_in_worker, status_in_worker
+from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
+from airflow_provider.waiting.waits import status_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context, XComArg
@@ -67,6 +67,7 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "assessment_id", "destination")
+    named_after: ClassVar[str] = "assessment_id"
     ui_color = "#dce8f5"
 
     def __init__(
@@ -79,11 +80,6 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         super().__init__(**kwargs)
         self.assessment_id = assessment_id
         self.destination = destination
-
-    @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.assessment_id
 
     @entry_point
     def execute(self, context: Context) -> Any:
@@ -120,29 +116,16 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         return location.uri
 
 
-class ComplianceCancelAssessmentOperator(ComplianceBaseOperator):
+class ComplianceCancelAssessmentOperator(CancelOperator):
     """Cancel an assessment; one that does not exist any more is a success.
 
     :param assessment_id: the assessment
     """
 
+    kind: ClassVar[JobKind] = ASSESSMENTS
     template_fields: Sequence[str] = ("conn_id", "assessment_id")
-    ui_color = "#f5e3dc"
+    named_after: ClassVar[str] = "assessment_id"
 
     def __init__(self, *, assessment_id: str | int | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.assessment_id = assessment_id
-
-    @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.assessment_id
-
-    @entry_point
-    def execute(self, context: Context) -> None:
-        """Cancel the assessment."""
-        identifier = as_id(self.assessment_id, "assessment id")
-        if delete_in_worker(ASSESSMENTS, self.hook, identifier, self.log):
-            self.log.info("Cancelled assessment %s.", identifier)
-        else:
-            self.log.info("Assessment %s does not exist any more.", identifier)

@@ -30,14 +30,14 @@ from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
-from airflow_provider.params import IS_EXECUTING, as_seconds
+from airflow_provider.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.results import WaitResult
 from airflow_provider.waiting.rules import Accepts, accept_final
-from airflow_provider.waiting.waits import wait_in_worker
+from airflow_provider.waiting.waits import delete_in_worker, wait_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -106,6 +106,7 @@ class ComplianceBaseOperator(BaseOperator):
 
     hook_class: ClassVar[type[ComplianceHook]] = ComplianceHook
     template_fields: Sequence[str] = ("conn_id",)
+    named_after: ClassVar[str] = "conn_id"  # the parameter that a mapped task is named after
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Add the parameters that base classes describe to the documentation of a class."""
@@ -125,7 +126,7 @@ class ComplianceBaseOperator(BaseOperator):
     @property
     def topic(self) -> object:
         """What the task is about, for the name of a mapped task."""
-        return self.conn_id
+        return getattr(self, self.named_after)
 
     @property
     def title(self) -> str:
@@ -155,6 +156,21 @@ class ComplianceBaseOperator(BaseOperator):
         """Read the connection again: after a long wait it may have changed."""
         self.__dict__.pop("hook", None)
         return self.hook
+
+
+class CancelOperator(ComplianceBaseOperator):
+    """Cancels and deletes a job or an assessment; one that does not exist any more is a success."""
+
+    kind: ClassVar[JobKind]
+    ui_color = "#f5e3dc"
+
+    @entry_point
+    def execute(self, context: Context) -> None:
+        """Cancel it."""
+        identifier = as_id(self.topic, self.named_after.replace("_", " "))
+        is_cancelled = delete_in_worker(self.kind, self.hook, identifier, self.log)
+        what = f"{self.kind.noun} {identifier}"
+        self.log.info("Cancelled %s." if is_cancelled else "Already gone: %s.", what)
 
 
 class WaitingOperator(ComplianceBaseOperator, ABC):

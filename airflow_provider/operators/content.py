@@ -6,18 +6,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
+from airflow_provider.operators.base import CancelOperator
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id, required
 from airflow_provider.text import one_line, redact
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import JOBS, job_record
+from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import CANCELLED, UNKNOWN
-from airflow_provider.waiting.waits import delete_in_worker, status_in_worker
+from airflow_provider.waiting.waits import status_in_worker
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Context
-
     from airflow_provider.client.models import ContentJob
 
 
@@ -132,29 +130,16 @@ class ComplianceRefreshContentOperator(ComplianceContentOperator):
         return status_in_worker(self.kind, self.hook, self.source, self.log) in (CANCELLED, UNKNOWN)
 
 
-class ComplianceCancelContentOperator(ComplianceBaseOperator):
+class ComplianceCancelContentOperator(CancelOperator):
     """Cancel a job and delete it; a job that does not exist any more is a success.
 
     :param uuid: the job
     """
 
+    kind: ClassVar[JobKind] = JOBS
     template_fields: Sequence[str] = ("conn_id", "uuid")
-    ui_color = "#f5e3dc"
+    named_after: ClassVar[str] = "uuid"
 
     def __init__(self, *, uuid: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.uuid = uuid
-
-    @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.uuid
-
-    @entry_point
-    def execute(self, context: Context) -> None:
-        """Cancel the job."""
-        uuid = as_id(self.uuid, "uuid")
-        if delete_in_worker(JOBS, self.hook, uuid, self.log):
-            self.log.info("Cancelled job %s.", uuid)
-        else:
-            self.log.info("Job %s does not exist any more.", uuid)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceNotFoundError
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
@@ -38,16 +38,12 @@ class ComplianceListCriteriaOperator(ComplianceBaseOperator):
     """
 
     template_fields: Sequence[str] = ("conn_id", "framework_id")
+    named_after: ClassVar[str] = "framework_id"
     ui_color = "#f1ecda"
 
     def __init__(self, *, framework_id: str | int | XComArg, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.framework_id: Any = framework_id
-
-    @property
-    def topic(self) -> object:
-        """What the task is about."""
-        return self.framework_id
 
     @entry_point
     def execute(self, context: Context) -> list[dict[str, Any]]:

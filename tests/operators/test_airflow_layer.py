@@ -39,14 +39,6 @@ def make(kind: Any, **kwargs: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", CLASSES)
-def test_subject_and_connection_are_templates(kind: Any) -> None:
-    task = make(kind)
-    subjects = [name for name in SUBJECTS if hasattr(task, name)]
-    assert subjects
-    assert {"conn_id", *subjects} <= set(task.template_fields)
-
-
-@pytest.mark.parametrize("kind", CLASSES)
 def test_mapped_tasks_bear_a_useful_name(kind: Any) -> None:
     task = make(kind)
     assert task.title.removeprefix("#") in SUBJECTS.values()

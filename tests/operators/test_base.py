@@ -18,7 +18,7 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.frameworks.watcher import FrameworkPoller
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import assessment, content, feedback, framework
-from airflow_provider.operators.base import ComplianceBaseOperator, WaitingOperator, entry_point
+from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.sensors.content import ComplianceContentSensor
@@ -138,15 +138,6 @@ def test_the_framework_watcher_uses_it_too(service: Emulator) -> None:
     assert asyncio.run(first()).catalog.fingerprints
 
 
-def test_an_operator_that_waits_says_what_to_do_with_the_result() -> None:
-    class Unfinished(WaitingOperator):
-        pass
-
-    kind: Any = Unfinished
-    with pytest.raises(TypeError, match=r"abstract method '?_finish"):
-        kind(task_id="t")
-
-
 def test_default_args_reach_every_parameter() -> None:
     defaults = {"conn_id": "other", "poll_interval": 7, "timeout": 8, "deferrable": True}
     with DAG("d", schedule=None, default_args=defaults):
@@ -158,15 +149,6 @@ def test_default_args_reach_every_parameter() -> None:
     assert submit.deferrable is True
     assert (sensor.conn_id, sensor.poke_interval, sensor.deferrable) == ("other", 7, True)
     assert (transfer.conn_id, transfer.timeout, listing.conn_id) == ("other", 8, "other")
-
-
-def test_operators_that_re_attach_carry_airflow_s_marker() -> None:
-    for kind in (
-        content.ComplianceSubmitFileOperator,
-        content.ComplianceSubmitUrlOperator,
-        assessment.ComplianceSubmitAssessmentOperator,
-    ):
-        assert kind._supports_durable_execution is True
 
 
 def test_a_payload_can_be_a_file(compliance_service: Emulator, attempts: Attempts, tmp_path: Path) -> None:

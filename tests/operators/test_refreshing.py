@@ -13,7 +13,6 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.operators.content import ComplianceRefreshContentOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
-from airflow_provider.waiting.rules import RefreshCheck, is_new_result
 from tests.support.attempts import Attempts, fire
 from tests.support.jobs import completed
 
@@ -124,30 +123,3 @@ def test_a_wait_for_the_job_as_it_is_ends_before_the_refresh(service: Emulator) 
     refresh_count, as_it_is = asyncio.run(scenario())
     assert refresh_count["jobs"][uuid]["completed_at"] == T1
     assert as_it_is["jobs"][uuid]["completed_at"] == T0
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "is_new"),
-    [
-        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED", completed_at=T0), False),
-        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED", completed_at=T1), True),
-        (record("u", "COMPLETED", fetched_at=T0), record("u", "COMPLETED", fetched_at=T1), True),
-        (record("u", "COMPLETED"), record("u", "COMPLETED", fetched_at=T0), True),
-        (record("u", "COMPLETED", completed_at=T0), record("u", "COMPLETED"), None),
-        (record("u", "COMPLETED"), record("u", "COMPLETED"), None),
-        (record("u", "FAILED", completed_at=T0), record("u", "COMPLETED", completed_at=T0), True),
-        (record("u", "FAILED", completed_at=T0), record("u", "FAILED", completed_at=T0), False),
-    ],
-)
-def test_times_tell_a_new_result_from_an_old_one(
-    before: dict[str, Any], after: dict[str, Any], is_new: bool | None
-) -> None:
-    assert is_new_result(before, after) is is_new
-
-
-def test_a_result_after_a_state_in_flight_is_new_with_any_times() -> None:
-    before = record("u", "COMPLETED", completed_at=T0)
-    check = RefreshCheck({"u": before})
-    assert not check.accepts("u", before, 1.0)
-    assert not check.accepts("u", record("u", "RUNNING"), 2.0)
-    assert check.accepts("u", before, 3.0)

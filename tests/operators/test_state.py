@@ -183,15 +183,6 @@ def test_tasks_do_not_share_their_state(service: Emulator, tmp_path: Path, in_ob
     assert {path.parts[: len(tmp_path.parts)] for path in tmp_path.rglob("*.json")} == {tmp_path.parts}
 
 
-def test_a_run_that_was_created_again_is_not_superseded_and_submits_again(
-    service: Emulator, in_objects: Attempts
-) -> None:
-    for _ in range(2):
-        first = in_objects.run(submit())
-    service.set_job(first, status="COMPLETED")
-    assert Attempts(store=None).run(submit()) != first
-
-
 # -- the intent
 
 

@@ -187,11 +187,6 @@ def test_it_waits_first_when_asked_to(
     assert files(tmp_path) == {f"{uuids[0]}.txt": b"1", f"{uuids[1]}.txt": b"x"}
 
 
-def test_finished_jobs_are_not_waited_for(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
-    attempts.run(transfer(completed(service), tmp_path / "x", wait_for_completion=True, deferrable=True))
-    assert not attempts.deferrals
-
-
 def test_a_wait_that_is_too_long_fails_and_cancels_nothing(
     service: Emulator, attempts: Attempts, tmp_path: Path, deferrable: bool
 ) -> None:
