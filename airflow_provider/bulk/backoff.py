@@ -9,7 +9,13 @@ from collections.abc import AsyncIterator, Callable, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from airflow_provider.exceptions import ComplianceError, ComplianceReadError
+from airflow_provider.bulk.items import READY
+from airflow_provider.exceptions import (
+    ComplianceError,
+    ComplianceHttpError,
+    ComplianceReadError,
+    ComplianceStorageDeniedError,
+)
 from airflow_provider.waiting import rules
 
 MAX_TRIES = 3  # of an item until it has failed, if other items succeed meanwhile
@@ -128,6 +134,8 @@ class RetryTracker:
         Where many items in a row meet errors, or nothing at all has worked, it is an outage: that ends the
         attempt. The error is transient then, unless it is a refusal of a step that has never worked.
         """
+        if not _is_retryable(step, error):
+            return None
         now, state = self._clock(), self._step(step)
         errors = self._errors.setdefault((step, key), _ItemErrors(now))
         errors.count += 1
@@ -165,6 +173,13 @@ class RetryTracker:
 
     def _step(self, step: Hashable) -> _Step:
         return self._steps.setdefault(step, _Step())
+
+
+def _is_retryable(step: Hashable, error: ComplianceError) -> bool:
+    """Return whether to retry; also a refusal may come from a gateway, and be transient."""
+    if isinstance(error, ComplianceHttpError):
+        return error.transient or error.status not in rules.REQUEST_STATUSES
+    return error.transient or (step is READY and isinstance(error, ComplianceStorageDeniedError))
 
 
 def _delay(retries: int) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from airflow_provider.exceptions import ComplianceError
@@ -108,6 +109,10 @@ class Item:
     def fail(self, error: object) -> None:
         """Give it up."""
         self.advance(FAILED)
+        self.set_error(error)
+
+    def set_error(self, error: object) -> None:
+        """Keep why it has failed."""
         self.error = self.describe(error)[:MAX_ERROR_CHARS]
         self.is_permanent_failure = isinstance(error, ComplianceError) and not error.transient
 
@@ -166,19 +171,12 @@ class Item:
         return cls(**values)
 
 
-_known_columns: dict[type[Item], tuple[tuple[str, str, Any], ...]] = {}
-
-
+@cache
 def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields that the journal keeps: name, column and default of each."""
-    if item_type not in _known_columns:
-        names = item_type.column_names
-        _known_columns[item_type] = tuple(
-            (each.name, names.get(each.name, each.name), each.default)
-            for each in fields(item_type)
-            if each.compare
-        )
-    return _known_columns[item_type]
+    kept = (each for each in fields(item_type) if each.compare)
+    names = item_type.column_names
+    return tuple((each.name, names.get(each.name, each.name), each.default) for each in kept)
 
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's

@@ -22,8 +22,6 @@ class TaskFolder:
     work_folder: Location
     output_folder: Location
     manifest: str
-    has_journal: bool
-    has_manifest: bool
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
@@ -54,8 +52,6 @@ def find_task_folders(destination: Location, work: str, output: str, manifest: s
             work_folder=destination / f"{work}/{name}",
             output_folder=destination / f"{output}/{name}",
             manifest=manifest,
-            has_journal=name in journals,
-            has_manifest=name in manifests,
         )
         for name in sorted(journals | manifests)
     ]

@@ -36,7 +36,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
-from airflow_provider.waiting.rules import REQUEST_STATUSES, SETUP_ERRORS, RefreshCheck
+from airflow_provider.waiting.rules import SETUP_ERRORS, RefreshCheck
 
 if TYPE_CHECKING:
     from airflow_provider.waiting.rules import PollResult
@@ -46,6 +46,11 @@ UNCHANGED_SECONDS = 300.0  # after which an unchanged result counts as the resul
 
 # What can be done with an item depends on its state; what is nearer to its end goes first.
 PRIORITIES = {READY: 0, RETRYING: 1, PENDING: 2}
+LATE = {
+    PENDING: "it was not submitted yet",
+    RETRYING: "its job has failed and was not processed again yet",
+    READY: "its job is completed, but its result was not fetched yet",
+}
 UNFINISHED_JOB = "Not finished in time: its job was "  # the error of an item whose job was in flight
 
 
@@ -81,7 +86,7 @@ class Pipeline(Generic[I]):
         self._steps = steps
         self._checkpoint = checkpoint
         self._limiter = limiter
-        self._retry_failed = options.retry_failed
+        self._options = options
         self._clock = clock
         self._log = log
         self._max_in_flight = math.inf if options.max_in_flight is None else options.max_in_flight
@@ -148,23 +153,18 @@ class Pipeline(Generic[I]):
         self.jobs.clear()
 
     def _late_error(self, item: I, *, is_queued: bool) -> str:
-        last = None
         if item.state is SUBMITTED:
             last = self._last_results.get(item.job_id) or self._updates.poller.last_result(item.job_id)
-        if isinstance(last, ComplianceError):
+            if not isinstance(last, ComplianceError):
+                return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
             cause = f"the last poll of its job failed: {last}"
-        elif item.state is SUBMITTED:
-            return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
         elif is_queued and self._max_in_flight < math.inf:
             limit = f"max_in_flight of the connection is {self._max_in_flight}"
             cause = f"it was waiting to be submitted: {limit}"
         elif item.last_error:
             cause = f"the last error was: {item.last_error}"
         else:
-            cause = {
-                PENDING: "it was not submitted yet",
-                RETRYING: "its job has failed and was not processed again yet",
-            }.get(item.state, "its job is completed, but its result was not fetched yet")
+            cause = LATE[item.state]
         return f"Not finished in time: {cause.removesuffix('.')}."
 
     def _move(self, item: I, state: ItemState) -> None:
@@ -182,19 +182,12 @@ class Pipeline(Generic[I]):
 
     def _watch(self, item: I) -> None:
         """Wait for its job."""
-        items = self.jobs.setdefault(item.job_id, [])
-        items.append(item)
-        if len(items) == 1:
-            self._updates.add([item.job_id])
-
-    def _complete(self, item: I, state: ItemState) -> None:
-        self._move(item, state)
-        self._checkpoint.append(item)
+        self.jobs.setdefault(item.job_id, []).append(item)
+        self._updates.add([item.job_id])
 
     def _fail(self, item: I, error: object) -> None:
-        self.counts[item.state] -= 1
-        item.fail(error)
-        self.counts[FAILED] += 1
+        self._move(item, FAILED)
+        item.set_error(error)
         self._checkpoint.append(item)
 
     async def work(self) -> None:
@@ -254,9 +247,7 @@ class Pipeline(Generic[I]):
 
     def _on_error(self, item: I, error: ComplianceError) -> None:
         """Retry after a delay, or give the item up."""
-        delay = None
-        if _is_retryable(item.state, error):
-            delay = self.retries.next_delay(item.state, item.key, error)
+        delay = self.retries.next_delay(item.state, item.key, error)
         if delay is None:
             if item.state is not PENDING:
                 item.completed_at = None  # so that the next attempt does not rely on this job
@@ -308,7 +299,8 @@ class Pipeline(Generic[I]):
     async def _fetch(self, item: I) -> None:
         async with self._limiter.request():
             await self._steps.fetch(item)
-        self._complete(item, COMPLETED)
+        self._move(item, COMPLETED)
+        self._checkpoint.append(item)
 
     async def receive(self) -> None:
         """Handle updates, forever; an error that all jobs meet is raised here."""
@@ -343,7 +335,7 @@ class Pipeline(Generic[I]):
             item.completed_at = datetime.fromisoformat(at).isoformat() if at else now()
             self._move(item, READY)
             self._enqueue(item)
-        elif status == FAILED and item.retry_count < self._retry_failed and not self.is_past_deadline:
+        elif status == FAILED and item.retry_count < self._options.retry_failed and not self.is_past_deadline:
             kept = ("status", "completed_at", "fetched_at")
             item.retried_from = {name: record[name] for name in kept if name in record}
             self._move(item, RETRYING)
@@ -364,10 +356,3 @@ class Pipeline(Generic[I]):
             self._enqueue(item)
         else:
             self._fail(item, f"The job was cancelled, or is gone ({status}).")
-
-
-def _is_retryable(state: ItemState, error: ComplianceError) -> bool:
-    """Return whether to retry; also a refusal may come from a gateway, and be transient."""
-    if isinstance(error, ComplianceHttpError):
-        return error.transient or error.status not in REQUEST_STATUSES
-    return error.transient or (state is READY and isinstance(error, ComplianceStorageDeniedError))

@@ -85,9 +85,9 @@ class Document(Item):
         record = self.record() | self.provenance(writer or {})
         return {name: record.get(name, 0 if name == "attempts" else None) for name in MANIFEST_COLUMNS}
 
-    def fail(self, error: object) -> None:
-        """Give it up."""
-        super(Document, self).fail(error)  # slots rule out a bare super()
+    def set_error(self, error: object) -> None:
+        """Keep why it has failed; then it has no text."""
+        super(Document, self).set_error(error)  # slots rule out a bare super()
         self.path, self.bytes, self.sha256 = "", None, None
 
     def describe(self, error: object) -> str:

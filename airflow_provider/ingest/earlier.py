@@ -12,7 +12,6 @@ from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import (
     ComplianceError,
-    ComplianceHttpError,
     ComplianceNotFoundError,
     ComplianceStorageDeniedError,
 )
@@ -226,37 +225,34 @@ async def find_missing(client: AsyncComplianceClient, uuids: Collection[str], lo
 
     A service that refuses to tell ends nothing: what is missing shows when it is needed.
     """
-    try:
-        if missing := await _find_unknown(client, uuids):
-            await asyncio.sleep(rules.UNKNOWN_SECONDS)
-            missing = await _find_unknown(client, missing)
-    except ComplianceHttpError as error:
-        if error.transient:
-            raise
-        log.warning("Not checking whether the service still knows all documents: %s", error)
-        return set()
+    missing = await _find_unknown(client, uuids, log)
+    if missing:
+        await asyncio.sleep(rules.UNKNOWN_SECONDS)
+        missing = await _find_unknown(client, missing, log)
     return missing
 
 
-async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str]) -> set[str]:
-    """Return the jobs that the service does not know; raise an error if it tells of none."""
-    statuses: dict[str, str] = {}
+async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
+    unknown: set[str] = set()
     left = list(uuids)
     while left:
         found: dict[str, rules.PollResult] = {}
         await JOBS.poll(client, left, found.__setitem__)
         errors = {uuid: result for uuid, result in found.items() if isinstance(result, ComplianceError)}
-        statuses |= {
-            uuid: result["status"]
+        if len(errors) == len(left):
+            error = next(iter(errors.values()))
+            if error.transient:
+                raise error
+            log.warning("Not checking whether the service still knows all documents: %s", error)
+            break
+        unknown |= {
+            uuid
             for uuid, result in found.items()
-            if not isinstance(result, ComplianceError)
+            if not isinstance(result, ComplianceError) and result["status"] == UNKNOWN
         }
-        if errors and not statuses:
-            raise next(iter(errors.values()))
         # One poll asks for few of those alone that are not found together.
-        not_found = [uuid for uuid in errors if isinstance(errors[uuid], ComplianceNotFoundError)]
-        left = not_found if len(errors) < len(left) else []
-    return {uuid for uuid, status in statuses.items() if status == UNKNOWN}
+        left = [uuid for uuid, error in errors.items() if isinstance(error, ComplianceNotFoundError)]
+    return unknown
 
 
 def _has_same_text(one: Document, other: Document) -> bool:

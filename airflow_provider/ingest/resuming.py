@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
 from typing import Any
@@ -19,7 +19,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.sources import fingerprint, is_page, version_in
-from airflow_provider.storage.infos import find_infos
+from airflow_provider.storage.infos import Info, find_infos
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 
@@ -97,11 +97,16 @@ async def find_outdated(
     """
     by_key = {document.key: document for document in documents}
     outdated: dict[str, Outdated | ComplianceError] = {}
+    # Listings are quicker than a request for each, but never decide that something is outdated.
+    sources = [document.address for document in by_key.values() if document.source_version]
+    texts = [document.path for document in by_key.values() if document.path]
+    infos = await find_infos([*sources, *texts], SOURCE_SECONDS)
 
     async def check(key: str) -> None:
         document, is_gone = by_key[key], False
+        version, info = document.source_version, infos.get(document.address, {})
         try:
-            if document.source_version and await read_version(document) != document.source_version:
+            if version and version_in(info) != version and await read_version(document) != version:
                 outdated[key] = Outdated.SOURCE
                 return
         except (ComplianceStorageDeniedError, FileNotFoundError):
@@ -111,13 +116,12 @@ async def find_outdated(
             if sum(isinstance(reason, ComplianceError) for reason in outdated.values()) > max_errors:
                 raise
             return
-        if document.state in (COMPLETED, SKIPPED) and not await _has_text(document):
+        if document.state in (COMPLETED, SKIPPED) and not await _has_text(document, infos):
             outdated[key] = Outdated.TEXT
         elif is_gone:
             outdated[key] = Outdated.GONE
 
-    valid = await _find_valid(list(by_key.values()))
-    await for_each(check, by_key.keys() - valid, concurrency)
+    await for_each(check, by_key, concurrency)
     return outdated
 
 
@@ -157,26 +161,8 @@ async def reset_outdated(documents: list[Document], concurrency: int, log: Any) 
     return [job_id for job_id in jobs if job_id not in kept]
 
 
-async def _find_valid(documents: Sequence[Document]) -> set[str]:
-    """Return the sources that have not changed, and whose texts are there, as far as listings tell."""
-    texts = [document for document in documents if document.state in (COMPLETED, SKIPPED)]
-    files = [document for document in documents if document.source_version]
-    found = await find_infos(
-        [*(document.path for document in texts), *(document.address for document in files)], SOURCE_SECONDS
-    )
-    nothing: Mapping[str, Any] = {}
-    outdated = {
-        document.key
-        for document in texts
-        if (info := found.get(document.path, nothing)).get("type") != "file" or info["size"] != document.bytes
-    }
-    outdated |= {
-        document.key
-        for document in files
-        if version_in(found.get(document.address, nothing)) != document.source_version
-    }
-    return {document.key for document in documents} - outdated
-
-
-async def _has_text(document: Document) -> bool:
+async def _has_text(document: Document, infos: Mapping[str, Info]) -> bool:
+    info = infos.get(document.path, {})
+    if info.get("type") == "file" and info["size"] == document.bytes:
+        return True
     return bool(document.path) and await in_thread(Location(document.path).size) == document.bytes
