@@ -152,8 +152,8 @@ class Checkpoint:
         self.invalid_lines = 0
         found = self._parse(self.manifest.path, manifest or b"", item_type, {})
         self._published = {key: item.outcome for key, (_, item) in found.items()}
-        while segments:  # each is dropped once it is parsed
-            self._parse(*segments.popitem(), item_type, found)
+        for path in list(segments):  # each is dropped once it is parsed
+            self._parse(path, segments.pop(path), item_type, found)
         # The clock of an earlier attempt may be ahead of ours.
         self._last_at = max([self._last_at, *(at for at, _ in found.values())])
         return {key: item for key, (_, item) in found.items()}

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import backoff, checkpoint, engine, pipeline
+from airflow_provider.bulk import checkpoint
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.bulk.engine import BulkEngine
 from airflow_provider.bulk.items import SUBMITTED, BulkOptions, Item, Steps
@@ -121,67 +121,6 @@ def run(service: Any, folder: Path, **changes: Any) -> Document:
     return document
 
 
-def test_the_result_from_before_a_refresh_is_not_its_result(tmp_path: Path) -> None:
-    old = job("FAILED", BEFORE)
-    service = Service(job("FAILED", BEFORE), [old], [old, old, job("COMPLETED", AFTER)])
-    document = run(service, tmp_path)
-    assert document.state == "COMPLETED"
-    assert document.completed_at == job("COMPLETED", AFTER).completed_at.isoformat()  # type: ignore[union-attr] # it has one
-    assert service.calls == ["submit", "refresh", "poll", "poll", "poll", "fetch"]
-    assert document.attempts == 2
-
-
-def test_a_completed_job_is_the_result_of_a_refresh_whatever_its_times(tmp_path: Path) -> None:
-    service = Service(job("FAILED", BEFORE), [job("FAILED", BEFORE)], [job("COMPLETED", BEFORE)])
-    assert run(service, tmp_path).state == "COMPLETED"
-    assert service.calls == ["submit", "refresh", "poll", "fetch"]
-
-
-def test_a_page_that_was_read_again_is_the_result_of_a_refresh(tmp_path: Path) -> None:
-    before = job("FAILED", fetchedAt=BEFORE)
-    service = Service(before, [before], [before, job("COMPLETED", fetchedAt=AFTER)])
-    assert run(service, tmp_path).state == "COMPLETED"
-    assert service.calls == ["submit", "refresh", "poll", "poll", "fetch"]
-
-
-def test_a_state_that_does_not_change_after_a_refresh_is_believed_in_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pipeline, "UNCHANGED_SECONDS", 0.5)
-    old = job("FAILED", BEFORE, error="damaged")
-    service = Service(old, [old], [old])
-    document = run(service, tmp_path)
-    assert (document.state, document.error) == ("FAILED", "damaged")
-    assert service.calls.count("refresh") == 1
-
-
-def test_a_failure_that_is_new_is_believed_at_once(tmp_path: Path) -> None:
-    service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
-    assert run(service, tmp_path).error == "damaged"
-    assert service.calls == ["submit", "refresh", "poll"]
-
-
-def test_a_refresh_is_counted_over_a_deferral(tmp_path: Path) -> None:
-    """Else a job that always fails would be refreshed again each time the task comes back."""
-    service = Service(job("FAILED", BEFORE), [job("PENDING")], [job("FAILED", AFTER, error="damaged")])
-    document = Document(
-        "https://example.com/a", "u", SUBMITTED, retry_count=1, retried_from={"status": "FAILED"}
-    )
-    asyncio.run(make(service, tmp_path, document).run())
-    assert document.error == "damaged"
-    assert service.calls == ["poll"]
-
-
-def test_a_task_does_not_defer_while_a_refresh_shows_the_old_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A trigger would take that for the end."""
-    monkeypatch.setattr(engine, "IDLE_BEFORE_DEFER_SECONDS", 0.0)
-    old = job("FAILED", BEFORE)
-    service = Service(old, [old], [old, old, job("COMPLETED", AFTER)])
-    assert run(service, tmp_path, may_defer=True).state == "COMPLETED"
-
-
 class Wrong(Service):
     """Takes three documents, then the connection turns out to be wrong."""
 
@@ -248,14 +187,6 @@ def test_an_error_in_the_last_attempt_leaves_no_jobs_behind(
     assert states.count(SUBMITTED) == 3 - cancelled
 
 
-def test_a_connection_that_was_never_right_ends_the_task_without_retries(tmp_path: Path) -> None:
-    service = Wrong(job("PENDING"), [], [job("PENDING")])
-    service.submits = 3
-    with pytest.raises(exc.ComplianceConfigError) as error:
-        run(service, tmp_path)
-    assert not error.value.transient
-
-
 def test_a_killed_ingest_does_first_what_matters_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -313,76 +244,6 @@ def run_in_time(ingest: BulkEngine[Any]) -> None:
             await ingest.run()
 
     asyncio.run(story())
-
-
-def test_submits_that_stall_keep_nobody_from_what_is_completed_at_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """They hold all slots and all workers."""
-
-    class Stalling(Service):
-        async def submit_url(self, url: str) -> ContentJob:
-            self.submits += 1
-            await asyncio.sleep(3600)
-            raise AssertionError
-
-    monkeypatch.setattr(engine, "SUBMIT_GRACE_SECONDS", 0.1)
-    service = Stalling(job("PENDING"), [], [job("COMPLETED", AFTER)])
-    documents = [Document("https://example.com/a", "u", SUBMITTED), Document("https://example.com/b")]
-
-    def clock() -> float:
-        return 1e6 if service.submits else 0.0
-
-    run_in_time(make(service, tmp_path, *documents, clock=clock, deadline=3600.0, concurrency=1))
-    assert [each.state for each in documents] == ["COMPLETED", "FAILED"]
-    assert documents[1].error == "Not finished in time: it was not submitted yet."
-
-
-def test_a_result_in_backoff_is_fetched_at_the_deadline(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Flaky(Service):
-        @asynccontextmanager
-        async def stream_content(self, uuid: str) -> AsyncIterator[AsyncIterator[bytes]]:
-            async with super().stream_content(uuid) as pieces:
-                if self.calls.count("fetch") == 1:
-                    raise exc.ComplianceServerError("down", status=503)
-                yield pieces
-
-    for name in ("FIRST_DELAY_SECONDS", "MAX_DELAY_SECONDS"):
-        monkeypatch.setattr(backoff, name, 3600.0)
-    service = Flaky(job("COMPLETED", AFTER), [], [])
-    document = Document("https://example.com/a")
-
-    def clock() -> float:
-        return 1e6 if "fetch" in service.calls else 0.0
-
-    run_in_time(make(service, tmp_path, document, clock=clock, deadline=3600.0))
-    assert document.state == "COMPLETED"
-    assert service.calls == ["submit", "fetch", "fetch"]
-
-
-def test_one_slot_is_enough_for_submits_polls_refreshes_and_results(tmp_path: Path) -> None:
-    documents = [Document(f"https://example.com/{number}") for number in range(20)]
-
-    class Serial(Service):
-        async def submit_url(self, url: str) -> ContentJob:
-            return job("PENDING", uuid=url)
-
-        async def refresh(self, uuid: str) -> ContentJob:
-            self.calls.append(uuid)
-            return job("PENDING", uuid=uuid)
-
-        async def get_statuses(self, uuids: list[str]) -> dict[str, ContentJob]:
-            return {
-                uuid: job("COMPLETED", AFTER, uuid) if uuid in self.calls else job("FAILED", BEFORE, uuid)
-                for uuid in uuids
-            }
-
-    service = Serial(job("PENDING"), [], [])
-    run_in_time(make(service, tmp_path, *documents, concurrency=1))
-    assert {each.state for each in documents} == {"COMPLETED"}
-    assert {each.attempts for each in documents} == {2}
 
 
 class AssessSteps(Steps[Item]):

@@ -10,13 +10,11 @@ import pytest
 from airflow_provider import event_loop
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, pipeline
-from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.poller import Subscription
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, WallClock, counts, ingest
-from tests.support.attempts import Attempts, heard
+from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
 
 
@@ -47,83 +45,6 @@ def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
     assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is cancelled
     errors = {row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"}
     assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
-
-
-@pytest.mark.usefixtures("_deadline_passes_while_deferred")
-def test_a_job_that_is_cancelled_at_the_deadline_is_not_reported_as_unknown(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.configure(jobs="manual")
-    cancel = AsyncComplianceClient.cancel
-
-    async def polled_after_it(self: Any, uuid: str) -> None:
-        await cancel(self, uuid)
-        for subscription in subscriptions:
-            await subscription.poll_now(subscription.ids)
-
-    def subscribed(self: Any) -> None:
-        post_init(self)
-        subscriptions.append(self)
-
-    subscriptions: list[Subscription] = []
-    post_init = Subscription.__post_init__
-    monkeypatch.setattr(Subscription, "__post_init__", subscribed)
-    monkeypatch.setattr(AsyncComplianceClient, "cancel", polled_after_it)
-    task = ingest(corpus.sources[:3], outcome, deferrable=True, timeout=3600, max_failed=3)
-    assert counts(attempts.run(task)) == (0, 3, 0)
-    assert service.count("cancel") == 3
-    errors = {row["error"] for row in outcome.rows.values()}
-    assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
-
-
-@pytest.mark.usefixtures("_never_polled")
-def test_jobs_are_polled_once_more_when_the_deadline_passes(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, appended: list[dict[str, Any]]
-) -> None:
-    service.configure(jobs="manual")
-
-    def all_are_completed() -> bool:
-        if len(appended) < len(corpus.sources):
-            return False
-        service.finish_jobs()
-        return True
-
-    clock.is_over = all_are_completed
-    assert run_ingest(corpus.sources) == (15, 0, 0)
-    assert service.count("cancel") == 0
-
-
-@pytest.mark.usefixtures("_never_polled")
-def test_what_can_t_be_polled_is_not_canceled_and_its_row_says_why(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    clock: Clock,
-    appended: list[dict[str, Any]],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    service.configure(jobs="manual")
-    service.fail("get_statuses", status=503, times=None)
-    clock.is_over = lambda: len(appended) == 3
-    task = heard(ingest(corpus.sources[:3], outcome, max_failed=3))
-    assert counts(attempts.run(task)) == (0, 3, 0)
-    assert service.count("cancel") == 0
-    assert "Could not cancel" in caplog.text
-    for row in outcome.rows.values():
-        assert row["error"].startswith("Not finished in time: the last poll of its job failed: ")
-        assert "503" in row["error"]
-        assert not row["error"].endswith("..")
-
-
-def test_a_document_that_was_never_taken_has_the_last_error_in_its_row(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, clock: Clock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.backoff.OUTAGE_RETRY_SECONDS", 2 * DAY)
-    service.fail("submit_*", status=500, times=None)
-    clock.is_over = lambda: service.count("submit_file") >= 2
-    with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*500"):
-        run_ingest(corpus.sources[:1])
 
 
 def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(

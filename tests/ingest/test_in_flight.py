@@ -8,11 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from airflow_provider.emulator import Emulator
-from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
-from tests.support.attempts import Attempts
-from tests.support.forking import Child, may_fork
+from tests.ingest.conftest import Corpus, Outcome, RunIngest
 from tests.support.in_flight import JobsInFlight
-from tests.support.signals import signalled_when, until
+from tests.support.signals import signalled_when
 
 SetLimit = Callable[[int], JobsInFlight]
 
@@ -47,28 +45,6 @@ def test_the_service_never_has_more_jobs_than_allowed(
     assert jobs.peak == most
     assert service.count("submit_file") + service.count("submit_url") == 6
     assert outcome.texts == {source: corpus.texts[source] for source in sources}
-
-
-@may_fork
-def test_after_a_kill_the_jobs_from_before_count(
-    service: Emulator, corpus: Corpus, outcome: Outcome, run_ingest: RunIngest, set_limit: SetLimit
-) -> None:
-    service.configure(jobs="manual")
-    jobs, sources = set_limit(3), corpus.sources[:7]
-    child = Child(lambda: Attempts().run(ingest(sources, outcome)))
-    until(lambda: in_journal(outcome) == 3)
-    child.kill()
-    assert jobs.count() == 3
-    before = [each["uuid"] for each in service.jobs()]
-
-    def finish() -> None:
-        service.configure(jobs="instant")
-
-    with signalled_when(lambda: service.count("get_statuses") >= 5, finish):
-        assert run_ingest(sources) == (7, 0, 0)
-    assert jobs.peak == 3
-    assert service.count("submit_file") == 7  # none twice
-    assert {row["uuid"] for row in outcome.rows.values()} >= set(before)
 
 
 def in_journal(outcome: Outcome) -> int:

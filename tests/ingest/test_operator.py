@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import time
@@ -14,16 +13,11 @@ import pytest
 from airflow.providers.common.compat.sdk import AirflowFailException, Asset
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
-from airflow_provider.storage import atomic
-from airflow_provider.triggers.ingest import ComplianceIngestTrigger
-from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
-from tests.support.attempts import Attempts, fire, heard, until
+from tests.support.attempts import Attempts, heard
 from tests.support.clock import Clock
-from tests.support.jobs import completed, running
 from tests.support.outlets import outlet_events
 from tests.support.signals import signalled_when
 from tests.support.values import PDF
@@ -49,16 +43,6 @@ def test_all_documents_become_texts_with_a_row_each(
     assert service.count("submit_file") + service.count("submit_url") == 15
     assert service.count("get_content") == 15
     assert len(json.dumps(result)) < 500
-
-
-@pytest.mark.parametrize(("enough", "seconds", "kind"), [(1, 60, "success"), (2, 1, "timeout")])
-def test_the_trigger_fires_as_jobs_complete_when_enough_have(
-    service: Emulator, enough: int, seconds: float, kind: str
-) -> None:
-    uuids = [completed(service), running(service)]
-    trigger = ComplianceIngestTrigger("compliance_default", uuids, 0.05, time.time() + seconds, enough=enough)
-    event = asyncio.run(fire(trigger))
-    assert (event["status"], event["jobs"]) == (kind, {})
 
 
 def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
@@ -123,33 +107,6 @@ def test_bad_documents_are_rows_with_a_reason_and_the_good_ones_are_written(
     assert len(outcome.texts) == 14
     assert outcome.rows[corpus.sources[0]]["attempts"] == 2  # refreshed once
     assert service.count("refresh") == 1
-
-
-@pytest.mark.parametrize(
-    ("max_failed", "passes"),
-    [
-        (0, False),
-        (1, False),
-        (2, True),
-        (0.1, False),
-        (0.2, True),
-        (1.0, True),
-        ("19%", False),
-        ("20%", True),
-    ],
-)
-def test_a_number_or_a_share_of_documents_may_fail(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, max_failed: Any, passes: bool
-) -> None:
-    task = ingest([*corpus.sources[:8], "/nope/1.pdf", "/nope/2.pdf"], outcome, max_failed=max_failed)
-    if passes:
-        assert counts(attempts.run(task)) == (8, 2, 0)
-    else:
-        with pytest.raises(exc.ComplianceIngestError):
-            attempts.run(task)
-    assert len(outcome.texts) == 8
-    # The task that closes the night reads it, even if the task has failed.
-    assert counts(attempts.ti.xcoms["return_value"]) == (8, 2, 0)
 
 
 @pytest.mark.parametrize(
@@ -239,37 +196,6 @@ def test_a_file_name_forges_no_line_of_the_log(
     assert all("\n" in source for source in outcome.rows)
 
 
-def test_one_429_slows_all_down_and_nothing_is_lost(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(
-        "AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json
-    )  # with the client's patience
-    service.configure(latency=0.02)
-    service.fail("submit_*", status=429, retry_after=0.1, times=3, skip=3)
-    assert run_ingest(corpus.sources, concurrency=4) == (15, 0, 0)
-    assert service.counters()["max_in_flight"] <= 4
-
-
-def test_a_passing_fault_of_one_document_is_tried_again(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    # Whichever documents they meet, none meets as many as it may.
-    service.fail("submit_*", status=500, times=1)
-    service.fail("get_content", status=503, times=1)
-    service.fail("get_statuses", status=503, times=1)
-    service.fail("get_statuses", html=True, times=1)
-    assert run_ingest(corpus.sources) == (15, 0, 0)
-
-
-def test_a_document_that_always_fails_the_service_does_not_hold_up_the_others(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    service.fail("submit_url", status=500, times=None)
-    result = attempts.run(ingest(corpus.sources, outcome, max_failed=5, concurrency=8))
-    assert counts(result) == (10, 5, 0)
-
-
 def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_continues(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest
 ) -> None:
@@ -328,29 +254,6 @@ def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
     # Lenient, so that it shows here how many documents are lost with their jobs.
     assert run_ingest(corpus.sources, max_failed=15) == (15, 0, 0)
     assert service.count("get_content") == 15
-
-
-def test_jobs_that_a_kill_has_cancelled_are_not_waited_for(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    outcome: Outcome,
-    appended: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 3600.0)
-    service.configure(jobs="manual")
-    task = ingest(corpus.sources[:3], outcome)
-    with (
-        signalled_when(lambda: len(appended) == 3, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    assert service.jobs() == []
-    service.configure(jobs="instant")
-    assert run_ingest(corpus.sources[:3], timeout=300, max_failed=3) == (3, 0, 0)
-    assert {row["attempts"] for row in outcome.rows.values()} == {2}
 
 
 def test_the_report_is_beside_the_manifest_and_linked(
@@ -414,46 +317,6 @@ def test_progress_is_said(
     with signalled_when(lambda: len(lines()) > 2, lambda: service.configure(jobs="instant")):
         attempts.run(heard(ingest(corpus.sources, outcome)))
     assert lines()[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
-
-
-def test_no_more_submits_are_made_than_may_be_lost(
-    service: Emulator,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    clock: Clock,
-    appended: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """As long as the journal is not written, a crash would repeat all that was submitted."""
-    unwritten: list[int] = []
-    real = atomic.put
-
-    async def slow(location: Any, data: bytes) -> None:
-        await until(lambda: len(appended) >= 15 or len(service.jobs()) >= written[0] + 4)
-        await asyncio.sleep(1)  # if one more was submitted, it would be now
-        unwritten.append(len(service.jobs()) - written[0])
-        await real(location, data)
-        written[0] += data.count(b"submitted_at") - data.count(b"status")
-
-    written = [0]
-    monkeypatch.setattr(checkpoint, "put", slow)
-    service.configure(jobs="manual")
-    clock.is_over = lambda: len(appended) == 15
-    with pytest.raises(exc.ComplianceIngestError):
-        run_ingest(corpus.sources, concurrency=4)
-    assert max(unwritten) == 4
-
-
-def test_a_text_that_can_t_be_written_ends_the_task_before_all_others_meet_the_same(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    outcome.destination.mkdir()
-    (outcome.destination / "file").write_text("in the way")
-    task = ingest(corpus.sources, outcome, file_name_template="file/{uuid}.txt", concurrency=2)
-    with pytest.raises(AirflowFailException, match="Choose a path that is not taken") as error:
-        attempts.run(task)
-    assert isinstance(error.value, exc.ComplianceStorageDeniedError)
-    assert service.count("get_content") <= 4
 
 
 def test_what_has_failed_is_not_tried_again_after_a_deferral(
