@@ -15,6 +15,7 @@ from airflow_provider.exceptions import (
     ComplianceHttpError,
     ComplianceReadError,
     ComplianceStorageDeniedError,
+    ComplianceSupersededError,
 )
 from airflow_provider.waiting import rules
 
@@ -115,10 +116,6 @@ class RetryTracker:
         """Record that a step has succeeded in an earlier attempt."""
         self._step(step).has_worked = True
 
-    def has_worked(self, step: Hashable) -> bool:
-        """Return whether a step has ever succeeded, for any item."""
-        return self._step(step).has_worked
-
     @property
     def has_any_success(self) -> bool:
         """Whether any step has succeeded in this process."""
@@ -134,6 +131,8 @@ class RetryTracker:
         Where many items in a row meet errors, or nothing at all has worked, it is an outage: that ends the
         attempt. The error is transient then, unless it is a refusal of a step that has never worked.
         """
+        if self._concerns_all(step, error):
+            raise error
         if not _is_retryable(step, error):
             return None
         now, state = self._clock(), self._step(step)
@@ -166,6 +165,12 @@ class RetryTracker:
             error.transient = error.transient or not do_others_succeed
             return None
         return _delay(errors.count - 1)
+
+    def _concerns_all(self, step: Hashable, error: ComplianceError) -> bool:
+        """Return whether all items would meet an error."""
+        if isinstance(error, ComplianceStorageDeniedError):
+            return step is READY and not self._step(step).has_worked
+        return isinstance(error, (*rules.SETUP_ERRORS, ComplianceSupersededError)) and not error.transient
 
     @property
     def _has_anything_worked(self) -> bool:

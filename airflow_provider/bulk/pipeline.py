@@ -30,13 +30,11 @@ from airflow_provider.bulk.items import (
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceHttpError,
-    ComplianceStorageDeniedError,
-    ComplianceSupersededError,
     ComplianceUncertainError,
 )
 from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import FINAL, Record
-from airflow_provider.waiting.rules import SETUP_ERRORS, RefreshCheck
+from airflow_provider.waiting.rules import RefreshCheck
 
 if TYPE_CHECKING:
     from airflow_provider.waiting.rules import PollResult
@@ -146,23 +144,21 @@ class Pipeline(Generic[I]):
 
     def fail_unfinished(self) -> None:
         """Fail what is not finished after the deadline, with the last known cause."""
-        queued = {item.key for _, _, item in self._queue}
         for item in self.items:
             if not item.state.is_final:
-                self._fail(item, self._late_error(item, is_queued=item.key in queued))
+                self._fail(item, self._late_error(item))
         self.jobs.clear()
 
-    def _late_error(self, item: I, *, is_queued: bool) -> str:
+    def _late_error(self, item: I) -> str:
         if item.state is SUBMITTED:
             last = self._last_results.get(item.job_id) or self._updates.poller.last_result(item.job_id)
             if not isinstance(last, ComplianceError):
                 return f"{UNFINISHED_JOB}{last['status'] if last else 'not polled yet'}."
             cause = f"the last poll of its job failed: {last}"
-        elif is_queued and self._max_in_flight < math.inf:
-            limit = f"max_in_flight of the connection is {self._max_in_flight}"
-            cause = f"it was waiting to be submitted: {limit}"
         elif item.last_error:
             cause = f"the last error was: {item.last_error}"
+        elif item.state is not READY and self._max_in_flight < math.inf:
+            cause = f"max_in_flight of the connection is {self._max_in_flight}, and as many were in flight"
         else:
             cause = LATE[item.state]
         return f"Not finished in time: {cause.removesuffix('.')}."
@@ -228,8 +224,6 @@ class Pipeline(Generic[I]):
             else:
                 written = await self._send(item)
         except ComplianceError as error:
-            if self._concerns_all(state, error):
-                raise
             self._on_error(item, error)
         except Exception as error:
             self._fail_unexpectedly(item, error)
@@ -239,14 +233,8 @@ class Pipeline(Generic[I]):
             if written:
                 await written
 
-    def _concerns_all(self, state: ItemState, error: ComplianceError) -> bool:
-        """Return whether all items would meet an error."""
-        if isinstance(error, ComplianceStorageDeniedError):
-            return state is READY and not self.retries.has_worked(state)
-        return isinstance(error, (*SETUP_ERRORS, ComplianceSupersededError)) and not error.transient
-
     def _on_error(self, item: I, error: ComplianceError) -> None:
-        """Retry after a delay, or give the item up."""
+        """Retry after a delay, or give the item up; what all items would meet is raised."""
         delay = self.retries.next_delay(item.state, item.key, error)
         if delay is None:
             if item.state is not PENDING:

@@ -190,13 +190,11 @@ class EarlierDocuments:
 
     def log_given_up(self, documents: Iterable[Document], shown: int) -> None:
         """Name the first documents that were given up."""
-        given_up = sorted(
-            (document.label, document.error) for document in documents if document.source in self.given_up
-        )
+        given_up = [document for document in documents if document.source in self.given_up]
         if given_up:
             self.log.warning("%s documents were not sent, because they fail every night:", len(given_up))
-        for label, error in given_up[:shown]:
-            self.log.warning("'%s': %s", label, error)
+        for document in given_up[:shown]:
+            self.log.warning("'%s': %s", document.label, document.error)
 
     async def _may_succeed(self, document: Document, at: str, previous: Document) -> bool:
         """Return whether to send a document again: its source has changed, or whether it has is unknown.

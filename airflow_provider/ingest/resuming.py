@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from enum import Enum
@@ -89,11 +88,11 @@ class Outdated(Enum):
 
 
 async def find_outdated(
-    documents: Iterable[Document], concurrency: int, max_errors: float = math.inf
+    documents: Iterable[Document], concurrency: int
 ) -> dict[str, Outdated | ComplianceError]:
     """Return which documents are outdated, and why; an error where the store of the source can't tell now.
 
-    :param max_errors: more of them are an outage, which is raised
+    Many errors are an outage of the store, which is raised.
     """
     by_key = {document.key: document for document in documents}
     outdated: dict[str, Outdated | ComplianceError] = {}
@@ -113,7 +112,7 @@ async def find_outdated(
             is_gone = True
         except ComplianceError as error:
             outdated[key] = error
-            if sum(isinstance(reason, ComplianceError) for reason in outdated.values()) > max_errors:
+            if sum(isinstance(reason, ComplianceError) for reason in outdated.values()) > MAX_UNKNOWN:
                 raise
             return
         if document.state in (COMPLETED, SKIPPED) and not await _has_text(document, infos):
@@ -141,13 +140,13 @@ async def read_version(document: Document) -> str:
 async def reset_outdated(documents: list[Document], concurrency: int, log: Any) -> list[str]:
     """Reset documents whose text was removed or whose source has changed; return outdated jobs in flight.
 
-    A few sources whose version can't be read are processed again, and their submit shows what is wrong; many
-    of them are an outage of their store. A source that is gone has not changed.
+    A few sources whose version can't be read are processed again, and their submit shows what is wrong. A
+    source that is gone has not changed.
     """
     jobs: list[str] = []
     ended = (FAILED, SKIPPED)  # what is unchanged since an earlier night is decided later
     started = [document for document in documents if document.state not in ended and document.job_id]
-    outdated = await find_outdated(started, concurrency, MAX_UNKNOWN)
+    outdated = await find_outdated(started, concurrency)
     for number, document in enumerate(documents):
         reason = outdated.get(document.key, Outdated.GONE)
         if reason is Outdated.TEXT and document.state is COMPLETED:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from airflow_provider import exceptions as exc
 from airflow_provider.bulk import backoff
 from airflow_provider.bulk.backoff import RetryTracker
+from airflow_provider.bulk.items import PENDING, READY, ItemState
 from airflow_provider.exceptions import (
     ComplianceConnectionError,
     ComplianceReadError,
@@ -177,14 +179,50 @@ def test_many_are_three_times_as_many_as_are_processed_at_a_time(
         tracker.next_delay("submit", "last", FAULT)
 
 
-def test_what_has_worked_is_known_by_step(clock: Clock) -> None:
+def test_an_earlier_success_is_not_one_of_this_process(clock: Clock) -> None:
     tracker = RetryTracker(4, clock)
-    assert (tracker.has_worked("submit"), tracker.has_any_success) == (False, False)
+    assert not tracker.has_any_success
     tracker.record_earlier_success("submit")
-    assert (tracker.has_worked("submit"), tracker.has_any_success) == (True, False)
+    assert not tracker.has_any_success
     tracker.record_success("fetch", "a", clock.now)
-    assert (tracker.has_worked("fetch"), tracker.has_worked("retry")) == (True, False)
     assert tracker.has_any_success
+
+
+def transient(error: exc.ComplianceError) -> exc.ComplianceError:
+    error.transient = True
+    return error
+
+
+ENDS, FAILS, RETRIED = "ends the attempt", "fails its item", "is retried"
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "has_worked", "outcome"),
+    [
+        (PENDING, exc.ComplianceConfigError("x"), True, ENDS),
+        (PENDING, exc.ComplianceAuthError("x"), True, ENDS),
+        (PENDING, transient(exc.ComplianceAuthError("x")), True, RETRIED),  # such as stale keys
+        (READY, exc.ComplianceSupersededError("x"), True, ENDS),
+        (READY, exc.ComplianceStorageDeniedError("x"), False, ENDS),  # no result can be stored
+        (READY, exc.ComplianceStorageDeniedError("x"), True, RETRIED),
+        (PENDING, exc.ComplianceStorageDeniedError("x"), False, FAILS),  # one source can't be read
+        (PENDING, exc.ComplianceInputError("x"), True, FAILS),
+        (PENDING, exc.ComplianceServerError("x", status=503), True, RETRIED),
+        (PENDING, exc.ComplianceRefusedError("x", status=403), True, RETRIED),  # maybe of a gateway
+        (PENDING, exc.ComplianceRefusedError("x", status=422), True, FAILS),
+    ],
+)
+def test_an_error_ends_the_attempt_or_concerns_one_item(
+    clock: Clock, step: ItemState, error: exc.ComplianceError, has_worked: bool, outcome: str
+) -> None:
+    tracker = RetryTracker(4, clock)
+    if has_worked:
+        tracker.record_earlier_success(step)
+    if outcome == ENDS:
+        with pytest.raises(type(error)):
+            tracker.next_delay(step, "a", error)
+    else:
+        assert tracker.next_delay(step, "a", error) == (2.0 if outcome == RETRIED else None)
 
 
 @pytest.mark.parametrize(("seconds", "is_given_up"), [(299.9, False), (300.0, True)])

@@ -160,6 +160,6 @@ def test_after_the_deadline_the_error_names_the_limit(night: Night) -> None:
     night.run(*some, max_in_flight=1, deadline=20.0)
     assert [each.state for each in some] == [FAILED] * 3
     assert some[1].error == (
-        "Not finished in time: it was waiting to be submitted: max_in_flight of the connection is 1."
+        "Not finished in time: max_in_flight of the connection is 1, and as many were in flight."
     )
     assert night.steps.of("submit") == []
