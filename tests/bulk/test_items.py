@@ -106,6 +106,17 @@ def test_after_a_deferral_failed_items_stay_failed_and_retries_are_counted() -> 
     assert resume(known(), known(), Item, is_new_attempt=False) == list(known().values())
 
 
+@pytest.mark.parametrize("try_number", [2, None])
+def test_a_row_names_the_attempt_that_finished_it_else_the_one_that_writes_it(try_number: int | None) -> None:
+    writer = {"dag_id": "d", "try_number": 3, "bundle_version": None, "provider_version": "2"}
+    item = Item("a")
+    assert item.provenance(writer) == writer
+    item.set_attempt({"try_number": try_number, "bundle_version": "b", "provider_version": "1"})
+    assert item.provenance(writer) == {
+        "dag_id": "d", "try_number": try_number or 0, "bundle_version": "b", "provider_version": "1"
+    }  # fmt: skip
+
+
 def test_a_new_item_has_everything_still_to_do() -> None:
     item = Item("a")
     assert (item.is_permanent_failure, item.is_resumed, item.last_error) == (False, False, "")

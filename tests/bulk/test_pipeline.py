@@ -114,15 +114,17 @@ def test_a_job_that_keeps_failing_fails_its_item(night: Night, reason: str | Non
     night.run(item, retry_failed=1)
     assert (item.state, item.error, item.is_permanent_failure) == (FAILED, shown, False)
     assert len(night.steps.of("retry")) == 1
+    assert night.journal.records[-1]["error"] == shown
 
 
 def test_a_retry_that_is_answered_with_its_result_is_not_polled(night: Night) -> None:
     night.service.job("a", failed())
     night.outcome("retry", "a", {"uuid": "a"} | DONE)
+    night.service.job("b", s400=DONE)
     item = Item("a")
-    night.run(item, retry_failed=1)
+    assert night.run(item, Item("b", "b", SUBMITTED), retry_failed=1, may_defer=True) == ["b"]
     assert item.state == COMPLETED
-    assert night.service.poll_times == [1]
+    assert [at for at, jobs in night.service.polls if "a" in jobs] == [1]
 
 
 def test_a_retry_may_be_another_job(night: Night) -> None:

@@ -32,7 +32,7 @@ def _paced(monkeypatch: pytest.MonkeyPatch) -> None:
         ("submit_*", {"status": 403}),
         ("submit_*", {"status": 405}),
         ("submit_*", {"html": True}),
-        ("submit_*", {"status": 302, "location": "/maintenance.html"}),
+        ("submit_*", {"status": 302}),
         ("get_statuses", {"status": 404}),
         ("get_statuses", {"status": 403}),
         ("get_content", {"status": 404}),
