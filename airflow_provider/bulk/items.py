@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 from airflow_provider.exceptions import ComplianceError
@@ -171,12 +170,16 @@ class Item:
         return cls(**values)
 
 
-@cache
+_known_columns: dict[type[Item], tuple[tuple[str, str, Any], ...]] = {}
+
+
 def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields that the journal keeps: name, column and default of each."""
-    kept = (each for each in fields(item_type) if each.compare)
-    names = item_type.column_names
-    return tuple((each.name, names.get(each.name, each.name), each.default) for each in kept)
+    if item_type not in _known_columns:
+        kept = (each for each in fields(item_type) if each.compare)
+        columns = item_type.column_names
+        _known_columns[item_type] = tuple((f.name, columns.get(f.name, f.name), f.default) for f in kept)
+    return _known_columns[item_type]
 
 
 I = TypeVar("I", bound=Item)  # noqa: E741 - the letter is Item's
