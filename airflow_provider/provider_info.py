@@ -184,7 +184,7 @@ def get_provider_info() -> dict[str, Any]:
             "operators", "assess", "assessment", "content", "feedback", "framework", "ingest", "night"
         ),
         "sensors": _modules("sensors", "assessment", "content"),
-        "triggers": _modules("triggers", "assess", "assessment", "content", "framework", "ingest", "review"),
+        "triggers": _modules("triggers", "assessment", "content", "framework", "review"),
         "transfers": [
             {
                 "source-integration-name": INTEGRATION,

@@ -21,8 +21,7 @@ TARGETS = {
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "
     "tests/client/test_forking.py",
     "waiting/poller": WAITING,
-    "waiting/poll_log": "tests/waiting/test_poller_timing.py tests/waiting/test_outages.py",
-    "waiting/connection": "tests/waiting/test_connection.py",
+    "waiting/connection": WAITING,
     "waiting/results": "tests/waiting/test_results.py",
     "waiting/rules": "tests/waiting/test_rules.py tests/waiting/test_waits.py "
     "tests/waiting/test_poller_timing.py",

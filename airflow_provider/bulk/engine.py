@@ -147,7 +147,9 @@ class BulkEngine(Generic[I]):
             await self._checkpoint.flush()
             await self._checkpoint.check_owner()  # without knowing whose the jobs are, none is cancelled
             if self._options.cancel_on_kill:
-                await self._cancel(list(self._pipeline.jobs), self._pipeline.forget_job)
+                for job_id, ended in (await self._cancel(list(self._pipeline.jobs))).items():
+                    if not ended:
+                        self._pipeline.forget_job(job_id)
                 await self._checkpoint.flush()
         except ComplianceError as error:
             self._log.warning("Could not cancel jobs in flight: %s", error)
@@ -183,27 +185,21 @@ class BulkEngine(Generic[I]):
                 if self._options.cancel_on_kill and pipeline.jobs:
                     await self._checkpoint.check_owner()
                     pipeline.stop_polling()
-                    for job_id, record in (await self._cancel(list(pipeline.jobs))).items():
-                        pipeline.on_update(job_id, record)
+                    for job_id, ended in (await self._cancel(list(pipeline.jobs))).items():
+                        if ended:
+                            pipeline.on_update(job_id, ended)
                     await pipeline.wait_until(lambda: not pipeline.counts[READY])
         except TimeoutError:
             self._log.warning("Timed out after %.0f s: what is not finished has failed.", GRACE_SECONDS)
 
-    async def _cancel(
-        self, job_ids: list[str], on_cancelled: Callable[[str], None] = lambda _: None
-    ) -> dict[str, Record]:
-        """Cancel jobs in flight; return the records of those that have ended."""
-        ended: dict[str, Record] = {}
+    async def _cancel(self, job_ids: list[str]) -> dict[str, Record | None]:
+        """Cancel jobs in flight; return the records of those that had ended, None for cancelled ones."""
+        done: dict[str, Record | None] = {}
         try:
             async with asyncio.timeout(CANCEL_SECONDS):
                 await self._steps.kind.cancel_in_flight(
-                    self._client,
-                    job_ids,
-                    self._options.concurrency,
-                    self._log,
-                    ended.__setitem__,
-                    on_cancelled,
+                    self._client, job_ids, self._options.concurrency, self._log, done.__setitem__
                 )
         except TimeoutError:
             self._log.warning("Could not cancel all jobs within %.0f s.", CANCEL_SECONDS)
-        return ended
+        return done

@@ -10,7 +10,7 @@ from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, 
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import as_ids, as_json, unique
 from airflow_provider.storage.locations import Location
-from airflow_provider.triggers.assess import ComplianceAssessTrigger
+from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 
 if TYPE_CHECKING:
     from airflow_provider.assess.output import Outcome
@@ -49,7 +49,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         "delete_after",
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"documents": "json", "payload": "json"}
-    trigger_class: ClassVar[type[ComplianceAssessTrigger]] = ComplianceAssessTrigger
+    trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
     deletes_after: ClassVar[str] = ASSESS
     ui_color = "#e4dcf5"
     _published: Outcome | None = None

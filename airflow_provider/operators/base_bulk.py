@@ -279,7 +279,9 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         deadline = Deadline(run.deadline.name, time.time() + seconds_left)
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
         self.defer(
-            trigger=self._make_trigger(job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough),
+            trigger=self._make_trigger(
+                job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough, is_durable=True
+            ),
             method_name="execute_complete",
             kwargs={
                 "limit": deadline.name,

@@ -21,7 +21,7 @@ from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
 from airflow_provider.text import redact_all, redact_text
-from airflow_provider.triggers.ingest import ComplianceIngestTrigger
+from airflow_provider.triggers.content import ComplianceContentTrigger
 
 if TYPE_CHECKING:
     from airflow_provider.bulk.checkpoint import Checkpoint
@@ -65,7 +65,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
     )  # fmt: skip
     template_fields_renderers: ClassVar[dict[str, str]] = {"sources": "json"}
     sources = RedactedField()
-    trigger_class: ClassVar[type[ComplianceIngestTrigger]] = ComplianceIngestTrigger
+    trigger_class: ClassVar[type[ComplianceContentTrigger]] = ComplianceContentTrigger
     deletes_after: ClassVar[str] = FETCH
     refreshes: ClassVar[int] = 1
     ui_color = "#f4ecd8"

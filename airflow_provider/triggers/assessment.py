@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
@@ -30,9 +30,6 @@ class ComplianceAssessmentTrigger(ComplianceWaitTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool = False
-    hook_class: str = field(default="", kw_only=True)
-    is_durable: bool = field(default=False, kw_only=True)
-    account: str = field(default="", kw_only=True)
 
     @property
     def ids(self) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Coroutine
-from dataclasses import MISSING, fields
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, cast
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -15,13 +15,29 @@ from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, import_hook_class
 from airflow_provider.waiting.kinds import JobKind
 from airflow_provider.waiting.results import WaitResult
+from airflow_provider.waiting.rules import Accepts, accept_final
 from airflow_provider.waiting.waits import cancel, wait
 
 ENDED_TASK = frozenset({"failed", "success", "skipped", "removed", "upstream_failed"})
 
 
-class ComplianceWaitTrigger(BaseTrigger):
-    """Base of the triggers that wait; a dataclass whose fields Airflow keeps in its database."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class _Options:
+    hook_class: str = ""
+    is_durable: bool = False
+    account: str = ""
+    enough: int | None = None
+
+
+class ComplianceWaitTrigger(_Options, BaseTrigger):
+    """Base of the triggers that wait; a dataclass whose fields Airflow keeps in its database.
+
+    :param hook_class: module and name of the hook class; the default if empty
+    :param is_durable: the next attempt re-attaches to the jobs, even after a clear
+    :param account: `account_digest` of the hook at their submit; by default that of the connection
+    :param enough: after how many the task can go on; by default after all. With it, the event has no records:
+        a bulk operator finds thousands of jobs in its journal, and polls them anyway
+    """
 
     kind: ClassVar[JobKind]
 
@@ -29,36 +45,23 @@ class ComplianceWaitTrigger(BaseTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool
-    hook_class: str
-    is_durable: bool
-    account: str
 
     def __post_init__(self) -> None:
-        super().__init__()
+        BaseTrigger.__init__(self)  # not by way of super(): that of the options would reset them
 
     @property
     @abstractmethod
     def ids(self) -> list[str]:
         """What to wait for."""
 
-    @property
-    def next_attempt_reattaches(self) -> bool:
-        """Whether the next attempt, also one after a clear, finds the jobs."""
-        return self.is_durable
-
     def make_hook(self) -> ComplianceHook:
         """Create the hook."""
         return import_hook_class(self.hook_class)(self.conn_id)
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return the class path and the fields; without those that only have their default."""
+        """Return the class path and the fields."""
         path = f"{type(self).__module__}.{type(self).__qualname__}"
-        values = {
-            each.name: getattr(self, each.name)
-            for each in fields(cast(Any, self))
-            if not each.kw_only or each.default is MISSING or getattr(self, each.name) != each.default
-        }
-        return path, values
+        return path, {each.name: getattr(self, each.name) for each in fields(cast(Any, self))}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, then send one event with the records."""
@@ -79,7 +82,7 @@ class ComplianceWaitTrigger(BaseTrigger):
     async def _kill(self) -> None:
         # Airflow also reports a kill if this triggerer hung for so long that another one took over.
         state = await task_state(self)
-        if state in ENDED_TASK if self.next_attempt_reattaches else state not in (None, "deferred"):
+        if state in ENDED_TASK if self.is_durable else state not in (None, "deferred"):
             self.log.info("The task was killed: cancelling its %ss in flight.", self.kind.noun)
             await cancel(self.kind, self.make_hook(), self.ids, self.log, self.account)
         else:
@@ -87,42 +90,25 @@ class ComplianceWaitTrigger(BaseTrigger):
                 "The task is %s, not ended: its %ss are not cancelled.", state or "unknown", self.kind.noun
             )
 
-    async def _wait(self, **options: Any) -> WaitResult:
-        """Wait for the jobs, with options of `waiting.waits.wait`."""
+    async def _wait(self, accepts: Accepts = accept_final) -> WaitResult:
+        """Wait for the jobs."""
         try:
             hook = self.make_hook()
         except ComplianceError as error:
             return WaitResult("error", message=str(error))
-        return await wait(
+        result = await wait(
             self.kind,
             hook,
             self.ids,
             self.poll_interval,
             self.deadline,
             self.log,
+            accepts=accepts,
+            enough=self.enough,
             account=self.account,
-            **options,
         )
-
-
-class WaitForEnough(ComplianceWaitTrigger):
-    """Ends when the task has enough to do again; for bulk operators, which find their jobs in a journal.
-
-    Its event has no records: there may be thousands, and the task polls the jobs anyway.
-    """
-
-    enough: int
-
-    @property
-    def next_attempt_reattaches(self) -> bool:
-        """Yes, by its journal."""
-        return True
-
-    async def _wait(self, **options: Any) -> WaitResult:
-        # The task finds out what is wrong with a single item.
-        result = await super()._wait(enough=self.enough, tolerate_single_errors=True, **options)
-        result.records.clear()
-        result.pending.clear()
+        if self.enough is not None:
+            result.records, result.pending = {}, []
         return result
 
 

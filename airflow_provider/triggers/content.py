@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from airflow_provider.triggers.base import ComplianceWaitTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind
 from airflow_provider.waiting.results import Record, WaitResult
-from airflow_provider.waiting.rules import RefreshCheck
+from airflow_provider.waiting.rules import Accepts, RefreshCheck, accept_final
 
 
 @dataclass(eq=False, repr=False)
@@ -34,9 +34,6 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
     poll_interval: float
     deadline: float
     cancel_on_kill: bool = False
-    hook_class: str = field(default="", kw_only=True)
-    is_durable: bool = field(default=False, kw_only=True)
-    account: str = field(default="", kw_only=True)
     before: dict[str, Record] | None = field(default=None, kw_only=True)
 
     @property
@@ -44,7 +41,5 @@ class ComplianceContentTrigger(ComplianceWaitTrigger):
         """The jobs."""
         return self.uuids
 
-    async def _wait(self, **options: Any) -> WaitResult:
-        if self.before:
-            options["accepts"] = RefreshCheck(self.before).accepts
-        return await super()._wait(**options)
+    async def _wait(self, accepts: Accepts = accept_final) -> WaitResult:
+        return await super()._wait(RefreshCheck(self.before).accepts if self.before else accepts)

@@ -5,23 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from airflow_provider.exceptions import ComplianceError
+from airflow_provider.exceptions import ComplianceError, ComplianceJobError
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
 
 READ_SECONDS = 30.0  # to read an Airflow connection: a secrets backend may hang
-
-
-class MovedError(Exception):
-    """The connection leads to another service or account than the one that has the jobs."""
-
-    def __init__(self, conn_id: str) -> None:
-        super().__init__(
-            f"The connection '{conn_id}' leads to another service or account now than when the job was "
-            "submitted. A retry submits there."
-        )
 
 
 class PollerConnection:
@@ -36,6 +26,14 @@ class PollerConnection:
         self._client: AsyncComplianceClient | None = None
         self._has_worked = False
         self.has_moved = False  # to another service or account, which does not have the jobs of the first one
+
+    @property
+    def moved_error(self) -> ComplianceError:
+        """What ends the wait for a job that another service may confuse with one of its own."""
+        return ComplianceJobError(
+            f"The connection '{self._hook.conn_id}' leads to another service or account now than when the "
+            "job was submitted. A retry submits there."
+        )
 
     @property
     def has_worked(self) -> bool:

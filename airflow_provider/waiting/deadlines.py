@@ -44,17 +44,3 @@ class Deadline:
     def timeout_error(self, error: ComplianceError) -> BaseException:
         """Return what to raise after the deadline: for Airflow's timeout the same as when not deferred."""
         return AirflowTaskTimeout(str(error)) if self.name == "execution_timeout" else error
-
-
-class Countdown:
-    """A wall-clock deadline that is counted down on the monotonic clock.
-
-    The wall clock is read once: it may jump, which must neither end a wait nor cancel a job.
-    """
-
-    def __init__(self, deadline: float) -> None:
-        self._at = time.monotonic() + deadline - time.time()
-
-    def remaining(self) -> float:
-        """Return the seconds that are left; negative after the deadline."""
-        return self._at - time.monotonic()

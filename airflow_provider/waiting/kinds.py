@@ -17,7 +17,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.text import mask_address, redact
 from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import MISSED_POLL_STEP_SECONDS, PollResult
+from airflow_provider.waiting.rules import PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
@@ -37,13 +37,11 @@ class JobKind(ABC):
 
     :cvar id_name: the field of its id, in models and records
     :cvar has_batches: many are polled in one request, so at the same times
-    :cvar first_poll_seconds: when to poll first as long as no job has ended; 0 is the next regular poll
     """
 
     noun: str
     id_name: str
     has_batches = False
-    first_poll_seconds = 0.0
 
     def min_interval(self, count: int) -> float:
         """Return the shortest time in seconds between two polls of this number of jobs."""
@@ -57,15 +55,19 @@ class JobKind(ABC):
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll these, and report the result of each."""
 
+    async def poll_one(self, client: AsyncComplianceClient, identifier: str) -> PollResult:
+        """Return what a poll of one finds."""
+        found: dict[str, PollResult] = {}
+        await self.poll(client, [identifier], found.__setitem__)
+        return found[identifier]
+
     async def is_gone(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Return whether the service itself says that one is gone.
 
         A 404 of another call, such as a delete, may come from a gateway or from a missing route.
         """
-        found: dict[str, PollResult] = {}
-        await self.poll(client, [identifier], found.__setitem__)
-        result = found[identifier]
-        return not isinstance(result, ComplianceError) and result["status"] in (CANCELLED, UNKNOWN)
+        found = await self.poll_one(client, identifier)
+        return not isinstance(found, ComplianceError) and found["status"] in (CANCELLED, UNKNOWN)
 
     async def delete(self, client: AsyncComplianceClient, identifier: str) -> bool:
         """Cancel and delete one, in any state; return False if the service says that it is gone already."""
@@ -81,10 +83,18 @@ class JobKind(ABC):
     async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
         """Send the request."""
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
-        """Cancel one, and return True; return False if it is left alone, because it has ended meanwhile."""
+    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> Record | None:
+        """Cancel one if it is in flight; return its record if it has ended.
+
+        To cancel is to delete, so it is polled just before, and left alone where that fails.
+        """
+        found = await self.poll_one(client, identifier)
+        if isinstance(found, ComplianceError):
+            raise found
+        if found["status"] in FINAL:
+            return found
         await self.delete(client, identifier)
-        return True
+        return None
 
     async def cancel_in_flight(
         self,
@@ -92,43 +102,26 @@ class JobKind(ABC):
         ids: Sequence[str],
         concurrency: int,
         log: Any,
-        on_ended: Callable[[str, Record], None] = lambda *_: None,
-        on_cancelled: Callable[[str], None] = lambda _: None,
+        on_done: Callable[[str, Record | None], None] = lambda *_: None,
     ) -> None:
         """Cancel those of these that are in flight.
 
-        To cancel is to delete, so each is polled just before, and left alone where that fails.
-
-        :param on_ended: called with the record of each that had ended
-        :param on_cancelled: called with the id of each that was cancelled
+        :param on_done: called with the record of each that had ended, None for each that was cancelled
         """
 
         async def cancel(identifier: str) -> None:
             try:
-                is_cancelled = await self.cancel(client, identifier)
+                ended = await self.cancel(client, identifier)
             except ComplianceError as error:
                 failed[identifier] = error
-                return
-            if is_cancelled:
-                on_cancelled(identifier)
+            else:
+                if ended is None or ended["status"] != UNKNOWN:
+                    on_done(identifier, ended)
 
         failed: dict[str, ComplianceError] = {}
         if ids:
             log.info("Cancelling %s, if in flight.", self.describe(ids))
-        # In groups that are cancelled at once: a job may complete while it waits for others to be cancelled.
-        size = min(client.batch_size, concurrency)
-        for start in range(0, len(ids), size):
-            found: dict[str, PollResult] = {}
-            await self.poll(client, ids[start : start + size], found.__setitem__)
-            in_flight = []
-            for each, result in found.items():
-                if isinstance(result, ComplianceError):
-                    failed[each] = result
-                elif result["status"] not in FINAL:
-                    in_flight.append(each)
-                elif result["status"] != UNKNOWN:
-                    on_ended(each, result)
-            await for_each(cancel, in_flight, concurrency)
+        await for_each(cancel, ids, concurrency)
         if failed:
             log.warning("Could not cancel %s: %s", self.describe(list(failed)), next(iter(failed.values())))
 
@@ -139,11 +132,10 @@ class Jobs(JobKind):
     noun = "job"
     id_name = "uuid"
     has_batches = True
-    first_poll_seconds = 0.25
 
     def min_interval(self, count: int) -> float:
-        """Poll jobs of less than a second more often."""
-        return MISSED_POLL_STEP_SECONDS
+        """Poll new jobs often: some take less than a second."""
+        return 0.25
 
     async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
         """Poll batch by batch; if one fails because of one of its jobs, poll these alone."""
@@ -170,11 +162,19 @@ class Jobs(JobKind):
                 for uuid in batch:
                     on_result(uuid, job_record(uuid, jobs.get(uuid)))
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> bool:
+    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> Record | None:
         """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
-        if (await client.get_status(identifier)).status.is_final:
-            return False
-        return await super().cancel(client, identifier)
+        try:
+            single = to_record(await client.get_status(identifier))
+        except ComplianceNotFoundError:
+            if not await self.is_gone(client, identifier):
+                raise
+            return job_record(identifier, None)
+        if single["status"] not in FINAL:
+            await self.delete(client, identifier)
+            return None
+        found = await self.poll_one(client, identifier)  # with its times, which its own status does not have
+        return single if isinstance(found, ComplianceError) or found["status"] not in FINAL else found
 
     async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
         await client.cancel(identifier)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
@@ -11,25 +12,21 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
+from airflow_provider import metrics
+from airflow_provider.event_loop import is_in_task
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
-from airflow_provider.waiting.connection import MovedError, PollerConnection, read_account
-from airflow_provider.waiting.poll_log import PollLog
-from airflow_provider.waiting.results import FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import (
-    LAST_POLL_SECONDS,
-    Accepts,
-    PollState,
-    UsualTime,
-    accept_final,
-)
+from airflow_provider.waiting.connection import PollerConnection, read_account
+from airflow_provider.waiting.results import UNKNOWN, Record
+from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, PollState, accept_final
 
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
 
+log = logging.getLogger(__name__)
+
 CLOSE_SECONDS = 5.0  # for a poller to close its connections
-PROCESSED = frozenset({"COMPLETED", "FAILED"})  # tells how long jobs take
 PHASE_SECONDS = 86_400.0  # longer than any poll interval
 
 Update = tuple[str, Record | Exception]
@@ -41,13 +38,9 @@ Request = Callable[[], AbstractAsyncContextManager[None]]
 
 @dataclass(eq=False)
 class _Watched(PollState):
-    """One job or assessment that is waited for.
-
-    :param polled: done when it has been polled once more
-    """
+    """One job or assessment, with those who wait for it."""
 
     subscriptions: list[Subscription] = field(default_factory=list)
-    polled: list[asyncio.Future[None]] = field(default_factory=list)
 
 
 class Poller:
@@ -60,12 +53,16 @@ class Poller:
     def __init__(self, hook: ComplianceHook, kind: JobKind, phase: float = 0.0, account: str = "") -> None:
         self._conn_id = hook.conn_id
         self._kind = kind
-        self._usual_time = UsualTime(kind.first_poll_seconds)
+        self._name = f"{kind.noun}s of '{hook.conn_id}'"
         self._phase = phase
-        self._log = PollLog(hook.conn_id, kind.noun, _now())
+        self._failing_since: float | None = None
         self._connection = PollerConnection(hook, account)
         self._watched: dict[str, _Watched] = {}
         self._joined = asyncio.Event()
+        self._has_progress = asyncio.Event()  # a round is done, or something is not waited for any more
+        self._rounds = 0  # of polls that have begun
+        self._rounds_done = 0
+        self._urgent: set[str] = set()
         self._wakes_at = float("inf")
         self._is_connection_doubtful = False
         self._last_success_at: float | None = None
@@ -118,7 +115,7 @@ class Poller:
             phase = self._phase if self._kind.has_batches else _random_phase()
             one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval, phase=phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
-            one.schedule(now, min_interval, self._usual_time.first_poll)
+            one.schedule(now, min_interval)
             one.subscriptions.append(subscription)
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
@@ -135,15 +132,15 @@ class Poller:
 
     async def poll_now(self, ids: Iterable[str]) -> None:
         """Poll these once more without delay; when it returns, their updates are in the queues."""
-        polled: list[asyncio.Future[None]] = []
-        for each in ids:
-            if one := self._watched.get(each):
-                polled.append(asyncio.get_running_loop().create_future())
-                one.polled.append(polled[-1])
-                one.next_poll_at = 0.0
+        ids = self._watched.keys() & set(ids)
+        self._urgent |= ids
+        next_round = self._rounds + 1
         self._joined.set()
-        if polled:
-            await asyncio.wait(polled, timeout=LAST_POLL_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_POLL_SECONDS):
+                while self._rounds_done < next_round and ids & self._watched.keys():
+                    self._has_progress.clear()
+                    await self._has_progress.wait()
 
     async def close(self) -> None:
         """End the poller, and wait until its connections are closed."""
@@ -161,60 +158,60 @@ class Poller:
             for each in list(self._watched):
                 self._publish(each, error)
         finally:
-            self._log.close()
+            self._watched.clear()
+            self._send_gauges(0.0)  # else the last values would stay
             await self._connection.close()
 
     async def _due(self) -> list[str]:
         """Wait until it is time to poll some, and name them."""
         while True:
             now = _now()
-            if due := [one.id for one in self._watched.values() if one.next_poll_at <= now]:
+            watched = self._watched.values()
+            if due := [one.id for one in watched if one.next_poll_at <= now or one.id in self._urgent]:
                 return due
             self._joined.clear()
-            self._wakes_at = min((one.next_poll_at for one in self._watched.values()), default=now + 3600)
+            self._wakes_at = min((one.next_poll_at for one in watched), default=now + 3600)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wakes_at - now):
                     await self._joined.wait()
 
     async def _poll(self, ids: list[str]) -> None:
         self._round_at = _now()
-        polled = {each: one.polled for each in ids if (one := self._watched.get(each))}
-        due = [at for each in polled if (at := self._watched[each].next_poll_at)]  # 0: it was not due
-        lag = self._round_at - min(due, default=self._round_at)
-        for each in polled:
-            self._watched[each].polled = []
+        due_at = (self._watched[each].next_poll_at for each in ids if each not in self._urgent)
+        lag = self._round_at - min(due_at, default=self._round_at)
+        self._rounds += 1
+        self._urgent.clear()
+        self._is_connection_doubtful = False
         try:
-            self._is_connection_doubtful = False
-            try:
-                client = await self._connection.open()
-            except ComplianceError as error:
-                for each in ids:
-                    self._on_result(each, error)
-            else:
-                # Another service may use the same id for another job, unless it is a UUID.
-                foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
-                for each in foreign:
-                    self._publish(each, MovedError(self._conn_id))
-                known = [each for each in ids if each not in foreign]
-                async with AsyncExitStack() as stack:
-                    for request in self._requests(known):
-                        await stack.enter_async_context(request())
-                    for part in self._parts(known):
-                        await self._kind.poll(client, part, self._on_result)
-            has_changed = self._is_connection_doubtful and await self._connection.reload()
-            if has_changed:
-                self._log.on_new_connection()
-        finally:
-            for futures in polled.values():
-                _release(futures)
+            client = await self._connection.open()
+        except ComplianceError as error:
+            for each in ids:
+                self._on_result(each, error)
+        else:
+            # Another service may use the same id for another job, unless it is a UUID.
+            foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
+            for each in foreign:
+                self._publish(each, self._connection.moved_error)
+            known = [each for each in ids if each not in foreign]
+            async with AsyncExitStack() as stack:
+                for request in self._requests(known):
+                    await stack.enter_async_context(request())
+                for part in self._parts(known):
+                    await self._kind.poll(client, part, self._on_result)
+        has_changed = self._is_connection_doubtful and await self._connection.reload()
+        if has_changed:
+            log.info("The connection of %s has changed: using the new one.", self._name)
         now = _now()
         min_interval = self._kind.min_interval(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
-                one.schedule(now, min_interval, self._usual_time.first_poll)
-                if one.polled or has_changed:
+                one.schedule(now, min_interval)
+                if has_changed:
                     one.next_poll_at = now
-        self._log.on_round(self._watched, now, lag, self._count_waiters)
+        self._rounds_done += 1
+        self._has_progress.set()
+        self._log_outage(now)
+        self._send_gauges(lag)
 
     def _parts(self, ids: list[str]) -> list[list[str]]:
         """Return what to poll together: a job at fault must not make the batch of others fail every time."""
@@ -222,8 +219,29 @@ class Poller:
         parts = [each for each in ids if each not in failing], [each for each in ids if each in failing]
         return [part for part in parts if part]
 
-    def _count_waiters(self) -> int:
-        return len({each for one in self._watched.values() for each in one.subscriptions})
+    def _log_outage(self, now: float) -> None:
+        """Log when polling begins to fail, and when it works again; each wait logs it from time to time."""
+        failing = next((one for one in self._watched.values() if one.failing_since is not None), None)
+        if failing and self._failing_since is None:
+            self._failing_since = failing.failing_since
+            log.warning("Polling the %s failed, retrying: %s", self._name, failing.last_result)
+        elif not failing and self._failing_since is not None:
+            log.info("Polling the %s works again, after %.0f s.", self._name, now - self._failing_since)
+            self._failing_since = None
+
+    def _send_gauges(self, lag: float) -> None:
+        if not metrics.is_on():
+            return
+        watched, now = self._watched.values(), _now()
+        values: dict[metrics.Metric, float] = {
+            metrics.WAITERS: len({each for one in watched for each in one.subscriptions}),
+            metrics.PENDING: len(watched),
+            metrics.POLL_LAG: lag,
+            metrics.OLDEST_PENDING: now - min((one.since for one in watched), default=now),
+        }
+        process = "worker" if is_in_task() else "triggerer"
+        for metric, value in values.items():
+            metrics.gauge(metric, self._conn_id, value, kind=self._kind.noun, process=process)
 
     def _requests(self, ids: Iterable[str]) -> set[Request]:
         watched = (self._watched[each] for each in ids if each in self._watched)
@@ -237,13 +255,11 @@ class Poller:
         ended = one.observe(found, now, self._connection.has_worked)
         if isinstance(found, ComplianceError):
             self._is_connection_doubtful |= not isinstance(found, ComplianceThrottledError)
-            self._log.on_error(identifier, found, _now())
             if isinstance(ended, ComplianceError):
                 ended.concerns_one_job = self._is_refused_alone(one)
                 self._publish(identifier, ended)
             return
         self._last_success_at = now
-        self._log.on_success(identifier, found["status"], _now())
         is_believed = ended is not None or found["status"] != UNKNOWN  # unknown only after a while
         if is_believed:
             self._offer(one, found, now)
@@ -256,19 +272,9 @@ class Poller:
                 each.queue.put_nowait((one.id, record))
             else:
                 staying.append(each)
-        self._learn(one, record, now, is_accepted=len(staying) < len(one.subscriptions))
         one.subscriptions = staying
         if not staying:
             self._drop(one.id)
-
-    def _learn(self, one: _Watched, record: Record, now: float, is_accepted: bool) -> None:
-        """Learn how long jobs take."""
-        if record["status"] not in FINAL:
-            one.running_at = now
-            self._usual_time.on_running(now - one.since)
-        elif record["status"] in PROCESSED and is_accepted:  # else it may be the result before a refresh
-            running_at = one.since if one.running_at is None else one.running_at
-            self._usual_time.on_ended((running_at + now) / 2 - one.since)
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
@@ -276,11 +282,8 @@ class Poller:
                 each.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
-        self._log.forget(identifier)
-        one = self._watched.pop(identifier, None)
-        if one:
-            _release(one.polled)
-        return one
+        self._has_progress.set()
+        return self._watched.pop(identifier, None)
 
 
 # Per event loop, because a session of aiohttp belongs to one; and no longer than it.
@@ -388,12 +391,6 @@ def is_uuid(identifier: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _release(futures: Iterable[asyncio.Future[None]]) -> None:
-    for each in futures:
-        if not each.done():
-            each.set_result(None)
 
 
 def _random_phase() -> float:

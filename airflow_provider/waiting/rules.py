@@ -20,10 +20,7 @@ REFUSAL_SECONDS = 30.0  # likewise, if nothing has ever worked: then a URL or a 
 MAX_OUTAGE_PAUSE_SECONDS = 60.0  # seconds between two failing polls, unless `poll_interval` is longer
 UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as gone
 REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
-FIRST_POLL_STEP_SECONDS = 0.125  # seconds between the first polls of different jobs
-MISSED_POLL_STEP_SECONDS = 0.5  # likewise, of jobs that their first poll was too early for
 MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
-MAX_FIRST_POLL_SECONDS = 8.0  # a job that is refused or unknown should be noticed, however long jobs take
 LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
@@ -50,32 +47,22 @@ def accept_any(identifier: str, record: Record, now: float) -> bool:
 
 
 def next_poll_time(
-    now: float,
-    since: float,
-    poll_interval: float,
-    min_interval: float = 1.0,
-    *,
-    first_poll: float = 0.0,
-    phase: float = 0.0,
+    now: float, since: float, poll_interval: float, min_interval: float = 1.0, phase: float = 0.0
 ) -> float:
     """Return when to poll next what has been waited for since then.
 
-    First after `first_poll` seconds; then at intervals that grow with the age, from `min_interval` up to
-    `poll_interval`. The times lie on a common grid, so that jobs of different age are polled in the same
-    request.
+    At intervals that grow with the age, from `min_interval` up to `poll_interval`. The times lie on a common
+    grid, so that jobs of different age are polled in the same request.
 
     :param phase: where the grid begins: other processes poll at other times
     """
     age, longest = now - since, max(poll_interval, MIN_POLL_SECONDS)
-    is_first = age < first_poll
     # Up to a second old, at most twice as old at the next poll; later a quarter older.
-    aim = first_poll / 2 if is_first else max(age / 4, min(age, 1.0))
-    step = min(min_interval, FIRST_POLL_STEP_SECONDS) if is_first else min_interval
+    aim, step = max(age / 4, min(age, 1.0)), min_interval
     while step * 2 <= aim:
         step *= 2
     step = min(step, longest)
-    earliest = max(now, min(since + first_poll, now + longest - step)) if is_first else now
-    at = ((earliest - phase) // step + 1) * step + phase
+    at = ((now - phase) // step + 1) * step + phase
     # On the grid itself, rounding may yield the present time again.
     return at if at - now > step / 1000 else at + step
 
@@ -125,7 +112,6 @@ class PollState:
     The one place that decides which errors a wait outlasts, in triggers and in workers.
 
     :param since: when the wait began, on a monotonic clock
-    :param running_at: when it was last seen in flight
     :param phase: where the grid of its poll times begins
     """
 
@@ -136,7 +122,6 @@ class PollState:
     failing_since: float | None = None
     refusals: Refusals = field(default_factory=Refusals)
     unknown_since: float | None = None
-    running_at: float | None = None
     phase: float = 0.0
     last_result: PollResult | None = None
 
@@ -165,7 +150,7 @@ class PollState:
             return None
         return self.refusals.observe(error, now, has_worked, OUTAGE_SECONDS)
 
-    def schedule(self, now: float, min_interval: float, first_poll: float = 0.0) -> None:
+    def schedule(self, now: float, min_interval: float) -> None:
         """Set the time of the next poll; what fails is polled every second, then less and less often."""
         since, interval = self.since, self.poll_interval
         if self.failing_since is not None:
@@ -173,33 +158,8 @@ class PollState:
         elif self.unknown_since is not None:
             since = self.unknown_since
         if self.failing_since is not None or self.unknown_since is not None:
-            first_poll = 0.0
-        if not first_poll:  # jobs are not known to be short
             min_interval = max(min_interval, 1.0)
-        self.next_poll_at = next_poll_time(
-            now, since, interval, min_interval, first_poll=first_poll, phase=self.phase
-        )
-
-
-class UsualTime:
-    """How long jobs take, by those that have ended: when to poll a new one first.
-
-    :ivar first_poll: seconds after the beginning of a wait; 0 is the next regular poll
-    """
-
-    def __init__(self, initial: float) -> None:
-        self._initial = self.first_poll = initial
-        self._mean: float | None = None
-
-    def on_running(self, age: float) -> None:
-        """Learn from a job that is still running at that age: jobs are not short, unless one has ended."""
-        if self._mean is None and age > 2 * self._initial:
-            self.first_poll = 0.0
-
-    def on_ended(self, seconds: float) -> None:
-        """Learn from a job that took this long; later ones count more."""
-        self._mean = seconds if self._mean is None else self._mean + (seconds - self._mean) / 8
-        self.first_poll = min(max(self._mean, MIN_POLL_SECONDS), MAX_FIRST_POLL_SECONDS)
+        self.next_poll_at = next_poll_time(now, since, interval, min_interval, phase=self.phase)
 
 
 def outage_message(seconds: float, cause: object) -> str:
@@ -222,45 +182,36 @@ class RefreshCheck:
     """
 
     def __init__(self, before: Mapping[str, Record], unchanged_seconds: float | None = None) -> None:
-        self._before = dict(before)
         self._unchanged_seconds = unchanged_seconds
-        self._unconfirmed = set(before)
-        self._in_flight: set[str] = set()
+        self._before = dict(before)  # of those that have not shown anything newer yet
         self._stale_since: dict[str, float] = {}
 
     @property
     def has_unconfirmed(self) -> bool:
         """Whether some have not shown anything newer than their refresh yet."""
-        return bool(self._unconfirmed)
+        return bool(self._before)
 
     def restart(self, identifier: str, before: Record) -> None:
         """Expect a new result of one that has just been refreshed."""
+        self.forget(identifier)
         self._before[identifier] = before
-        self._unconfirmed.add(identifier)
-        self._in_flight.discard(identifier)
-        self._stale_since.pop(identifier, None)
 
     def forget(self, identifier: str) -> None:
-        """Expect nothing of one any more."""
+        """Accept any result of one."""
         self._before.pop(identifier, None)
-        self._unconfirmed.discard(identifier)
+        self._stale_since.pop(identifier, None)
 
     def accepts(self, identifier: str, record: Record, now: float) -> bool:
         """Return whether a record is the end of what was begun by the refresh; call it for every poll."""
-        if record["status"] not in FINAL:
-            self._in_flight.add(identifier)
-            self._unconfirmed.discard(identifier)
-            return False
-        before = self._before.get(identifier)
-        if before is None or identifier in self._in_flight:
-            return True
-        stale_seconds = now - self._stale_since.setdefault(identifier, now)
-        is_new = is_new_result(before, record)
-        enough_seconds = REFRESH_GRACE_SECONDS if is_new is None else self._unchanged_seconds
-        is_accepted = is_new or (enough_seconds is not None and stale_seconds >= enough_seconds)
-        if is_accepted:
-            self._unconfirmed.discard(identifier)
-        return is_accepted
+        is_final = record["status"] in FINAL
+        if is_final and identifier in self._before:
+            stale_seconds = now - self._stale_since.setdefault(identifier, now)
+            is_new = is_new_result(self._before[identifier], record)
+            enough_seconds = REFRESH_GRACE_SECONDS if is_new is None else self._unchanged_seconds
+            if not is_new and (enough_seconds is None or stale_seconds < enough_seconds):
+                return False
+        self.forget(identifier)  # it was seen in flight, or has a new result
+        return is_final
 
 
 def is_new_result(before: Record, after: Record) -> bool | None:

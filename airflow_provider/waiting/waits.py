@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.deadlines import Countdown
 from airflow_provider.waiting.poller import Update, subscribe
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult
@@ -37,7 +36,6 @@ async def wait(
     *,
     accepts: Accepts = accept_final,
     enough: int | None = None,
-    tolerate_single_errors: bool = False,
     poll_first: bool = False,
     account: str = "",
 ) -> WaitResult:
@@ -45,29 +43,33 @@ async def wait(
 
     :param deadline: seconds since the epoch; the last poll comes after it
     :param accepts: whether a record ends the wait for a job
-    :param enough: for how many to wait; by default for all
-    :param tolerate_single_errors: let an error that concerns one job alone not end the wait for the others
+    :param enough: for how many to wait; by default for all, and an error that concerns one job alone ends the
+        wait, too
     :param poll_first: poll at once, not when others are polled
     :param account: of the jobs; by default that of the connection
     """
-    since, countdown = time.monotonic(), Countdown(deadline)
+    since = time.monotonic()
+    # The wall clock is read once: it may jump, which must neither end a wait nor cancel a job.
+    ends_at = since + deadline - time.time()
     ended: dict[str, Record] = {}
     pending = dict.fromkeys(ids)  # a set that keeps the order
     count = len(pending)
+    tolerates_errors = enough is not None
     enough = count if enough is None else min(enough, count)
     async with subscribe(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
         while len(ended) < enough:
             found: list[Update] = []
-            is_last = countdown.remaining() <= 0
+            remaining = ends_at - time.monotonic()
+            is_last = remaining <= 0
             if is_last or poll_first:
                 found = await updates.poll_now(pending)
                 poll_first = False
             else:
                 try:
-                    async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, countdown.remaining())):
+                    async with asyncio.timeout(min(LOG_INTERVAL_SECONDS, remaining)):
                         found = [await updates.get()]
                 except TimeoutError:
-                    if countdown.remaining() > 0:
+                    if ends_at > time.monotonic():
                         error = _last_error(updates, pending)
                         why = f" The last poll failed: {error}" if error else ""
                         log.log(logging.WARNING if error else logging.INFO,
@@ -77,7 +79,7 @@ async def wait(
                 del pending[identifier]
                 if not isinstance(update, Exception):
                     ended[identifier] = update
-                elif tolerate_single_errors and getattr(update, "concerns_one_job", False):
+                elif tolerates_errors and getattr(update, "concerns_one_job", False):
                     ended[identifier] = {kind.id_name: identifier, "status": UNKNOWN}
                 else:
                     transient = getattr(update, "transient", True)
@@ -138,7 +140,7 @@ async def cancel(
 
     :param account: of the jobs: nothing is cancelled at another service, which may have jobs with these ids
     """
-    ended: dict[str, Record] = {}
+    done: dict[str, Record | None] = {}
     try:
         async with asyncio.timeout(CANCEL_SECONDS), await hook.get_async_conn(max_retries=2) as client:
             if account and client.settings.account_digest != account:
@@ -147,11 +149,11 @@ async def cancel(
                     kind.noun.capitalize(),
                     hook.conn_id,
                 )
-                return ended
-            await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, ended.__setitem__)
+                return {}
+            await kind.cancel_in_flight(client, [*ids], CANCEL_CONCURRENCY, log, done.__setitem__)
     except (ComplianceError, TimeoutError) as error:
         log.warning("Not all %ss could be cancelled: %s", kind.noun, str(error) or "timed out")
-    return ended
+    return {identifier: record for identifier, record in done.items() if record}
 
 
 def cancel_in_worker(

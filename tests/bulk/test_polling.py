@@ -73,6 +73,10 @@ class Service:
     async def get_status(self, uuid: str) -> ContentJob:
         if self.error:
             raise self.error
+        if uuid in self.refused:
+            raise exc.ComplianceRefusedError("403", status=403)
+        if uuid not in self.jobs:
+            raise exc.ComplianceNotFoundError("404", status=404)
         return ContentJob.model_validate({"uuid": uuid, "status": self.jobs[uuid]})
 
     async def list_frameworks(self) -> list[Any]:
@@ -142,7 +146,7 @@ def cancel(service: Service, *uuids: str) -> dict[str, Any]:
     ended: dict[str, Any] = {}
     client: Any = service
     asyncio.run(JOBS.cancel_in_flight(client, uuids, 4, logging.getLogger(), ended.__setitem__))
-    return ended
+    return {uuid: record for uuid, record in ended.items() if record}
 
 
 def test_only_what_is_seen_in_flight_is_canceled(caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -76,14 +77,11 @@ def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
 def _deadline_passes_while_deferred(monkeypatch: pytest.MonkeyPatch, wall_clock: WallClock) -> None:
     """Let each trigger reach its deadline at its first poll, and the worker find it in the past."""
 
-    class Over:
-        def __init__(self, deadline: float) -> None:
-            wall_clock.ahead = DAY
+    def read_late() -> float:
+        wall_clock.ahead = DAY
+        return time.time() + 2 * DAY
 
-        def remaining(self) -> float:
-            return 0.0
-
-    monkeypatch.setattr(waits, "Countdown", Over)
+    monkeypatch.setattr(waits, "time", SimpleNamespace(monotonic=time.monotonic, time=read_late))
 
 
 @dataclass

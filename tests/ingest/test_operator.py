@@ -74,10 +74,11 @@ def test_the_trigger_row_has_uuids_and_no_documents(
     attempts.while_deferred = lambda _: service.finish_jobs()
     run_ingest(corpus.sources[:3], deferrable=True)
     (deferral,) = attempts.deferrals[:1]
-    assert deferral["path"] == "airflow_provider.triggers.ingest.ComplianceIngestTrigger"
+    assert deferral["path"] == "airflow_provider.triggers.content.ComplianceContentTrigger"
+    assert deferral["is_durable"]  # by its journal
     assert set(deferral) == {
         "path", "timeout", "conn_id", "uuids", "poll_interval", "deadline", "cancel_on_kill", "enough",
-        "account",
+        "account", "before", "hook_class", "is_durable",
     }  # fmt: skip
 
 

@@ -269,7 +269,7 @@ def test_a_trigger_leaves_the_job_of_a_cleared_task_running_only_if_its_state_su
     attempts.run(submit(deferrable=True, wait_for_completion=True))
     row = {name: value for name, value in attempts.deferrals[0].items() if name not in ("path", "timeout")}
     expected = keeps_state or memory != "Airflow's store"
-    assert ComplianceContentTrigger(**row).next_attempt_reattaches is expected
+    assert ComplianceContentTrigger(**row).is_durable is expected
 
 
 # -- a store that fails

@@ -145,8 +145,7 @@ class _Kind(JobKind):
         ids: Sequence[str],
         concurrency: int,
         log: Any,
-        on_ended: Callable[[str, Any], None] = lambda *_: None,
-        on_cancelled: Callable[[str], None] = lambda _: None,
+        on_done: Callable[[str, Any], None] = lambda *_: None,
     ) -> None:
         self._service.cancel_concurrency = concurrency
         await asyncio.sleep(self._service.cancel_seconds)
@@ -155,7 +154,7 @@ class _Kind(JobKind):
             if isinstance(found, Exception):
                 continue  # what can't be polled is left alone
             if found["status"] == "RUNNING":
-                await self.cancel(client, each)
-                on_cancelled(each)
+                await self._send_delete(client, each)
+                on_done(each, None)
             else:
-                on_ended(each, found)
+                on_done(each, found)

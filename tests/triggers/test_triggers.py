@@ -16,7 +16,6 @@ from airflow_provider import compat
 from airflow_provider.emulator import Emulator
 from airflow_provider.triggers import base
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.triggers.ingest import ComplianceIngestTrigger
 from tests.support.attempts import fire, until
 from tests.support.jobs import completed, running
 
@@ -128,13 +127,6 @@ def test_a_trigger_cancels_nothing_at_another_service(
     assert service.count("cancel") == 0
 
 
-def test_an_ingest_is_gone_on_with_on_every_airflow() -> None:
-    row = (CONN, ["a"], 30.0, 1.0)
-    assert ComplianceIngestTrigger(*row).next_attempt_reattaches
-    assert not ComplianceContentTrigger(*row).next_attempt_reattaches
-    assert ComplianceContentTrigger(*row, is_durable=True).next_attempt_reattaches
-
-
 def test_a_state_that_can_not_be_found_out_cancels_nothing(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,3 +146,14 @@ def test_an_event_can_be_written_as_json(service: Emulator) -> None:
     trigger = ComplianceContentTrigger("compliance_default", [uuid], 0.1, time.time() + 60)
     record = json.loads(json.dumps(asyncio.run(fire(trigger))))["jobs"][uuid]
     assert (record["status"], record["error"], record["file_name"]) == ("FAILED", "broken", "f.pdf")
+
+
+@pytest.mark.parametrize(("enough", "seconds", "status"), [(1, 60, "success"), (2, 0.5, "timeout")])
+def test_a_trigger_with_enough_jobs_fires_without_their_records(
+    service: Emulator, enough: int, seconds: float, status: str
+) -> None:
+    uuids = [completed(service), running(service)]
+    event = asyncio.run(
+        fire(ComplianceContentTrigger(CONN, uuids, 0.05, time.time() + seconds, enough=enough))
+    )
+    assert (event["status"], event["jobs"], event["pending"]) == (status, {}, [])

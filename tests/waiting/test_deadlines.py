@@ -21,7 +21,6 @@ from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import deadlines, waits
-from airflow_provider.waiting.deadlines import Countdown
 from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.waits import wait_in_worker
 from tests.support.attempts import Attempts, fire, until
@@ -123,17 +122,6 @@ def test_no_time_at_all_is_time_for_one_poll(
     assert attempts.run(task)[0]["uuid"] == uuid
 
 
-def test_an_event_that_comes_after_the_job_has_completed_cancels_nothing(
-    service: Emulator, attempts: Attempts
-) -> None:
-    """As of a trigger of an earlier version, which did not poll at the end."""
-    uuid = completed(service)
-    context: Any = {}
-    event = {"status": "timeout", "jobs": {}, "seconds": 5.0, "message": "", "transient": False}
-    assert submit().execute_complete(context, event=event, job={"uuid": uuid, "account": ""}) == uuid
-    assert service.count("cancel") == 0
-
-
 @pytest.mark.parametrize("where", ["here", "deferred"])
 def test_a_clock_that_jumps_ends_no_wait(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, where: str
@@ -163,12 +151,6 @@ def test_a_clock_that_jumps_ends_no_wait(
         return str(ending["status"] if where == "deferred" else ending.status)
 
     assert asyncio.run(scenario()) == "success"
-
-
-def test_a_deadline_is_measured_by_the_monotonic_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    deadline = Countdown(time.time() + 100)
-    monkeypatch.setattr(time, "time", lambda: 0.0)
-    assert deadline.remaining() == pytest.approx(100, abs=60)
 
 
 @pytest.mark.parametrize("zero", [0, 0.0, timedelta(0)])

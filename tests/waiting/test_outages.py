@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,6 @@ from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import poll_log, waits
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_POLLED_ALONE, JobKind
 from airflow_provider.waiting.rules import PollState
@@ -107,38 +105,6 @@ def test_a_wait_in_the_worker_outlasts_a_blip(
         return await waiting
 
     assert asyncio.run(scenario()).status == "success"
-
-
-def test_a_long_outage_is_logged_again_and_again_with_its_error(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(poll_log, "LOG_INTERVAL_SECONDS", 0.3)
-    monkeypatch.setattr(waits, "LOG_INTERVAL_SECONDS", 0.3)
-    uuid = running(service)
-
-    def find(start: str) -> list[str]:
-        found = (each.getMessage() for each in caplog.records if each.levelname == "WARNING")
-        return [each for each in found if each.startswith(start)]
-
-    async def scenario() -> dict[str, Any]:
-        log = logging.getLogger("airflow_provider.test")
-        work = waits.wait(JOBS, ComplianceHook(CONN), [uuid], 0.1, SOON, log)
-        waiting = asyncio.create_task(work)
-        await until(lambda: service.count("get_statuses", 200))
-        with fault(service, "batch status 403", monkeypatch):
-            await until(lambda: len(find("Polling the jobs of")) > 2 and len(find("Still waiting")) > 1)
-        service.set_job(uuid, status="COMPLETED")
-        return (await waiting).records
-
-    assert uuid in asyncio.run(scenario())
-    first, *again = find("Polling the jobs of 'compliance_default'")
-    assert "failed, retrying: POST" in first
-    for each in again:
-        assert "has failed for" in each
-        assert "still retrying; 1 in flight: POST" in each
-        assert "403" in each
-    for each in find("Still waiting for 1 of 1 jobs after"):
-        assert "The last poll failed: POST" in each
 
 
 @pytest.mark.parametrize("name", FAULTS)

@@ -11,7 +11,6 @@ from airflow_provider.waiting import rules
 from airflow_provider.waiting.rules import (
     PollState,
     RefreshCheck,
-    UsualTime,
     accept_any,
     accept_final,
     is_new_result,
@@ -64,37 +63,14 @@ def test_a_time_just_before_the_grid_is_not_polled_twice() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first_poll", "poll_interval", "expected"),
-    [
-        (0.25, 60, 1000.375),  # after the usual time, never before
-        (0.2, 60, 1000.25),
-        (2.0, 60, 1003),
-        (8.0, 60, 1012),
-        (8.0, 5, 1004),  # but never later than the interval
-        (8.0, 0.1, 1000.1),
-        (0.0, 60, 1001),  # nothing is known
-    ],
+    ("min_interval", "polls"), [(0.25, [0.25, 0.5, 1.0, 2.0, 3.0]), (1.0, [1.0, 2.0, 3.0, 4.0, 5.0])]
 )
-def test_a_new_job_is_polled_first_after_the_usual_time(
-    first_poll: float, poll_interval: float, expected: float
-) -> None:
-    found = next_poll_time(1000.0, 1000.0, poll_interval, first_poll=first_poll)
-    assert found == pytest.approx(expected)
-    assert found - 1000.0 <= poll_interval + 1e-6
-
-
-def test_a_job_that_takes_longer_than_usual_costs_few_polls_more() -> None:
-    def polls(**options: float) -> list[float]:
-        found, now = [], 1000.0
-        while now < 1060:
-            now = next_poll_time(now, 1000.0, 30.0, **options)
-            found.append(now - 1000.0)
-        return found
-
-    before, short = polls(), polls(min_interval=0.125, first_poll=0.1)
-    assert short[:4] == [0.125, 0.25, 0.5, 1.0]
-    assert short[3:] == before
-    assert len(polls(min_interval=0.125, first_poll=2.0)) < len(before)
+def test_new_jobs_are_polled_at_short_intervals_at_first(min_interval: float, polls: list[float]) -> None:
+    found, now = list[float](), 1000.0
+    while len(found) < len(polls):
+        now = next_poll_time(now, 1000.0, 30.0, min_interval)
+        found.append(now - 1000.0)
+    assert found == polls
 
 
 def test_processes_poll_at_different_times_and_their_jobs_at_the_same() -> None:
@@ -110,7 +86,7 @@ def test_processes_poll_at_different_times_and_their_jobs_at_the_same() -> None:
 def test_what_fails_is_not_polled_sooner_than_every_second_however_short_jobs_are() -> None:
     state = PollState("u", 1000.0, 30.0)
     state.observe(exc.ComplianceServerError("500", status=500), 1000.0, True)
-    state.schedule(1000.0, 0.125, first_poll=0.25)
+    state.schedule(1000.0, 0.25)
     assert state.next_poll_at == 1001
 
 
@@ -282,32 +258,3 @@ def test_a_forgotten_refresh_is_not_waited_for() -> None:
     check.forget("unknown")
     assert not check.has_unconfirmed
     assert check.accepts("a", OLD, 0.0) is True
-
-
-def test_new_jobs_are_polled_first_after_the_usual_time_of_those_that_have_ended() -> None:
-    usual = UsualTime(0.25)
-    assert usual.first_poll == 0.25
-    usual.on_ended(3.0)
-    assert usual.first_poll == 3.0
-    usual.on_ended(7.0)
-    assert usual.first_poll == 3.5  # one job changes little
-    for _ in range(100):
-        usual.on_ended(60.0)
-    assert usual.first_poll == rules.MAX_FIRST_POLL_SECONDS
-    for _ in range(100):
-        usual.on_ended(0.0)
-    assert usual.first_poll == rules.MIN_POLL_SECONDS
-
-
-@pytest.mark.parametrize(
-    ("initial", "age", "first_poll"), [(0.25, 0.5, 0.25), (0.25, 0.6, 0.0), (0.0, 9.0, 0.0)]
-)
-def test_a_job_that_is_still_running_says_that_jobs_are_not_short(
-    initial: float, age: float, first_poll: float
-) -> None:
-    usual = UsualTime(initial)
-    usual.on_running(age)
-    assert usual.first_poll == first_poll
-    usual.on_ended(2.0)
-    usual.on_running(age)
-    assert usual.first_poll == 2.0

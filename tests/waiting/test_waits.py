@@ -145,7 +145,7 @@ def test_one_refused_job_can_be_tolerated(
     service.has_worked = True
     service.job("a", REFUSED)
     service.job("b", s1200=COMPLETED)
-    result = wait_for("a", "b", **({"tolerate_single_errors": True} if is_tolerated else {}))
+    result = wait_for("a", "b", **({"enough": 2} if is_tolerated else {}))
     if is_tolerated:
         records = {"a": {"uuid": "a", "status": "UNKNOWN"}, "b": COMPLETED}
         assert (result.status, result.records) == ("success", records)
