@@ -4,7 +4,7 @@ from __future__ import annotations
 
 EMULATOR = "tests/frameworks/test_operators.py"  # few, but against a real login
 CLOSING = "tests/evidence/test_history.py tests/evidence/test_closing.py"
-VERIFY = "tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py"
+VERIFY = "tests/evidence/test_links.py tests/evidence/test_verify.py tests/evidence/test_verify_hostile.py"
 WAITING = "tests/waiting/test_poller_timing.py tests/waiting/test_subscriptions.py"
 
 TARGETS = {

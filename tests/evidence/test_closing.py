@@ -224,16 +224,6 @@ def test_an_old_night_that_is_closed_later_is_compared_with_those_before_it(nigh
     assert report["trend"] == ["2026-03-03", "2026-03-02", "2026-03-01"]
 
 
-def test_many_backfilled_nights_do_not_hide_the_last_one(nights: Nights) -> None:
-    nights.close(28, ingested=nights.ingested("28", a="FAILED"))
-    for number in range(33):
-        close(f"{nights.base}b={number}/", 1, root=nights.base, identity={"run_id": f"old-{number}"})
-    report = json.loads(read(nights.close(29, ingested=nights.ingested("29", a="FAILED"))["report"]))
-    assert (report["trend"][0], len(report["trend"])) == ("2026-03-28", 30)
-    nights.close(28, ingested=nights.ingested("28", a="COMPLETED"), identity={"try_number": 2})
-    assert nights.entries[-1].record["replaces"]["number"] == 1
-
-
 def test_a_second_task_of_the_run_adds_a_revision_with_its_own_inputs(nights: Nights) -> None:
     outputs = {"ingested": nights.ingested("i", a="COMPLETED"), "assessed": nights.assessed("a", "a")}
     later = {"identity": {"task_id": "close_reviewed"}}
@@ -364,14 +354,6 @@ def test_a_dry_run_has_left_nothing_to_close(nights: Nights) -> None:
     assert Outputs.parse(assessed=dry).has_dry_run
     assert not Outputs.parse(ingested=nights.ingested("1", a="COMPLETED")).has_dry_run
     assert nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), assessed=dry)["assessments"] == 0
-
-
-def test_nights_at_two_destinations_of_one_run_do_not_replace_each_other(nights: Nights) -> None:
-    for name in ("north", "south"):
-        ingested = nights.ingested(name, a="COMPLETED")
-        close(f"{nights.base}{name}/", 1, ingested=ingested, root=nights.base, identity={"task_id": name})
-    assert len(nights.in_force) == 2
-    assert [entry.record["replaces"] for entry in nights.entries] == [None, None]
 
 
 def test_documents_that_fail_night_after_night_come_from_the_columns_of_tonight(nights: Nights) -> None:

@@ -113,20 +113,6 @@ def test_processes_that_close_at_once_make_one_chain(nights: Nights) -> None:
     assert sorted(entry.record["run"] for entry in nights.entries) == [f"d/run-{day}" for day in days]
 
 
-def test_two_attempts_at_once_make_one_record(nights: Nights) -> None:
-    """A retry while the first attempt still runs, on another worker."""
-    outputs = nights.ingested("1", a="FAILED")
-
-    def close(try_number: int) -> None:
-        nights.close(1, ingested=outputs, identity={"try_number": try_number})
-
-    processes = [in_process(close, number) for number in range(1, 7)]
-    for process in processes:
-        process.join()
-    assert COMPLETED in {process.exitcode for process in processes}
-    assert len(nights.entries) == 1
-
-
 def test_revisions_at_once_replace_each_other_one_by_one(nights: Nights) -> None:
     outputs = [nights.ingested(str(n), a="FAILED", **{f"b{n}": "FAILED"}) for n in range(6)]
 

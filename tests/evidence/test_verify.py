@@ -127,23 +127,6 @@ def test_two_nights_that_were_swapped_are_named(root: Path, verify: Verify) -> N
     assert "00000003.json says that it is record 2" in output
 
 
-@pytest.mark.parametrize(("gone", "said"), [((1,), "record 1 is"), ((2, 3), "records 2 to 3 are")])
-def test_missing_records_are_named(root: Path, verify: Verify, gone: tuple[int, ...], said: str) -> None:
-    for number in gone:
-        record(root, number).unlink()
-    code, output = verify()
-    assert code == 1
-    assert f"{said} missing" in output
-
-
-def test_a_record_that_is_not_chained_to_the_last_one_is_found(root: Path, verify: Verify) -> None:
-    shutil.copy(record(root, NIGHTS), record(root, NIGHTS + 1))
-    rewrite(record(root, NIGHTS + 1), number=NIGHTS + 1)
-    code, output = verify()
-    assert code == 1
-    assert "record 5 is not what record 6 was chained to" in output
-
-
 def head_of(root: Path) -> str:
     return sha256(record(root, NIGHTS).read_bytes())
 
@@ -284,16 +267,6 @@ def test_objects_of_replaced_revisions_are_compared(
     damage(root / "dt=2026-01-01/document-1.txt")
     code, output = verify(uri=root)
     assert (code, statuses(output)) == (1, ["OK", "OK", "CHANGED"])
-
-
-def test_a_record_can_t_hide_another_night_by_replacing_it(root: Path, verify: Verify) -> None:
-    flip(root / OBJECTS["text"])
-    replaced = {"number": 3, "sha256": sha256(record(root, 3).read_bytes())}
-    NightWriter(Location(f"file://{root}")).night(9, replaces=replaced)
-    code, output = verify()
-    assert code == 1
-    assert "record 6 replaces record 3, which is not its revision" in output
-    assert "document-1.txt has changed" in output
 
 
 def test_nights_before_a_date_are_verified_as_a_chain_only(root: Path, verify: Verify) -> None:
