@@ -154,7 +154,7 @@ class Exchange(Generic[T]):
             headers["Content-Length"] = str(len(body) if isinstance(body, bytes) else body.length)
         if call.basic_auth:
             # Quoted, as RFC 6749 has it for clients: a colon would end the user.
-            user, password = (quote_plus(reveal(each)) for each in call.basic_auth)
+            user, password = (quote_plus(reveal(part)) for part in call.basic_auth)
             headers["Authorization"] = f"Basic {b64encode(f'{user}:{password}'.encode()).decode()}"
         if token:
             headers["Authorization"] = f"Bearer {reveal(token.secret)}"

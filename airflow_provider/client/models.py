@@ -162,6 +162,6 @@ def mask_reasons(result: T, secrets: Callable[[], Iterable[str]]) -> T:
     match jobs:
         case ContentJob(error=str(reason)) | Assessment(error=str(reason)):
             return cast("T", jobs.model_copy(update={"error": mask(reason, secrets())}))
-        case list() if any(isinstance(each, ContentJob) and each.error for each in jobs):
-            return cast("T", [mask_reasons(each, secrets) for each in jobs])
+        case list() if any(isinstance(job, ContentJob) and job.error for job in jobs):
+            return cast("T", [mask_reasons(job, secrets) for job in jobs])
     return result

@@ -137,7 +137,7 @@ class TokenFile:
             with self._open_directory() as directory:
                 try:
                     contents = _read(directory, self._name) or _Contents(os.urandom(SALT_BYTES))
-                    others = [each for each in contents.entries if not self._decrypt(contents.salt, each)]
+                    others = [entry for entry in contents.entries if not self._decrypt(contents.salt, entry)]
                     entries = [self._encrypt(contents.salt, snapshot), *others][:MAX_ENTRIES]
                     _remove_leftovers(directory, self._name)
                     _replace(directory, self._name, _Contents(contents.salt, tuple(entries)))
@@ -208,7 +208,7 @@ def _read(directory: int, name: str) -> _Contents | None:
             os.close(descriptor)
         if record["format"] != FORMAT:
             return None
-        salt, *entries = (b64decode(each, validate=True) for each in (record["salt"], *record["entries"]))
+        salt, *entries = (b64decode(text, validate=True) for text in (record["salt"], *record["entries"]))
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return _Contents(salt, tuple(entries))
@@ -216,7 +216,7 @@ def _read(directory: int, name: str) -> _Contents | None:
 
 def _replace(directory: int, name: str, contents: _Contents) -> None:
     """Write a file atomically; without fsync, because after a power failure a login is due anyway."""
-    salt, *entries = (b64encode(each).decode() for each in (contents.salt, *contents.entries))
+    salt, *entries = (b64encode(data).decode() for data in (contents.salt, *contents.entries))
     data = json.dumps({"format": FORMAT, "salt": salt, "entries": entries}).encode()
     temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

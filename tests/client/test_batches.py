@@ -110,7 +110,7 @@ def test_an_unknown_id_for_which_a_batch_is_refused_does_not_lower_the_limit() -
     assert (list(found), limit.size) == (asked_for[:-1], 100)
 
 
-def test_what_is_missing_in_a_batch_is_asked_for_alone() -> None:
+def test_job_missing_in_a_batch_is_requested_alone() -> None:
     def reply(call: Call[Any]) -> Any:
         if call.json:
             return jobs("A")
@@ -253,7 +253,7 @@ def test_a_larger_batch_that_is_truncated_is_noticed_and_nothing_is_lost() -> No
     assert answers.ask(300) == [100] * 3
 
 
-def test_what_is_over_a_silent_limit_is_asked_for_in_smaller_batches() -> None:
+def test_jobs_over_a_silent_limit_are_requested_in_smaller_batches() -> None:
     answers = Answers(truncating(20))
     sizes = answers.ask(100)
     assert sizes[:2] == [100, 50]

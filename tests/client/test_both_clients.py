@@ -142,7 +142,9 @@ def test_a_read_survives_passing_faults(run: Any, service: Service, fault: Any) 
     assert run("get_status", UUID).status == "RUNNING"
 
 
-def test_nobody_listening_is_a_transient_error_that_names_the_address(connect: Any, service: Service) -> None:
+def test_refused_connection_is_a_transient_error_that_names_the_address(
+    connect: Any, service: Service
+) -> None:
     run = connect(settings_for("http://127.0.0.1:9", token_url=f"{service.url}/token", max_retries=1))
     with pytest.raises(
         exc.ComplianceConnectionError, match=r"127\.0\.0\.1:9.*could not connect.*refused"
@@ -163,7 +165,7 @@ def test_an_error_page_that_is_cut_or_huge_still_counts_by_its_status(
 
 @pytest.mark.parametrize("at", [0, 500_000], ids=["first read", "later read"])
 @pytest.mark.parametrize("error", [OSError(5, "Input/output error"), RuntimeError("of a store's library")])
-def test_whatever_a_store_raises_is_an_error_of_ours(
+def test_any_error_of_a_store_becomes_a_read_error(
     run: Any, service: Service, at: int, error: Exception
 ) -> None:
     class Failing(io.BytesIO):

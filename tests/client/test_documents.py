@@ -50,7 +50,7 @@ def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
         (b"x.pdf", "is not a file"),
     ],
 )
-def test_what_is_no_file_is_refused(file: Any, message: str) -> None:
+def test_other_things_than_files_are_refused(file: Any, message: str) -> None:
     with pytest.raises(ComplianceInputError, match=message):
         MultipartUpload(file)
 
@@ -90,7 +90,7 @@ class Stored:
 
 @pytest.mark.parametrize("kind", [Path, str, Stored])
 @pytest.mark.parametrize("special", ["fifo", "socket"])
-def test_what_is_no_regular_file_is_refused_at_once(tmp_path: Path, special: str, kind: Any) -> None:
+def test_special_file_is_refused_at_once(tmp_path: Path, special: str, kind: Any) -> None:
     path = tmp_path / "x.pdf"
     if special == "fifo":
         os.mkfifo(path)

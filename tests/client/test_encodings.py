@@ -80,9 +80,7 @@ def test_a_text_that_can_not_be_unpacked_whole_is_an_error_that_may_pass(
 
 
 @pytest.mark.parametrize("case", ["half", "unknown"])
-def test_an_error_answer_counts_by_its_status_whatever_its_body(
-    run: Any, service: Service, case: str
-) -> None:
+def test_error_response_counts_by_its_status_with_any_body(run: Any, service: Service, case: str) -> None:
     encoding, body = BAD[case]
     service.on(SUBMIT, Reply(409, body=body, headers={"Content-Encoding": encoding}))
     with pytest.raises(exc.ComplianceRefusedError, match="409"):

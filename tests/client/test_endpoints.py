@@ -227,20 +227,20 @@ def test_any_other_call_is_sent_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "PUT", "DELETE", "POST", "PATCH"])
-def test_what_http_calls_idempotent_may_be_retried(method: str) -> None:
+def test_idempotent_methods_may_be_retried(method: str) -> None:
     assert endpoints.request(method, "/x").idempotent is (method not in ("POST", "PATCH"))
     assert endpoints.request(method, "/x", idempotent=False).idempotent is False
 
 
 @pytest.mark.parametrize("method", ["", "CONNECT", "connect", "GET ", "G1", None])
 @pytest.mark.parametrize("path", ["/x"])
-def test_what_is_not_a_method_is_refused(method: Any, path: str) -> None:
+def test_invalid_method_is_refused(method: Any, path: str) -> None:
     with pytest.raises(exc.ComplianceInputError, match="is not an HTTP method"):
         endpoints.request(method, path)
 
 
 @pytest.mark.parametrize("path", ["x", "//evil.example/x", "", None])
-def test_what_is_not_a_path_is_refused(path: Any) -> None:
+def test_invalid_path_is_refused(path: Any) -> None:
     with pytest.raises(exc.ComplianceInputError, match="is not a path of the service"):
         endpoints.request("GET", path)
 
@@ -262,12 +262,12 @@ def test_what_is_not_a_path_is_refused(path: Any) -> None:
         ({"headers": {"a": 5}}, "use printable ASCII"),
     ],
 )
-def test_what_can_t_be_sent_is_refused(arguments: Any, problem: str) -> None:
+def test_request_that_can_not_be_sent_is_refused(arguments: Any, problem: str) -> None:
     with pytest.raises(exc.ComplianceInputError, match=problem):
         endpoints.request("POST", "/x", **arguments)
 
 
 @pytest.mark.parametrize("url", ["https:///x", "https://?x", "https://a\u202eb", "xhttps://a", None])
-def test_what_is_not_a_web_page_is_refused(url: Any) -> None:
+def test_invalid_web_address_is_refused(url: Any) -> None:
     with pytest.raises(exc.ComplianceInputError, match="is not a valid URL"):
         endpoints.submit_url(url)

@@ -161,7 +161,7 @@ def test_a_pause_is_shared_by_all_and_spread() -> None:
     assert one.delay() == other.delay() == 0
 
 
-def test_a_server_error_pauses_nobody_else() -> None:
+def test_server_error_pauses_no_other_call() -> None:
     clock, pause = Clock(), ThrottlePause()
     one, other = exchange(READ, clock, pause, backoff=1.0), exchange(READ, clock, pause)
     one.evaluate(response(500))

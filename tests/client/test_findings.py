@@ -95,7 +95,7 @@ def test_an_id_beyond_the_precision_of_floats_is_kept() -> None:
 
 
 @given(JSON)
-def test_whatever_comes_is_read_or_refused(results: Any) -> None:
+def test_any_results_are_read_or_refused(results: Any) -> None:
     try:
         found = parse_findings(results)
     except ComplianceProtocolError:

@@ -70,7 +70,7 @@ def test_a_flood_of_records_for_one_question_is_refused(run: Any, service: Servi
         run("get_statuses", [UUID])
 
 
-def test_records_that_nobody_asked_for_are_not_even_read(
+def test_unrequested_records_are_not_parsed(
     run: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read: list[Any] = []

@@ -333,9 +333,7 @@ def test_no_error_shows_the_password_of_a_proxy(
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
 
 
-def test_an_answer_that_nobody_asked_for_is_not_taken_for_the_next_one(
-    connect: Any, service: Service
-) -> None:
+def test_unrequested_response_is_not_taken_for_the_next_one(connect: Any, service: Service) -> None:
     """A broken proxy may answer a request twice."""
     second_is_sent = threading.Event()
 

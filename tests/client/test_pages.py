@@ -38,7 +38,7 @@ READS: dict[str, tuple[str, tuple[Any, ...]]] = {
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("method", SUBMITS)
-def test_on_a_submit_it_is_uncertain_and_nobody_claims_that_it_was_taken(
+def test_page_in_response_to_a_submit_is_uncertain(
     run: Any, service: Service, method: str, page: str
 ) -> None:
     route, args = SUBMITS[method]
@@ -52,7 +52,7 @@ def test_on_a_submit_it_is_uncertain_and_nobody_claims_that_it_was_taken(
 
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("method", READS)
-def test_on_anything_else_it_is_an_odd_answer_that_may_pass(
+def test_page_in_response_to_another_call_is_a_transient_protocol_error(
     run: Any, service: Service, method: str, page: str
 ) -> None:
     route, args = READS[method]

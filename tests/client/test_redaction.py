@@ -120,7 +120,7 @@ def test_a_secret_is_replaced_by_a_digest_of_it(address: str) -> None:
 
 
 @pytest.mark.parametrize("address", HARMLESS)
-def test_what_is_not_a_secret_stays(address: str) -> None:
+def test_harmless_address_stays(address: str) -> None:
     assert redact(address) == address
     assert redact_text(address) == address or address.startswith("/")  # in a text, a path is not an address
     assert not is_redacted(address)
@@ -146,7 +146,7 @@ def test_parameters_that_choose_a_version_stay() -> None:
     )
 
 
-def test_a_login_is_known_by_its_user_so_that_nobody_can_guess_the_password() -> None:
+def test_digest_of_a_login_is_of_its_user_not_of_its_password() -> None:
     first, other, nobody = (redact(f"https://{login}@h/") for login in ("ada:1", "bob:1", ":1"))
     assert first == redact("https://ada:2@h/")
     assert len({first, other, nobody}) == 3

@@ -38,7 +38,7 @@ def response(body: Any = b"", status: int = 200, **headers: str) -> HttpResponse
 
 
 @pytest.mark.parametrize(("body", "problem"), [([], "is not a JSON object"), (b"<", "is not JSON")])
-def test_what_is_not_an_object_is_an_error_or_an_empty_one(body: Any, problem: str) -> None:
+def test_other_json_than_an_object_is_an_error_or_an_empty_one(body: Any, problem: str) -> None:
     with pytest.raises(ComplianceProtocolError, match=problem):
         read_object(response(body))
     assert read_object(response(body), strict=False) == {}

@@ -115,7 +115,7 @@ def test_nothing_has_worked_before_the_first_good_answer(connect: Any, service: 
     ("method", "route", "args"),
     [("list_frameworks", FRAMEWORKS, ()), ("submit_url", f"POST {CONTENT}/url", ("https://example.com",))],
 )
-def test_what_has_worked_outlasts_a_gateway_that_refuses_good_tokens(
+def test_credentials_that_worked_outlast_a_gateway_that_refuses_good_tokens(
     run: Any, service: Service, method: str, route: str, args: Any
 ) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
@@ -125,7 +125,9 @@ def test_what_has_worked_outlasts_a_gateway_that_refuses_good_tokens(
     assert service.grants() == ["password", "refresh_token"]
 
 
-def test_what_has_worked_fails_for_now_when_good_tokens_stay_refused(connect: Any, service: Service) -> None:
+def test_credentials_that_worked_fail_transiently_when_good_tokens_stay_refused(
+    connect: Any, service: Service
+) -> None:
     service.on(FRAMEWORKS, Reply(json=[]), Reply(401, json={"message": "stale keys"}))
     run = connect(settings_for(service.url, max_retries=2))
     run("list_frameworks")
@@ -136,7 +138,7 @@ def test_what_has_worked_fails_for_now_when_good_tokens_stay_refused(connect: An
     assert service.grants() == ["password", "refresh_token"]
 
 
-def test_what_never_worked_is_refused_for_good(run: Any, service: Service) -> None:
+def test_credentials_that_never_worked_are_refused_for_good(run: Any, service: Service) -> None:
     service.on(FRAMEWORKS, Reply(401))
     with pytest.raises(exc.ComplianceAuthError) as caught:
         run("list_frameworks")

@@ -8,8 +8,6 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.base import get_shared_state
-from airflow_provider.client.exchange import Exchange, ThrottlePause
-from airflow_provider.client.http.wire import Call, HttpResponse
 from tests.support.service import Reply, Service
 from tests.support.values import CONTENT, UUID, settings_for
 
@@ -44,7 +42,7 @@ def test_every_throttling_is_counted(connect: Any, service: Service) -> None:
     assert get_shared_state(settings).service_pause.count == 3
 
 
-def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any, service: Service) -> None:
+def test_throttled_login_pauses_logins_only(connect: Any, service: Service) -> None:
     settings = settings_for(service.url)
     service.on("POST /token", Reply(429, headers={"Retry-After": "900"}))
     run = connect(settings)
@@ -53,21 +51,3 @@ def test_a_throttled_login_pauses_logins_and_counts_for_nobody_else(connect: Any
             run("list_frameworks")
     assert len(service.requests_to("POST /token")) == 1
     assert get_shared_state(settings).service_pause.count == 0
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-def exchange(
-    call: Call[Any], clock: Clock, pause: ThrottlePause, jitter: float = 1.0, **changes: Any
-) -> Exchange[Any]:
-    settings = settings_for("https://api.example.com", **changes)
-    return Exchange(call, settings, pause, clock=clock, jitter=lambda: jitter)
-
-
-def throttled(seconds: str) -> HttpResponse:
-    return HttpResponse(429, {"retry-after": seconds}, b"", "https://api.example.com")

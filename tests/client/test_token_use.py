@@ -235,7 +235,7 @@ def test_a_cancelled_leader_leaves_the_renewal_to_another(service: Service, sett
     assert service.grants() == ["password", "password"]
 
 
-def test_a_follower_who_loses_patience_disturbs_nobody(service: Service, settings: Settings) -> None:
+def test_cancelled_waiter_does_not_disturb_the_others(service: Service, settings: Settings) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
     may_answer = threading.Event()
 

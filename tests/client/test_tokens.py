@@ -211,7 +211,7 @@ OF_THE_USER = ("invalid_grant", "invalid_request", "access_denied")
 
 
 @pytest.mark.parametrize("code", [*OF_THE_CLIENT, *OF_THE_USER])
-def test_every_error_of_oauth_names_who_was_refused_whatever_the_status(cache: TokenCache, code: str) -> None:
+def test_every_error_of_oauth_names_who_was_refused_with_any_status(cache: TokenCache, code: str) -> None:
     for status in (400, 403, 503):
         error = explain(cache, status, error=code, error_description="so it is")
         assert isinstance(error, exc.ComplianceAuthError)

@@ -59,7 +59,7 @@ def test_a_failure_says_what_happened_and_why() -> None:
     ]
 
 
-def test_what_may_hold_secrets_is_not_shown() -> None:
+def test_fields_that_may_hold_secrets_are_not_shown() -> None:
     request = HttpRequest("GET", URL, {"Authorization": "my-secret"}, b"my-secret")
     answer = HttpResponse(200, {"x": "my-secret"}, b"my-secret", URL, stream="my-secret")
     call = Call("GET", "/x", str, form={"a": "my-secret"}, body=b"my-secret", headers={"a": "my-secret"})

@@ -174,7 +174,7 @@ def test_a_web_address_is_no_file(hook: ComplianceHook) -> None:
         hook.submit_file("https://example.com/a.pdf")
 
 
-def test_what_no_retry_can_mend_ends_the_task(hook: ComplianceHook, service: Service) -> None:
+def test_non_retryable_error_fails_the_task(hook: ComplianceHook, service: Service) -> None:
     service.on(STATUS, Reply(404, json={"message": "unknown"}))
     with pytest.raises(AirflowFailException) as caught:
         hook.get_status(UUID)
@@ -233,7 +233,7 @@ def test_a_missing_connection_is_named_however_it_is_read() -> None:
         (Reply(body=b"<html>"), exc.ComplianceProtocolError),
     ],
 )
-def test_what_may_pass_by_itself_is_left_to_the_task_s_retries(
+def test_transient_error_is_left_to_the_retries_of_the_task(
     hook: ComplianceHook, service: Service, reply: Reply, kind: type[Exception]
 ) -> None:
     service.on(STATUS, reply)

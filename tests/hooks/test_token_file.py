@@ -375,7 +375,7 @@ def test_a_file_that_can_not_be_written_is_gone_and_the_process_continues(
     assert path.exists()
 
 
-def test_what_crashes_have_left_is_removed(file: TokenFile, directory: Path) -> None:
+def test_leftovers_of_crashes_are_removed(file: TokenFile, directory: Path) -> None:
     old, young = (directory / f"{file.path.name}.{name}.tmp" for name in ("old", "young"))
     foreign = directory / "tokens-other.old.tmp"
     for path in (old, young, foreign):

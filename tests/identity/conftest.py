@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import TokenCache
-from tests.identity.callers import CALLERS, Caller
 from tests.identity.servers import TIMEOUT_SECONDS, FrameworkService, TokenProxy, running
+from tests.support.callers import CALLERS, AsyncCaller, SyncCaller
 
 HERE = Path(__file__).parent
 INTERPRETER = HERE.parents[1] / ".venv-idp" / "bin" / "python"
@@ -47,7 +47,7 @@ class Clock:
         return self.now
 
 
-Connect: TypeAlias = Callable[..., Caller]
+Connect: TypeAlias = Callable[..., SyncCaller | AsyncCaller]
 
 
 @contextmanager
@@ -124,7 +124,7 @@ def connect(
     """Make a client, of either kind, with a login of its own; settings can be replaced."""
     with ExitStack() as opened:
 
-        def make(clock: Clock | None = None, **changed: Any) -> Caller:
+        def make(clock: Clock | None = None, **changed: Any) -> SyncCaller | AsyncCaller:
             known: dict[str, Any] = {
                 "base_url": frameworks.url,
                 "token_url": f"{proxy.url}/token",

@@ -30,7 +30,7 @@ def test_a_wrong_password_is_final_and_names_user_and_connection(
 ) -> None:
     client = connect(password=WRONG)
     with pytest.raises(ComplianceAuthError) as refused:
-        client.call()
+        client("list_frameworks")
     # Canaille says invalid_request, where RFC 6749 wants invalid_grant: so the client may be wrong as well.
     assert str(refused.value) == (
         "The identity provider refused user 'alice' (invalid_request: Invalid 'username' or 'password' in "
@@ -45,7 +45,7 @@ def test_a_wrong_password_is_final_and_names_user_and_connection(
 def test_a_wrong_password_is_tried_once_by_a_crowd(connect: Connect, proxy: TokenProxy) -> None:
     client = connect(password=WRONG)
     proxy.slowness = 0.2
-    errors = client.crowd(CROWD) + client.crowd(CROWD)
+    errors = client.crowd(CROWD, "list_frameworks") + client.crowd(CROWD, "list_frameworks")
     assert {type(error) for error in errors} == {ComplianceAuthError}
     assert len({str(error) for error in errors}) == 1
     assert proxy.outcomes == [("password", 400)]
@@ -59,7 +59,7 @@ def test_a_wrong_client_is_named_and_tried_once(
     client_id = wrong.get("client_id", provider.client_id)
     for _ in range(3):
         with pytest.raises(ComplianceAuthError) as refused:
-            client.call()
+            client("list_frameworks")
         assert f"refused client '{client_id}' (invalid_client" in str(refused.value)
         assert "'client_id' and 'client_secret' of the connection 'compliance_lab'" in str(refused.value)
         assert provider.username not in str(refused.value)
@@ -76,13 +76,15 @@ def test_no_secret_is_in_a_log_or_an_error(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     client = connect()
-    client.call()
+    client("list_frameworks")
     frameworks.refuse(CROWD)
-    client.crowd(CROWD)
+    client.crowd(CROWD, "list_frameworks")
     frameworks.accepts = False
     proxy.answers_to_lose = 1
-    errors = client.crowd(CROWD)
-    errors += connect(password=WRONG).crowd(2) + connect(client_secret=WRONG).crowd(2)
+    errors = client.crowd(CROWD, "list_frameworks")
+    errors += connect(password=WRONG).crowd(2, "list_frameworks") + connect(client_secret=WRONG).crowd(
+        2, "list_frameworks"
+    )
     shown = [caplog.text, *(f"{vars(record)}" for record in caplog.records)]
     for error in errors:
         assert isinstance(error, ComplianceAuthError)

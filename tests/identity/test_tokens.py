@@ -20,14 +20,14 @@ CROWD = 20
 def test_logs_in_with_the_password_and_calls_the_service_with_the_token(
     connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
 ) -> None:
-    assert connect().call() == []
+    assert connect()("list_frameworks") == []
     assert proxy.outcomes == [LOGIN]
     assert frameworks.authorizations == [f"Bearer {proxy.grants[0].answer['access_token']}"]
 
 
 def test_a_crowd_logs_in_once(connect: Connect, proxy: TokenProxy, frameworks: FrameworkService) -> None:
     proxy.slowness = 0.2
-    assert connect().crowd(CROWD) == [[]] * CROWD
+    assert connect().crowd(CROWD, "list_frameworks") == [[]] * CROWD
     assert proxy.outcomes == [LOGIN]
     assert len(frameworks.authorizations) == CROWD
 
@@ -37,12 +37,12 @@ def test_a_token_near_its_end_is_renewed_and_each_refresh_token_is_used_once(
 ) -> None:
     clock = Clock()
     client = connect(clock)
-    client.call()
+    client("list_frameworks")
     for _ in range(3):
         clock.now += 3600 - 31
-        client.call()  # a second before the renewal is due
+        client("list_frameworks")  # a second before the renewal is due
         clock.now += 2
-        client.call()
+        client("list_frameworks")
     assert proxy.outcomes == [LOGIN, RENEWAL, RENEWAL, RENEWAL]
     given = [grant.answer["refresh_token"] for grant in proxy.grants]
     assert [grant.form["refresh_token"] for grant in proxy.grants[1:]] == given[:-1]
@@ -54,7 +54,7 @@ def test_a_used_refresh_token_is_refused_and_the_password_helps(
     connect: Connect, proxy: TokenProxy, provider: Provider, frameworks: FrameworkService
 ) -> None:
     client = connect()
-    client.call()
+    client("list_frameworks")
     # Somebody else uses the client's refresh token first.
     form = {
         "grant_type": "refresh_token",
@@ -64,12 +64,12 @@ def test_a_used_refresh_token_is_refused_and_the_password_helps(
     }
     assert proxy.post(urlencode(form).encode())[0] == 200
     frameworks.refuse(1)
-    assert client.call() == []
+    assert client("list_frameworks") == []
     assert proxy.outcomes == [LOGIN, ("refresh_token", 400), LOGIN]
     assert proxy.grants[1].answer["error"] == "invalid_grant"
     # From here on, the tokens of the new login count.
     frameworks.refuse(1)
-    assert client.call() == []
+    assert client("list_frameworks") == []
     assert proxy.outcomes[3:] == [RENEWAL]
     assert proxy.grants[3].form["refresh_token"] == proxy.grants[2].answer["refresh_token"]
 
@@ -78,10 +78,10 @@ def test_a_renewal_whose_answer_is_lost_ends_in_a_login(
     connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
 ) -> None:
     client = connect()
-    client.call()
+    client("list_frameworks")
     frameworks.refuse(1)
     proxy.answers_to_lose = 1
-    assert client.call() == []
+    assert client("list_frameworks") == []
     # The first renewal has used the refresh token up, though nobody saw its answer.
     assert proxy.outcomes == [LOGIN, RENEWAL, ("refresh_token", 400), LOGIN]
     assert proxy.grants[1].form == proxy.grants[2].form
@@ -91,10 +91,10 @@ def test_a_crowd_whose_token_is_refused_renews_once_and_repeats_once(
     connect: Connect, proxy: TokenProxy, frameworks: FrameworkService
 ) -> None:
     client = connect()
-    client.call()
+    client("list_frameworks")
     proxy.slowness = 0.2
     frameworks.refuse(CROWD)
-    assert client.crowd(CROWD) == [[]] * CROWD
+    assert client.crowd(CROWD, "list_frameworks") == [[]] * CROWD
     assert proxy.outcomes == [LOGIN, RENEWAL]
     old, new = (f"Bearer {grant.answer['access_token']}" for grant in proxy.grants)
     assert frameworks.authorizations == [old] * (1 + CROWD) + [new] * CROWD
@@ -108,7 +108,7 @@ class TestTokensThatEndSoon:
     def test_they_are_renewed_no_more_often_than_they_end(self, connect: Connect, proxy: TokenProxy) -> None:
         client, start = connect(), time.monotonic()
         for _ in range(20):
-            assert client.call() == []
+            assert client("list_frameworks") == []
             time.sleep(SHORT_LIFE / 10)
         renewed_after = SHORT_LIFE * 4 / 5
         tokens = [outcome for outcome in proxy.outcomes if outcome[1] == 200]
@@ -120,9 +120,9 @@ class TestTokensThatEndSoon:
         self, connect: Connect, proxy: TokenProxy
     ) -> None:
         client = connect()
-        client.call()
+        client("list_frameworks")
         time.sleep(SHORT_LIFE + 1)
-        assert client.call() == []
+        assert client("list_frameworks") == []
         assert proxy.outcomes == [LOGIN, ("refresh_token", 400), LOGIN]
 
 
@@ -138,12 +138,12 @@ def test_client_credentials_log_in_without_a_user(
         username="",
         password=SecretStr(""),
     )
-    assert client.crowd(CROWD) == [[]] * CROWD
+    assert client.crowd(CROWD, "list_frameworks") == [[]] * CROWD
     assert proxy.outcomes == [("client_credentials", 200)]
     assert proxy.grants[0].form == {"grant_type": "client_credentials"}
     token = proxy.grants[0].answer["access_token"]
     assert frameworks.authorizations == [f"Bearer {token}"] * CROWD
     clock.now += 3600
-    client.call()
+    client("list_frameworks")
     assert proxy.grants[-1].status == 200
     assert frameworks.authorizations[-1] == f"Bearer {proxy.grants[-1].answer['access_token']}"
