@@ -30,7 +30,7 @@ from benchmarks.service import Service, page, text_of
 
 JOBS, LATENCY = "seconds:1", 0.02
 LARGE = 3  # documents of a round that are large
-TIMEOUT_SECONDS = 120.0  # seconds for an attempt that nobody kills
+TIMEOUT_SECONDS = 120.0  # seconds for an attempt that is not killed
 LONGEST = {"files": 2.0, "s3": 4.0}  # seconds until a kill, so that it falls into the work
 BUCKET = "texts"
 
@@ -121,7 +121,7 @@ def _round(
 
 
 def _attempt(sources: list[str], prefix: str, concurrency: int, seconds: float) -> bool:
-    """Run the operator for so long; tell whether it had to be killed."""
+    """Run the operator for some seconds; return whether it had to be killed."""
     pid = os.fork()  # all is imported, and nothing runs here: as fresh as a new process, and much faster
     if not pid:
         _ingest(sources, prefix, concurrency)

@@ -119,7 +119,7 @@ class RetryTracker:
     @property
     def has_any_success(self) -> bool:
         """Whether any step has succeeded in this process."""
-        return any(each.last_success_at is not None for each in self._steps.values())
+        return any(step.last_success_at is not None for step in self._steps.values())
 
     def hold_seconds(self, step: Hashable) -> float:
         """Return for how many seconds no item should try a step, because all are refused."""
@@ -174,7 +174,7 @@ class RetryTracker:
 
     @property
     def _has_anything_worked(self) -> bool:
-        return any(each.has_worked for each in self._steps.values())
+        return any(step.has_worked for step in self._steps.values())
 
     def _step(self, step: Hashable) -> _Step:
         return self._steps.setdefault(step, _Step())

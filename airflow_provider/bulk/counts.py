@@ -111,7 +111,7 @@ def check_failures(
     :param noun: what the items are, in the plural
     :param error_type: what to raise
     """
-    failed = [each for each in items if each.state is FAILED]
+    failed = [item for item in items if item.state is FAILED]
     if not failed:
         return
     reasons = [_describe_failure(each) for each in failed[:MAX_FAILURES_SHOWN]]
@@ -127,7 +127,7 @@ def check_failures(
         f"{summary}, more than max_failed={max_failed} allows. {' '.join(reasons)} "
         f"The others are written; all are in {manifest}."
     )
-    is_permanent = sum(each.is_permanent_failure for each in failed) > allowed
+    is_permanent = sum(item.is_permanent_failure for item in failed) > allowed
     raise as_non_retryable(error) if is_permanent else error
 
 

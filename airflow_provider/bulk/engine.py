@@ -104,7 +104,7 @@ class BulkEngine(Generic[I]):
             pipeline.receive(),
         ]
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(each) for each in background]
+            tasks = [group.create_task(coroutine) for coroutine in background]
             tasks += [group.create_task(pipeline.work()) for _ in range(concurrency)]
             try:
                 if await self._reaches_deadline():

@@ -176,7 +176,7 @@ _known_columns: dict[type[Item], tuple[tuple[str, str, Any], ...]] = {}
 def _columns(item_type: type[Item]) -> tuple[tuple[str, str, Any], ...]:
     """Return the fields that the journal keeps: name, column and default of each."""
     if item_type not in _known_columns:
-        kept = (each for each in fields(item_type) if each.compare)
+        kept = (column for column in fields(item_type) if column.compare)
         columns = item_type.column_names
         _known_columns[item_type] = tuple((f.name, columns.get(f.name, f.name), f.default) for f in kept)
     return _known_columns[item_type]
@@ -240,9 +240,9 @@ def resume(
     """
     items = [earlier.get(key) or new(key) for key in keys]
     if is_new_attempt:
-        items = [each.for_retry() for each in items]
-    for each in items:
-        each.is_resumed = bool(each.job_id)
+        items = [item.for_retry() for item in items]
+    for item in items:
+        item.is_resumed = bool(item.job_id)
     return items
 
 

@@ -216,7 +216,7 @@ def _opened_details(opened: Any) -> Mapping[str, Any]:
 def _etag_in(details: Mapping[str, Any]) -> str | None:
     """Return the version id of an object, else its ETag; the version `null` of S3 is none."""
     found = (str(details[key]).strip('"') for key in ETAG_KEYS if details.get(key))
-    return next((each for each in found if each != "null"), None)
+    return next((item for item in found if item != "null"), None)
 
 
 def fingerprint(source: str) -> str:

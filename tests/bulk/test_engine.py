@@ -133,7 +133,7 @@ class Wrong(Service):
 
 
 @pytest.mark.parametrize("is_store_away", [False, True])
-def test_what_was_done_before_an_error_is_in_the_journal_and_the_error_is_the_first(
+def test_work_before_an_error_is_in_the_journal_and_the_error_is_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_store_away: bool
 ) -> None:
     async def slow(location: Location, data: bytes) -> None:
@@ -282,8 +282,8 @@ def test_a_response_without_an_id_fails_its_item_alone(tmp_path: Path) -> None:
     items = [Item("bad"), Item("worse"), Item("good")]
     service = Assessing(job("PENDING"), [], [])
     run_in_time(make(service, tmp_path, *items, steps=WithoutIds(), concurrency=1))
-    assert [each.state for each in items] == ["FAILED", "FAILED", "COMPLETED"]
-    assert [each.attempts for each in items] == [1, 1, 1]
+    assert [item.state for item in items] == ["FAILED", "FAILED", "COMPLETED"]
+    assert [item.attempts for item in items] == [1, 1, 1]
 
 
 def test_another_operator_runs_on_the_same_engine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -291,8 +291,8 @@ def test_another_operator_runs_on_the_same_engine(tmp_path: Path, caplog: pytest
     service, steps = Assessing(job("PENDING"), [], []), AssessSteps()
     items = [Item("a.pdf gdpr"), Item("b.pdf gdpr")]
     asyncio.run(make(service, tmp_path, *items, steps=steps).run())
-    assert [each.state for each in items] == ["COMPLETED", "COMPLETED"]
-    assert [each.attempts for each in items] == [2, 2]  # a retry without a refresh is another submit
-    assert sorted(steps.fetched) == sorted(each.job_id for each in items)
+    assert [item.state for item in items] == ["COMPLETED", "COMPLETED"]
+    assert [item.attempts for item in items] == [2, 2]  # a retry without a refresh is another submit
+    assert sorted(steps.fetched) == sorted(item.job_id for item in items)
     assert steps.submits == 4
     assert "2 of 2 cells: 2 completed" in caplog.text

@@ -98,7 +98,7 @@ def test_after_the_deadline_what_is_completed_is_fetched_and_the_rest_cancelled(
     night.service.job("b")
     items = [submitted("a"), submitted("b")]
     assert night.run(*items, deadline=19.5, poll_interval=3600.0, cancel_on_kill=cancel_on_kill) == []
-    assert [each.state for each in items] == [COMPLETED, FAILED]
+    assert [item.state for item in items] == [COMPLETED, FAILED]
     assert items[1].error == "Not finished in time: its job was RUNNING."
     assert night.service.polls[-1] == (19.5, ["a", "b"])
     assert night.service.cancelled == (["b"] if cancel_on_kill else [])
@@ -120,7 +120,7 @@ def test_submits_in_flight_at_the_deadline_get_five_seconds(
     night.outcome("submit", "b", 26.0)
     items = [Item("a"), Item("b")]
     night.run(*items, deadline=20.0)
-    assert [each.attempts for each in items] == [1, 0]
+    assert [item.attempts for item in items] == [1, 0]
     assert night.service.cancelled == ["a"]
     assert "Abandoning 1 submits in flight." in caplog.messages
 
@@ -139,7 +139,7 @@ def test_results_get_a_minute_after_the_deadline(night: Night, caplog: pytest.Lo
         night.outcome("fetch", key, seconds)
     items = [submitted("a"), submitted("b")]
     night.run(*items, deadline=19.5, poll_interval=3600.0)
-    assert [each.state for each in items] == [COMPLETED, FAILED]
+    assert [item.state for item in items] == [COMPLETED, FAILED]
     assert "Timed out after 60 s: what is not finished has failed." in caplog.messages
 
 

@@ -58,7 +58,7 @@ def test_a_task_never_has_more_jobs_at_the_service_than_allowed(
 ) -> None:
     some = items(8)
     night.run(*some, max_in_flight=limit, concurrency=concurrency)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert night.service.peak == min(limit, 8)
 
 
@@ -66,7 +66,7 @@ def test_thousands_of_documents_wait_without_a_busy_loop(night: Night) -> None:
     night.steps.job_seconds = 0.5  # type: ignore[attr-defined] # of TimedSteps
     some = items(1000)
     night.run(*some, max_in_flight=100)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert night.service.peak == 100
 
 
@@ -75,7 +75,7 @@ def test_jobs_of_an_earlier_attempt_count(night: Night) -> None:
         night.service.job(key, **{f"s{20 + ord(key) - ord('a')}": DONE})
     some = [Item(key, key, SUBMITTED) for key in "abc"] + items(2)
     night.run(*some, max_in_flight=2, poll_interval=1.0)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     first, second = (at for at, _ in night.steps.of("submit"))
     assert 21 <= first < 22 <= second  # when one is left, and when none is
 
@@ -103,7 +103,7 @@ def test_a_submit_that_fails_makes_room_for_others(night: Night) -> None:
     night.outcome("submit", "0", AWAY, AWAY)
     some = items(2)
     night.run(*some, max_in_flight=1)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert night.steps.of("submit")[:2] == [(0, "0"), (0, "1")]
     assert night.service.peak == 1
 
@@ -113,7 +113,7 @@ def test_while_all_are_refused_no_room_is_lost(night: Night) -> None:
     for each in some:
         night.outcome("submit", each.key, exc.ComplianceRefusedError("Forbidden.", status=403))
     night.run(*some, max_in_flight=2, concurrency=4)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert night.service.peak == 2
 
 
@@ -123,7 +123,7 @@ def test_while_all_refreshes_are_refused_no_room_is_lost(night: Night) -> None:
         night.service.job(each.key, {"status": "FAILED", "completed_at": AT})
         night.outcome("retry", each.key, exc.ComplianceRefusedError("Forbidden.", status=403))
     night.run(*some, max_in_flight=1, retry_failed=1, deadline=10_000.0)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert night.service.peak == 1
 
 
@@ -133,7 +133,7 @@ def test_equal_documents_that_share_a_job_count_once(night: Night) -> None:
     night.service.job("j", s20=DONE)
     some = [Item("a"), Item("b"), Item("c")]
     night.run(*some, max_in_flight=2)
-    assert {each.state for each in some} == {COMPLETED}
+    assert {item.state for item in some} == {COMPLETED}
     assert all(at < 5 for at, _ in night.steps.of("submit"))
 
 
@@ -151,14 +151,14 @@ def test_a_task_stays_in_the_worker_while_something_is_left_to_submit(night: Nig
     night.steps.job_seconds = 100.0  # type: ignore[attr-defined] # of TimedSteps
     some = items(5)
     assert night.run(*some, max_in_flight=2, may_defer=True) == ["4"]
-    assert [each.state for each in some] == [COMPLETED] * 4 + [SUBMITTED]
+    assert [item.state for item in some] == [COMPLETED] * 4 + [SUBMITTED]
 
 
 def test_after_the_deadline_the_error_names_the_limit(night: Night) -> None:
     night.service.job("long")
     some = [Item("long", "long", SUBMITTED), *items(2)]
     night.run(*some, max_in_flight=1, deadline=20.0)
-    assert [each.state for each in some] == [FAILED] * 3
+    assert [item.state for item in some] == [FAILED] * 3
     assert some[1].error == (
         "Not finished in time: max_in_flight of the connection is 1, and as many were in flight."
     )

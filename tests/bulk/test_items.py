@@ -99,7 +99,7 @@ def test_an_attempt_resumes_and_processes_failed_items_again() -> None:
         Item("not fetched", "u4", SUBMITTED, attempts=1),
         Item("new"),
     ]
-    assert [each.is_resumed for each in found] == [True, True, False, True, False]
+    assert [item.is_resumed for item in found] == [True, True, False, True, False]
 
 
 def test_after_a_deferral_failed_items_stay_failed_and_retries_are_counted() -> None:

@@ -61,7 +61,7 @@ def test_the_limit_falls_to_one_at_least_and_recovers() -> None:
     assert virtual_time.run(story()) == [1.0, 10.0]
 
 
-def test_nobody_who_waits_is_overtaken() -> None:
+def test_waiters_are_served_in_order() -> None:
     async def hold(name: str, times: int) -> None:
         for _ in range(times):
             async with limiter.request():
@@ -76,7 +76,7 @@ def test_nobody_who_waits_is_overtaken() -> None:
     assert order[:2] == ["worker", "poller"]
 
 
-def test_a_limit_that_is_lifted_holds_nobody_back() -> None:
+def test_a_lifted_limit_lets_every_waiter_pass() -> None:
     async def story() -> None:
         async with limiter.request():
             waiting = asyncio.create_task(service.request(limiter, throttled=True))

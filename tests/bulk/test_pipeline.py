@@ -51,7 +51,7 @@ def test_an_item_is_submitted_polled_and_fetched(night: Night) -> None:
     assert (item.state, item.job_id, item.attempts, item.is_resumed) == (COMPLETED, "a", 1, False)
     assert item.completed_at == AT
     assert item.submitted_at
-    assert [each.get("status") for each in night.journal.records] == [None, "COMPLETED"]
+    assert [record.get("status") for record in night.journal.records] == [None, "COMPLETED"]
     assert night.journal.records[0]["job_id"] == "a"
 
 
@@ -70,7 +70,7 @@ def test_finished_items_are_left_alone(night: Night) -> None:
     assert (night.steps.calls, night.journal.records) == ([], [])
 
 
-def test_what_is_nearer_to_its_end_goes_first(night: Night) -> None:
+def test_items_nearer_to_their_end_go_first(night: Night) -> None:
     for key in "abc":
         night.service.job(key, DONE)
     items = [
@@ -92,7 +92,7 @@ def test_equal_items_may_share_a_job(night: Night) -> None:
     night.service.job("j", s3=DONE)
     items = [Item("a"), Item("b")]
     night.run(*items)
-    assert [each.state for each in items] == [COMPLETED, COMPLETED]
+    assert [item.state for item in items] == [COMPLETED, COMPLETED]
     assert night.service.polls[-1] == (3, ["j"])
 
 
@@ -187,26 +187,9 @@ def test_an_item_that_fails_while_others_succeed_is_given_up(night: Night) -> No
     night.outcome("submit", "b", AWAY)
     items = [Item("a"), Item("b")]
     night.run(*items)
-    assert [each.state for each in items] == [FAILED, COMPLETED]
+    assert [item.state for item in items] == [FAILED, COMPLETED]
     assert night.steps.of("submit")[-1] == (8, "a")
     assert (items[0].error, items[0].is_permanent_failure) == ("The service is away.", False)
-
-
-@pytest.mark.parametrize("status", [400, 413, 415, 422])
-def test_the_verdict_of_the_service_on_an_item_is_final(night: Night, status: int) -> None:
-    night.outcome("submit", "a", exc.ComplianceRefusedError("Not a PDF.", status=status))
-    item = Item("a")
-    night.run(item)
-    assert (item.state, item.error, item.is_permanent_failure) == (FAILED, "Not a PDF.", True)
-    assert len(night.steps.of("submit")) == 1
-
-
-def test_another_refusal_may_be_of_a_gateway(night: Night) -> None:
-    night.outcome("submit", "a", exc.ComplianceRefusedError("Forbidden.", status=403))
-    night.service.job("a", DONE)
-    item = Item("a")
-    night.run(item)
-    assert item.state == COMPLETED
 
 
 def test_an_invalid_item_fails_alone(night: Night) -> None:
@@ -214,7 +197,7 @@ def test_an_invalid_item_fails_alone(night: Night) -> None:
     night.service.job("b", DONE)
     items = [Item("a"), Item("b")]
     night.run(*items)
-    assert [each.state for each in items] == [FAILED, COMPLETED]
+    assert [item.state for item in items] == [FAILED, COMPLETED]
     assert items[0].is_permanent_failure
 
 
@@ -226,39 +209,6 @@ def test_an_error_that_all_items_would_meet_ends_the_attempt(night: Night, kind:
         night.run(Item("a"), Item("b", "b", SUBMITTED))
     assert night.journal.flushes[0] == 0
     assert night.service.cancelled == ["b"]  # because no attempt follows
-
-
-def test_a_transient_error_of_the_login_is_retried(night: Night) -> None:
-    error = exc.ComplianceAuthError("Stale keys.")
-    error.transient = True
-    night.outcome("submit", "a", error)
-    night.service.job("a", DONE)
-    item = Item("a")
-    night.run(item)
-    assert item.state == COMPLETED
-
-
-def test_a_store_that_never_took_a_result_ends_the_attempt(night: Night) -> None:
-    night.service.job("a", DONE)
-    night.outcome("fetch", "a", exc.ComplianceStorageDeniedError("No permission."))
-    with pytest.raises(exc.ComplianceStorageDeniedError):
-        night.run(Item("a"))
-
-
-def test_a_store_that_took_others_is_tried_again(night: Night) -> None:
-    night.service.job("a", DONE)
-    night.outcome("fetch", "a", exc.ComplianceStorageDeniedError("No permission."))
-    item = Item("a")
-    night.run(item, Item("b", "b", COMPLETED))
-    assert item.state == COMPLETED
-    assert len(night.steps.of("fetch")) == 2
-
-
-def test_a_source_that_may_not_be_read_fails_its_item(night: Night) -> None:
-    night.outcome("submit", "a", exc.ComplianceStorageDeniedError("No permission."))
-    item = Item("a")
-    night.run(item)
-    assert (item.state, item.is_permanent_failure) == (FAILED, True)
 
 
 def test_the_next_attempt_does_not_rely_on_a_job_whose_result_is_refused(night: Night) -> None:
@@ -277,10 +227,10 @@ def test_an_unexpected_error_fails_one_item_with_one_traceback(
     night.service.job("c", DONE)
     items = [Item(key) for key in "abc"]
     night.run(*items)
-    assert [each.state for each in items] == [FAILED, FAILED, COMPLETED]
+    assert [item.state for item in items] == [FAILED, FAILED, COMPLETED]
     assert items[0].error == "Unexpected ValueError: a bug"
-    found = [each for each in caplog.records if each.levelname == "WARNING"]
-    assert [bool(each.exc_info and each.exc_info[0]) for each in found] == [True, False]
+    found = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert [bool(item.exc_info and item.exc_info[0]) for item in found] == [True, False]
 
 
 def test_an_unreadable_record_fails_its_items_alone(night: Night) -> None:
@@ -288,7 +238,7 @@ def test_an_unreadable_record_fails_its_items_alone(night: Night) -> None:
     night.service.job("b", DONE)
     items = [Item("a"), Item("b")]
     night.run(*items)
-    assert [each.state for each in items] == [FAILED, COMPLETED]
+    assert [item.state for item in items] == [FAILED, COMPLETED]
     assert items[0].error.startswith("Unexpected ValueError")
 
 
@@ -298,14 +248,14 @@ def test_a_submit_that_may_have_arrived_is_counted_and_journaled(night: Night) -
     item = Item("a")
     night.run(item)
     assert item.attempts == 2
-    assert [each.get("attempts") for each in night.journal.records] == [1, 2, 2]
+    assert [record.get("attempts") for record in night.journal.records] == [1, 2, 2]
 
 
 def test_a_submit_that_did_not_arrive_is_not_journaled(night: Night) -> None:
     night.outcome("submit", "a", AWAY)
     night.service.job("a", DONE)
     night.run(Item("a"))
-    assert [each.get("attempts") for each in night.journal.records] == [1, 1]
+    assert [record.get("attempts") for record in night.journal.records] == [1, 1]
 
 
 def test_no_more_than_the_concurrency_is_submitted_before_the_journal_has_it(night: Night) -> None:
@@ -322,7 +272,7 @@ def test_a_refused_job_fails_alone_while_others_can_be_polled(night: Night) -> N
     night.service.job("b", s150=DONE)
     items = [Item("a", "a", SUBMITTED), Item("b", "b", SUBMITTED)]
     night.run(*items)
-    assert [each.state for each in items] == [FAILED, COMPLETED]
+    assert [item.state for item in items] == [FAILED, COMPLETED]
     assert items[0].error.startswith("No request has succeeded for")
 
 
@@ -347,7 +297,7 @@ def test_polls_that_are_all_refused_end_the_attempt(night: Night) -> None:
         ),
     ],
 )
-def test_what_is_not_finished_in_time_says_why(night: Night, item: Item, cause: str) -> None:
+def test_an_item_that_is_not_finished_in_time_says_why(night: Night, item: Item, cause: str) -> None:
     night.service.job("a")
     night.service.job("away", AWAY)
     for step in ("submit", "retry"):
@@ -377,7 +327,7 @@ def test_while_all_are_refused_no_item_tries(night: Night) -> None:
         night.service.job(each.key, DONE)
         night.outcome("submit", each.key, exc.ComplianceRefusedError("Forbidden.", status=403))
     night.run(*items, concurrency=4)
-    assert {each.state for each in items} == {COMPLETED}
+    assert {item.state for item in items} == {COMPLETED}
     assert sum(at < 2 for at, _ in night.steps.of("submit")) <= 16
 
 
@@ -421,14 +371,6 @@ def test_a_job_that_was_processed_again_before_a_crash_is_expected_to_change(nig
     item = Item("a", "a", SUBMITTED, retry_count=1, retried_from=before)
     night.run(item, retry_failed=1)
     assert (item.state, night.steps.of("retry")) == (COMPLETED, [])
-
-
-def test_a_failed_item_does_not_keep_the_task_from_deferring(night: Night) -> None:
-    night.service.job("a", failed(), s1=failed())
-    night.service.job("b", s400=DONE)
-    items = [Item("a", "a", SUBMITTED), Item("b", "b", SUBMITTED)]
-    assert night.run(*items, may_defer=True) == ["b"]
-    assert items[0].state == FAILED
 
 
 def test_a_refused_job_of_a_retry_does_not_keep_the_task_from_deferring(night: Night) -> None:

@@ -29,7 +29,7 @@ def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_deadline_passes_while_deferred")
-def test_what_is_completed_before_the_deadline_of_a_deferred_ingest_is_fetched(
+def test_texts_completed_before_the_deadline_of_a_deferred_ingest_are_fetched(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
 ) -> None:
     service.configure(jobs="manual")

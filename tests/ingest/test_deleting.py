@@ -26,7 +26,7 @@ SHA256 = hashlib.sha256(b"text").hexdigest()
 
 @pytest.fixture
 def sources(tmp_path: Path) -> list[str]:
-    return [str(each.path) for each in write_samples(tmp_path / "in", pdfs=4, docx=0, pages=0)]
+    return [str(sample.path) for sample in write_samples(tmp_path / "in", pdfs=4, docx=0, pages=0)]
 
 
 def ingest(tmp_path: Path, sources: Any, night: int = 1, **options: Any) -> Any:
@@ -48,8 +48,8 @@ def pending(tmp_path: Path) -> list[str]:
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """What the operator has warned of; Airflow warns of a call by a test."""
-    logged = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-    return [each for each in logged if "Task Runner" not in each]
+    logged = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    return [record for record in logged if "Task Runner" not in record]
 
 
 def rows(result: dict[str, Any]) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def test_jobs_are_deleted_when_their_texts_are_stored(
     result = night_attempts(1).run(ingest(tmp_path, sources, deferrable=deferrable))
     assert (result["completed"], result["deleted"]) == (4, 4)
     assert service.jobs() == []
-    assert all(Path(each["path"]).read_text() for each in rows(result))
+    assert all(Path(row["path"]).read_text() for row in rows(result))
     assert pending(tmp_path) == []
 
 
@@ -84,34 +84,11 @@ def test_an_invalid_value_is_refused_when_the_dag_is_parsed(tmp_path: Path) -> N
     ingest(tmp_path, "x", delete_after="{{ params.delete_after }}")
 
 
-def test_a_template_that_renders_to_something_invalid_fails_the_task_for_good(
-    service: Emulator, tmp_path: Path, sources: list[str]
-) -> None:
-    task = ingest(tmp_path, sources)
-    task.delete_after = "later"  # as Airflow renders it
-    with pytest.raises(exc.ComplianceInputError, match="delete_after must be"):
-        night_attempts(1).run(task)
-    assert service.count() == 0
-
-
-def test_default_args_reach_both_bulk_operators() -> None:
-    from airflow.providers.common.compat.sdk import DAG
-
-    from airflow_provider.operators.assess import ComplianceAssessOperator
-
-    with DAG("nights", schedule=None, default_args={"delete_after": "assess"}):
-        first = ComplianceIngestOperator(task_id="ingest", sources="x", destination="file:///x/")
-        second = ComplianceAssessOperator(task_id="assess", documents=first.output, destination="file:///x/")
-    assert (first.delete_after, second.delete_after) == ("assess", "assess")
-    for task in (first, second):
-        assert "delete_after" in task.template_fields
-
-
 def test_a_document_that_failed_keeps_its_job(service: Emulator, tmp_path: Path, sources: list[str]) -> None:
     service.fail_jobs("Damaged.", match=Path(sources[0]).name, times=None)
     result = night_attempts(1).run(ingest(tmp_path, sources, max_failed=1))
     assert (result["failed"], result["deleted"]) == (1, 3)
-    assert [each["name"] for each in service.jobs()] == [Path(sources[0]).name]
+    assert [job["name"] for job in service.jobs()] == [Path(sources[0]).name]
 
 
 def test_a_job_of_equal_documents_is_deleted_only_when_all_have_their_text(
@@ -174,7 +151,7 @@ def test_a_delete_that_fails_is_one_warning_and_is_tried_again_the_next_night(
     assert (result["completed"], result["failed"], result["deleted"]) == (4, 0, 2)
     (warning,) = warnings(caplog)
     assert warning.startswith("2 jobs are still at the service; the next night tries to delete them again. ")
-    left = {each["uuid"] for each in service.jobs()}
+    left = {job["uuid"] for job in service.jobs()}
     assert (len(left), set(pending(tmp_path))) == (2, left)
     assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 2
     assert (service.jobs(), pending(tmp_path)) == ([], [])
@@ -183,7 +160,7 @@ def test_a_delete_that_fails_is_one_warning_and_is_tried_again_the_next_night(
 def test_a_service_that_refuses_all_deletes_is_not_asked_for_each(
     service: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sources = [str(each.path) for each in write_samples(tmp_path / "in", pdfs=12, docx=0, pages=0)]
+    sources = [str(sample.path) for sample in write_samples(tmp_path / "in", pdfs=12, docx=0, pages=0)]
     service.fail("cancel", status=405, times=None)
     with caplog.at_level(logging.WARNING, "task"):
         result = night_attempts(1).run(ingest(tmp_path, sources))
@@ -277,7 +254,7 @@ def test_a_text_that_is_not_stored_as_recorded_keeps_its_job(
     with caplog.at_level(logging.WARNING, "task"):
         result = night_attempts(1).run(ingest(tmp_path, sources))
     assert result["deleted"] == 2
-    assert {each["uuid"] for each in service.jobs()} == set(damaged)
+    assert {job["uuid"] for job in service.jobs()} == set(damaged)
     (warning,) = warnings(caplog)
     assert warning.startswith("Kept 2 jobs: their stored output does not match the manifest, such as '")
     assert pending(tmp_path) == []
@@ -336,36 +313,6 @@ def test_a_crash_while_deleting_leaves_the_rest_to_the_next_night(
     assert (len(service.jobs()), len(pending(tmp_path))) == (2, 4)
     assert night_attempts(2).run(ingest(tmp_path, [], 2))["deleted"] == 4
     assert (service.jobs(), pending(tmp_path)) == ([], [])
-
-
-def test_a_retry_after_a_crash_between_manifest_and_deletes_deletes(
-    service: Emulator, tmp_path: Path, sources: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    attempts = night_attempts(1)
-
-    def crash(*_: Any) -> int:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(ComplianceIngestOperator, "_delete_jobs", crash)
-        with pytest.raises(KeyboardInterrupt):
-            attempts.run(ingest(tmp_path, sources))
-    assert len(service.jobs()) == 4
-    assert attempts.run(ingest(tmp_path, sources))["deleted"] == 4
-    assert (service.jobs(), service.count("submit_file")) == ([], 4)
-
-
-def test_a_text_that_is_removed_after_the_delete_is_made_again_by_a_clear(
-    service: Emulator, tmp_path: Path, sources: list[str]
-) -> None:
-    attempts = night_attempts(1)
-    (first, *_) = rows(attempts.run(ingest(tmp_path, sources)))
-    Path(first["path"]).unlink()
-    attempts.clear()
-    result = attempts.run(ingest(tmp_path, sources))
-    assert (result["completed"], service.count("submit_file")) == (4, 5)
-    assert Path(first["path"]).is_file()
-    assert service.jobs() == []
 
 
 def test_after_the_deadline_the_next_night_deletes(

@@ -39,7 +39,7 @@ class Shard:
         self.service = service
         self.folder = folder
         self.options = options
-        self.sources = [str(each.path) for each in write_samples(folder / "in", pdfs=3, docx=0, pages=0)]
+        self.sources = [str(sample.path) for sample in write_samples(folder / "in", pdfs=3, docx=0, pages=0)]
 
     @property
     def bad(self) -> str:
@@ -76,7 +76,7 @@ class Shard:
 
     def submits(self, source: str = "") -> int:
         """Return how often a document was submitted."""
-        return sum(each["name"] == Path(source or self.bad).name for each in self.service.jobs())
+        return sum(job["name"] == Path(source or self.bad).name for job in self.service.jobs())
 
     def rewrite(self) -> None:
         """Change the document."""
@@ -421,7 +421,7 @@ def test_a_page_is_tried_again_every_week(shard: Shard) -> None:
         ({"has_failed_job": True, "job_id": "a-job"}, True),
         ({"is_permanent_failure": True}, True),  # such as a missing file
         ({"is_permanent_failure": True, "job_id": "a-job"}, False),  # the destination refuses its text
-        ({"job_id": "a-job"}, False),  # not finished in time, or somebody has deleted its job
+        ({"job_id": "a-job"}, False),  # not finished in time, or its job was deleted
         ({}, False),
     ],
 )
@@ -441,7 +441,7 @@ def test_a_failure_that_does_not_count_keeps_the_streak(shard: Shard) -> None:
 def test_a_night_in_which_most_documents_fail_does_not_count(
     shard: Shard, service: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shard.sources = [str(each.path) for each in write_samples(tmp_path / "in", pdfs=7, docx=0, pages=0)]
+    shard.sources = [str(sample.path) for sample in write_samples(tmp_path / "in", pdfs=7, docx=0, pages=0)]
     for name in shard.sources[:4]:
         service.fail_jobs("No model is loaded.", match=Path(name).name, times=None)
     with caplog.at_level(logging.INFO, "task"):
@@ -553,13 +553,13 @@ def test_the_job_of_a_document_that_leaves_the_list_is_cancelled_or_named(
     attempts.while_deferred = leave
     with pytest.raises(KeyboardInterrupt):
         shard.run(1, attempts, deferrable=True)
-    uuids = {each["name"]: each["uuid"] for each in shard.service.jobs()}
+    uuids = {job["name"]: job["uuid"] for job in shard.service.jobs()}
     left = uuids[Path(shard.bad).name]
     shard.service.finish_jobs(*(uuid for uuid in uuids.values() if uuid != left))
     with caplog.at_level(logging.WARNING, "task"):
         result = shard.run(1, attempts, sources=shard.sources[1:], cancel_on_kill=cancel_on_kill)
     assert (result["completed"], len(result["rows"])) == (2, 2)
-    assert (left in {each["uuid"] for each in shard.service.jobs()}) is not cancel_on_kill
+    assert (left in {job["uuid"] for job in shard.service.jobs()}) is not cancel_on_kill
     assert left in caplog.text
 
 

@@ -1,4 +1,4 @@
-"""What documents, texts and folders are called: whatever the names are, nothing is mixed up or lost."""
+"""What documents, texts and folders are called: with any names, nothing is mixed up or lost."""
 
 from __future__ import annotations
 

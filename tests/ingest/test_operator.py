@@ -1,4 +1,4 @@
-"""The ingest operator: what comes out, whatever goes wrong."""
+"""The ingest operator: what comes out, and what becomes of faults."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_a_retry_does_only_what_is_missing(
 
 
 @pytest.mark.usefixtures("_deadline_passes_while_deferred")
-def test_what_is_not_finished_in_time_has_failed_and_is_canceled(
+def test_documents_not_finished_in_time_fail_and_are_cancelled(
     service: Emulator,
     attempts: Attempts,
     corpus: Corpus,
@@ -320,7 +320,7 @@ def test_progress_is_said(
     assert lines()[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
 
 
-def test_what_has_failed_is_not_tried_again_after_a_deferral(
+def test_failed_documents_are_not_tried_again_after_a_deferral(
     service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
 ) -> None:
     late = tmp_path / "late.pdf"

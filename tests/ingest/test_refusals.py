@@ -29,7 +29,7 @@ def _sooner(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def run_again(service: Emulator, corpus: Corpus, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Somebody else has the job of the first document processed again before its text is fetched."""
+    """Another client has the job of the first document processed again before its text is fetched."""
     fetch = IngestSteps.fetch
     fetched: list[str] = []
 

@@ -146,7 +146,7 @@ def test_a_document_without_a_text_is_not_valid(tmp_path: Path) -> None:
     folder = Document("b", "u", COMPLETED, path=str(tmp_path), bytes=tmp_path.stat().st_size)
     documents = [Document("a", "u", COMPLETED, bytes=0), folder]
     asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
-    assert {each.state for each in documents} == {SUBMITTED}
+    assert {document.state for document in documents} == {SUBMITTED}
 
 
 GOOD = [

@@ -56,7 +56,7 @@ def test_documents_are_told_by_their_suffix_in_upper_or_lower_case(tmp_path: Pat
 
 
 @pytest.mark.parametrize("search", ["", "**/*"])
-def test_what_word_and_macos_keep_for_themselves_is_left_out_and_counted(
+def test_temporary_files_of_word_and_macos_are_left_out_and_counted(
     tmp_path: Path, search: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -315,7 +315,7 @@ def test_a_special_file_is_refused_without_waiting_for_it(tmp_path: Path, kind: 
         os.mkfifo(tmp_path / "pipe" if kind.startswith("link") else path)
         if kind.startswith("link"):
             path.symlink_to(tmp_path / "pipe")
-    assert str(path) in resolve(f"{tmp_path}/")  # nobody leaves it out in silence
+    assert str(path) in resolve(f"{tmp_path}/")  # it is not left out silently
     errors: list[Exception] = []
 
     def submit() -> None:
