@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from airflow_provider.reports.charts import ColumnChart
-from airflow_provider.reports.trend import MIN_SLOTS, NUMBERS, Trend, TrendPoint, plot_trend
+from airflow_provider.reports.trend import NUMBERS, Trend, TrendPoint, plot_trend
 from tests.reports.pages import ODD
 
 TODAY = date(2026, 3, 31)
@@ -39,13 +39,59 @@ def test_a_single_night_has_no_trend() -> None:
 
 
 def test_two_nights_are_two_bars_that_do_not_fill_the_page() -> None:
-    trend = plot(night(0, 50), night(1))
+    more = {"assessments_failed": 2, "changed": 3, "decisions": 4, "categories": {"MISSING": 5}}
+    trend = plot(night(0, 50, failed=50, **more), night(1))
 
     assert places(trend) == [0, 1]
-    assert trend.charts[0].slots == MIN_SLOTS
-    assert heights(trend.charts[0]) == [100, 50]
-    assert trend.charts[0].ticks[-1][1] == "31 Mar"
+    assert [(chart.title, chart.slots, [words for _, words in chart.legend]) for chart in trend.charts] == [
+        ("Documents", 14, ["completed", "failed"]),
+        ("Failures", 14, ["documents", "assessments"]),
+        ("Verdicts", 14, ["missing"]),
+        ("Changed verdicts", 14, []),
+    ]
+    assert heights(trend.charts[0]) == [100, 100]
+    assert [chart.columns[1].label for chart in trend.charts] == [
+        "2026-03-31: 50 completed, 50 failed",
+        "2026-03-31: 50 documents, 2 assessments",
+        "2026-03-31: 5 missing",
+        "2026-03-31: 3 changed",
+    ]
+    assert trend.charts[0].ticks == [(1.5 / 14, "31 Mar")]
+    assert [chart.marks for chart in trend.charts[1:3]] == [
+        [(0, "0"), (100, "52")], [(0, "0"), (100, "100\u00a0%")]
+    ]  # fmt: skip
+    assert trend.nights[0].numbers["decisions"] == 4
     assert not trend.has_gaps
+
+
+@pytest.mark.parametrize(
+    ("number", "mark"),
+    [
+        (99_999, "99,999"),
+        (100_000, "100 k"),
+        (10**8, "100 M"),
+        (10**11, "100 G"),
+        (10**14, "100 T"),
+        (10**17, "100 P"),
+    ],
+)
+def test_large_numbers_fit_beside_the_axis(number: int, mark: str) -> None:
+    chart = plot(night(0, number), night(1, number)).charts[0]
+    assert chart.marks[-1] == (100, mark.replace(" ", "\u00a0"))
+
+
+@pytest.mark.parametrize(
+    ("nights", "days"),  # a label needs 46 of 274 pixels: 3 of 14 slots, 5 of 30, or 14 of 62
+    [(4, [28, 31]), (14, [19, 22, 25, 28, 31]), (30, [6, 11, 16, 21, 26, 31]), (62, [3, 17, 3, 17, 31])],
+)
+def test_the_latest_night_has_a_label_and_others_where_there_is_room(nights: int, days: list[int]) -> None:
+    ticks = plot(*map(night, range(nights))).charts[0].ticks
+    assert [int(label.split()[0]) for _, label in ticks] == days
+
+
+@pytest.mark.parametrize(("last", "slots"), [(61, 62), (62, 14)])
+def test_nights_far_apart_stand_side_by_side(last: int, slots: int) -> None:
+    assert plot(night(0), night(1), night(last)).charts[0].slots == slots
 
 
 def test_a_night_that_was_not_closed_leaves_a_gap() -> None:
