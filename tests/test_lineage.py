@@ -24,7 +24,7 @@ HOOK = ComplianceHook()
 
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The collector that Airflow uses where somebody reads lineage."""
+    """The collector that Airflow uses if lineage has a reader."""
     made = sdk.HookLineageCollector()
     monkeypatch.setattr(sdk, "get_hook_lineage_collector", lambda: made, raising=False)
     return get_hook_lineage_collector()

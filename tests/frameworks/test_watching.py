@@ -85,34 +85,6 @@ def test_consecutive_changes_are_sent_one_by_one(service: Emulator, store: Asset
     ]
 
 
-def test_another_order_of_frameworks_is_not_a_change(
-    service: Emulator, store: AssetStore, shares: bool
-) -> None:
-    async def scenario() -> None:
-        async with running(shares, watcher(), store) as triggerer:
-            await polled(service)
-            service.set_frameworks(service.frameworks()[::-1])
-            await polled(service)
-            assert not triggerer.fired
-
-    asyncio.run(scenario())
-
-
-def test_a_catalog_that_stays_empty_is_a_change(service: Emulator, store: AssetStore, shares: bool) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher(), store) as triggerer:
-            await polled(service)
-            service.set_frameworks([])
-            await until(lambda: triggerer.events)
-            add(service)
-            await until(lambda: len(triggerer.events) == 2)
-            return triggerer.fired
-
-    gone, new = asyncio.run(scenario())
-    assert gone["summary"] == "2 frameworks removed (1, 2)"
-    assert new["summary"] == "1 framework added (NIS2)"
-
-
 def test_an_empty_first_catalog_is_stored_without_an_event(
     service: Emulator, store: AssetStore, shares: bool
 ) -> None:
@@ -148,14 +120,6 @@ def test_a_trigger_is_rebuilt_from_its_row_which_has_no_secrets() -> None:
 def test_a_poll_interval_that_makes_no_sense_is_refused(interval: float) -> None:
     with pytest.raises(ValueError, match="poll_interval must be more than 0"):
         ComplianceFrameworkChangeTrigger(poll_interval=interval)
-
-
-def test_it_can_watch_an_asset() -> None:
-    from airflow.sdk import Asset, AssetWatcher
-
-    trigger = ComplianceFrameworkChangeTrigger()
-    asset = Asset("frameworks", watchers=[AssetWatcher(name="watcher", trigger=trigger)])
-    assert asset.watchers[0].trigger is trigger
 
 
 def test_the_watcher_of_the_example_watches() -> None:

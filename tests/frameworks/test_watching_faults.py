@@ -18,7 +18,6 @@ from tests.frameworks.triggerers import (
     SHARES,
     AssetStore,
     Triggerer,
-    add,
     committed,
     polled,
     rebuilt,
@@ -106,25 +105,6 @@ def test_error_of_the_service_does_not_end_the_poller(
     failed, recovered = (each.message for each in caplog.records if each.message.startswith("Polling"))
     assert "Polling the frameworks of 'compliance_default' failed, retrying" in failed
     assert recovered.endswith("works again.")
-
-
-@pytest.mark.parametrize("fault", ["server", "page"])
-def test_change_during_errors_is_sent_once_afterwards(
-    service: Emulator, store: AssetStore, shares: bool, fault: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def scenario() -> list[dict[str, Any]]:
-        async with running(shares, watcher(), store) as triggerer:
-            await until(lambda: store.state)
-            service.fail("list_frameworks", times=None, **FAULTS[fault])
-            await until(lambda: "failed, retrying" in caplog.text)
-            add(service)
-            service.clear_faults()
-            await until(lambda: triggerer.events)
-            await polled(service, 3)
-            return triggerer.fired
-
-    caplog.set_level(logging.INFO, watcher_module.__name__)
-    assert len(asyncio.run(scenario())) == 1
 
 
 class Clock:

@@ -84,7 +84,7 @@ class Triggerer:
         self._tasks.append(asyncio.create_task(self._run(len(self._tasks), trigger)))
 
     async def die(self) -> None:
-        """End at once, whatever is in flight."""
+        """End at once, with events in flight or without."""
         for task in self._tasks:
             task.cancel()
         for task in self._tasks:

@@ -103,7 +103,7 @@ def test_a_value_is_sent_with_its_tags_to_every_backend(monkeypatch: pytest.Monk
         assert stats.tags == [{"conn_id": "c", "operation": "cancel", "status": "200"}]
 
 
-def test_what_backends_refuse_is_replaced(stats: Stats) -> None:
+def test_characters_that_backends_refuse_are_replaced(stats: Stats) -> None:
     metrics.count(metrics.BYTES, "a.b:c,d=e f/ü" + "x" * 250)
     (name,) = stats.counters
     assert re.fullmatch(r"compliance\.bytes\.a_b_c_d_e_f__x{40,60}", name)

@@ -57,7 +57,7 @@ def test_statsd_lines_of_a_night_agree_with_its_manifest_and_with_the_service(
     expected = Counter({f"{name}.{code}": n for name, each in answers.items() for code, n in each.items()})
     requests = Counter(tagged("requests"))
     assert requests <= expected
-    # The task may leave for the triggerer while a poll is in flight, whose outcome nobody waits for then.
+    # The task may leave for the triggerer while a poll is in flight, whose outcome no task waits for then.
     interrupted = expected - requests
     assert interrupted in (Counter(), Counter({"get_statuses.200": 1}))
     assert requests["submit_file.429"] == 2

@@ -72,7 +72,7 @@ def _fail(messages: str, chain: str) -> None:
 
 @pytest.mark.parametrize("chain", ["alone", "cause", "context"])
 @pytest.mark.parametrize("messages", LEAKS)
-def test_what_is_masked_does_not_come_back_in_the_traceback(messages: str, chain: str) -> None:
+def test_masked_secrets_are_not_in_the_traceback(messages: str, chain: str) -> None:
     with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
         _fail(messages, chain)
     logged = "".join(traceback.format_exception(raised.value))
@@ -102,9 +102,7 @@ def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:
     "".join(traceback.format_exception(raised.value)).encode()
 
 
-def test_what_could_not_be_removed_is_messages_without_secrets(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_warning_about_a_leftover_has_no_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class File:
         def discard(self) -> None:
             raise OSError(LEAKS[0])

@@ -65,11 +65,6 @@ def test_a_folder_in_s3_is_listed_page_by_page(monkeypatch: pytest.MonkeyPatch) 
     assert len(store.requests) <= 6
 
 
-def test_an_object_that_is_not_there_is_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = [key for number, key in enumerate(texts(200)) if number not in (0, 77, 199)]
-    assert set(find(monkeypatch, Listing(*there), *texts(200))) == set(there)
-
-
 def test_folders_of_several_nights_are_listed_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = [*texts(50), *texts(50, "dt=2/"), *texts(50, "")]
     store = Listing(*keys)

@@ -39,7 +39,7 @@ def test_an_address_is_taken_apart(
 
 
 @pytest.mark.parametrize("uri", ["", "/", "s3://", "s3:///k", "s3://c@/k", "file://"])
-def test_what_is_no_address_is_refused(uri: str) -> None:
+def test_invalid_address_is_refused(uri: str) -> None:
     with pytest.raises(ComplianceInputError, match="not a valid location"):
         Location(uri)
 
@@ -86,7 +86,7 @@ def test_relative_destination_is_refused(uri: str) -> None:
         Location.to_write(uri)
 
 
-def test_what_to_install_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_says_which_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from airflow.providers.common.compat.sdk import ObjectStoragePath
 
     def fs(_: object) -> None:

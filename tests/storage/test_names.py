@@ -41,7 +41,7 @@ def test_a_value_becomes_one_harmless_part_of_a_path(given_name: str, expected: 
 
 
 @given(st.text(alphabet=st.characters(), max_size=2000))
-def test_whatever_comes_the_name_is_one_short_printable_part(value: str) -> None:
+def test_any_value_becomes_one_short_printable_part(value: str) -> None:
     name = safe(value)
     assert name
     assert name.isprintable()
@@ -142,7 +142,7 @@ def test_parts_and_keys_stay_within_the_limits_of_stores() -> None:
         fill_in("/".join(["{uuid}"] * 12), long)
 
 
-def test_equal_names_are_told_apart_whatever_the_order() -> None:
+def test_equal_names_are_told_apart_in_any_order() -> None:
     names = {"u1": "a.txt.gz", "u2": "A.txt.gz", "u3": "b.txt.gz"}
     told = distinct(names)
     assert told["u3"] == "b.txt.gz"

@@ -44,7 +44,7 @@ async def endless() -> AsyncIterator[bytes]:
     await asyncio.sleep(60)
 
 
-def test_what_is_cancelled_is_discarded_when_the_thread_that_writes_it_has_ended(
+def test_cancelled_text_is_discarded_when_its_writing_thread_has_ended(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     file, complaints = SlowFile(), []
@@ -64,7 +64,7 @@ def test_what_is_cancelled_is_discarded_when_the_thread_that_writes_it_has_ended
 
     asyncio.run(scenario())
     assert file.events == ["written", "discarded"]
-    assert complaints == []  # of an error that nobody has seen
+    assert complaints == []  # of an error that was not retrieved
 
 
 class RecordingFile:

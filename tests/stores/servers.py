@@ -41,7 +41,7 @@ class Server(ABC):
     """Goes away and comes back at the same address, with the same data."""
 
     kind: ClassVar[str]
-    needs: ClassVar[str | None] = None  # a module without which nobody here can talk to it
+    needs: ClassVar[str | None] = None  # a module that clients need
 
     def __init__(self) -> None:
         if self.needs and find_spec(self.needs) is None:
@@ -117,7 +117,7 @@ class Program(Server):
     def _gets_ready(self, part: Part) -> bool:
         deadline = time.monotonic() + TIMEOUT_SECONDS / STARTS
         while part.is_alive and time.monotonic() < deadline:
-            with suppress(Exception):  # whatever a server says that is not there yet
+            with suppress(Exception):  # the server is not ready yet
                 if self.is_ready():
                     return True
             time.sleep(0.05)

@@ -59,7 +59,7 @@ class Store(ABC):
 
     @property
     def stranger(self) -> str:
-        """Like `base`, with credentials that nobody knows."""
+        """Like `base`, with unknown credentials."""
         return self._fault("stranger")
 
     def stop(self) -> None:
@@ -216,7 +216,7 @@ class AzureStore(Store):
         self.container.upload_blob(key, content, overwrite=True)
 
     def unfinished(self) -> int:
-        """Count names with blocks that wait; nobody can abort them, Azure forgets them after a week."""
+        """Count names with blocks that wait; they can't be aborted, Azure forgets them after a week."""
         names = {blob.name for blob in self.container.list_blobs(include=["uncommittedblobs"])}
         blobs = [self.container.get_blob_client(name) for name in names]
         return sum(bool(blob.get_block_list("uncommitted")[1]) for blob in blobs)
@@ -228,7 +228,7 @@ class AzureStore(Store):
 
 @dataclass
 class GcsStore(Store):
-    """A bucket, through the plain JSON API; the server asks nobody for credentials."""
+    """A bucket, through the plain JSON API; the server asks for no credentials."""
 
     bucket: str = ""
     url: str = ""

@@ -10,7 +10,7 @@ from airflow_provider.storage.locations import Location
 from tests.stores.stores import Store
 
 
-def test_what_is_listed_is_what_is_there(store: Store) -> None:
+def test_listed_objects_are_those_that_exist(store: Store) -> None:
     names = [f"dt=1/Ü {number:03}-é+&.txt" for number in range(2 * MIN_FOUND)]
     for number, name in enumerate(names[1:], 1):
         store.put(name, b"x" * number)

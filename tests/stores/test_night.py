@@ -44,7 +44,7 @@ def test_nights_are_closed_in_every_store(store: Store, tmp_path: Path) -> None:
     assert store.unfinished() == 0
 
 
-def test_an_object_is_created_once_whoever_else_tries(store: Store, tmp_path: Path) -> None:
+def test_an_object_is_created_once(store: Store, tmp_path: Path) -> None:
     file = tmp_path / "large"
     file.write_bytes(b"large" * 5_000_000)
     for name, one, other in (("small", b"one", b"two"), ("large", file, b"two"), ("other", b"one", file)):
@@ -131,7 +131,7 @@ class LockedStore:
         return versions, markers
 
     def lock_all(self) -> None:
-        """Let nobody, not even an administrator, remove or replace a version."""
+        """Let no one, not even an administrator, remove or replace a version."""
         until = datetime.now(UTC) + timedelta(days=1)
         for page in self.client.get_paginator("list_object_versions").paginate(Bucket=self.bucket):
             for each in page.get("Versions", ()):

@@ -42,9 +42,7 @@ def test_folders_and_patterns_find_documents(filled: Store) -> None:
 
 
 @pytest.mark.parametrize("source", ["nothing/", "nothing/*.pdf", "nothing/**/*.pdf"])
-def test_what_has_nothing_is_nothing_but_a_missing_bucket_or_folder_is_an_error(
-    store: Store, source: str
-) -> None:
+def test_empty_folder_has_no_documents_and_a_missing_one_is_an_error(store: Store, source: str) -> None:
     store.put("x", b"x")
     if store.kind != "local":
         assert found(store, source) == []  # an object store has no empty folders
@@ -58,6 +56,6 @@ def test_what_has_nothing_is_nothing_but_a_missing_bucket_or_folder_is_an_error(
 
 
 @pytest.mark.parametrize("source", ["in/", "in/*.pdf", "i*/*.pdf", "in/**/*.pdf"])
-def test_what_may_not_be_listed_is_an_error_and_not_nothing(filled: Store, source: str) -> None:
+def test_unlistable_folder_is_an_error(filled: Store, source: str) -> None:
     with pytest.raises(ComplianceStorageError, match="can't be searched"):
         resolve(f"{filled.stranger}{source}")

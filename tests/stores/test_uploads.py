@@ -15,7 +15,7 @@ SIZES = pytest.mark.parametrize("size", [1, atomic.BLOCK_BYTES + 1], ids=["small
 
 
 @SIZES
-def test_what_is_discarded_is_not_published_by_the_garbage_collector(store: Store, size: int) -> None:
+def test_a_discarded_upload_is_not_published_by_the_garbage_collector(store: Store, size: int) -> None:
     store.put("x.txt", b"old")
     gc.freeze()  # what there was before takes most of a second
     for name in ("x.txt", "y.txt"):

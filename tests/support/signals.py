@@ -33,7 +33,7 @@ def signalled_when(condition: Callable[[], Any], handler: Callable[[], Any]) -> 
     def send() -> None:
         try:
             until(lambda: is_over.is_set() or condition())
-        finally:  # also where that failed: nobody else would end what is interrupted
+        finally:  # also where that failed: nothing else would end what is interrupted
             if not is_over.is_set():
                 os.kill(os.getpid(), signal.SIGUSR1)
 

@@ -15,7 +15,7 @@ STATE_STORES = ["Airflow's store", "object storage", "object storage, Airflow's 
 
 
 class EmptiedStore(StateStore):
-    """Airflow's store, whatever is stored there: as empty as after a clear."""
+    """Airflow's store, as empty as after a clear."""
 
     def set(self, key: str, value: Any) -> None:
         raise AssertionError("State was stored where a clear discards it.")

@@ -25,7 +25,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
             events = select(0)
             self._turns += 1
             if not events and timeout is None:
-                raise AssertionError("Everybody waits, and nothing is left that could wake them.")
+                raise AssertionError("All tasks wait, and nothing is left that could wake them.")
             if self._turns > MAX_TURNS:
                 raise AssertionError("This goes on forever.")
             if not events:
