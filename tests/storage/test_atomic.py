@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
@@ -11,7 +12,7 @@ import fsspec
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.atomic import create, put_sync
+from airflow_provider.storage.atomic import create, create_once, put_sync
 from airflow_provider.storage.locations import Location
 
 
@@ -197,3 +198,115 @@ def test_a_folder_may_be_made_by_another_process_meanwhile(
     monkeypatch.setattr(Path, "is_dir", not_yet)
     put_sync(Location(f"{tmp_path}/new/x"), b"1")
     assert (tmp_path / "new/x").read_bytes() == b"1"
+
+
+@pytest.mark.parametrize("is_file", [False, True])
+def test_an_object_is_created_once_and_never_replaced(
+    folder: Location, tmp_path: Path, is_file: bool
+) -> None:
+    source = tmp_path / "source"
+    results = []
+    for text in (b"first", b"second"):
+        source.write_bytes(text)
+        results.append(create_once(folder / "once" / "x", source if is_file else text))
+    assert results == [True, False]
+    assert content(folder / "once" / "x") == b"first"
+    assert names(folder / "once") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("number", "is_created"), [(errno.EPERM, True), (errno.ENOSYS, True), (errno.EIO, None)]
+)
+def test_a_disk_without_links_creates_by_a_rename(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, is_created: bool | None
+) -> None:
+    def refuse(*_: Any) -> None:
+        raise OSError(number, "No links.")
+
+    monkeypatch.setattr(os, "link", refuse)
+    target = Location(f"{tmp_path}/x")
+    if is_created is None:
+        with pytest.raises(ComplianceStorageError, match="No links"):
+            create_once(target, b"1")
+    else:
+        assert [create_once(target, text) for text in (b"1", b"2")] == [True, False]
+        assert (tmp_path / "x").read_bytes() == b"1"
+    assert not list(tmp_path.glob(".*"))
+
+
+class Bucket:
+    """An object store that creates under a condition, or refuses with these codes in turn."""
+
+    def __init__(self, *codes: str) -> None:
+        self.codes = list(codes)
+        self.calls: list[Any] = []
+        self.objects: dict[str, Any] = {}
+
+    def invalidate_cache(self) -> None:
+        self.calls.append("refresh")
+
+    def exists(self, path: str) -> bool:
+        return path in self.objects
+
+    def pipe_file(self, path: str, data: Any, **options: Any) -> None:
+        assert options.pop("mode") == "create"
+        self.calls.append(options)
+        if self.codes:
+            error = OSError("Refused.")
+            error.__cause__ = cause = RuntimeError()
+            cause.response = {"Error": {"Code": self.codes.pop(0)}}  # type: ignore[attr-defined]  # as botocore's
+            raise error
+        self.objects[path] = data
+
+    def put_file(self, source: str, path: str, **options: Any) -> None:
+        self.pipe_file(path, Path(source).read_bytes(), **options)
+
+
+CONFLICT, EXISTS = "ConditionalRequestConflict", "PreconditionFailed"
+
+
+@pytest.mark.parametrize(
+    ("codes", "result", "pauses"),
+    [
+        ([], True, []),
+        ([EXISTS], False, []),
+        (["412"], False, []),
+        ([CONFLICT], True, [0.2]),
+        (["OperationAborted", "409", EXISTS], False, [0.2, 1.0]),
+        ([CONFLICT] * 3, True, [0.2, 1.0, 3.0]),
+        ([CONFLICT] * 4, None, [0.2, 1.0, 3.0]),
+        (["AccessDenied"], None, []),
+    ],
+)
+def test_a_conditional_write_creates_waits_or_leaves_what_is_there(
+    monkeypatch: pytest.MonkeyPatch, codes: list[str], result: bool | None, pauses: list[float]
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr("airflow_provider.storage.atomic.time.sleep", slept.append)
+    target = Location("s3://b/x")
+    target.fs = Bucket(*codes)
+    if result is None:
+        with pytest.raises(ComplianceStorageError, match="Refused"):
+            create_once(target, b"1")
+    else:
+        assert create_once(target, b"1") is result
+    assert slept == pauses
+    assert target.fs.objects == ({"b/x": b"1"} if result else {})
+    if result:
+        assert not create_once(target, b"2")  # also where a store ignores the condition
+
+
+@pytest.mark.parametrize(
+    ("scheme", "options"),
+    [
+        ("s3", {"chunksize": 8 << 20, "max_concurrency": 2}),
+        ("gs", {"chunksize": 8 << 20}),
+        ("abfs", {"max_concurrency": 2}),
+    ],
+)
+def test_a_large_file_is_created_with_little_memory(tmp_path: Path, scheme: str, options: Any) -> None:
+    (tmp_path / "source").write_bytes(b"1")
+    target = Location(f"{scheme}://b/x")
+    target.fs = Bucket()
+    assert create_once(target, tmp_path / "source")
+    assert target.fs.calls == ["refresh", options]
