@@ -55,9 +55,10 @@ TARGETS = {
     "review/decisions": "tests/review/test_decisions.py",
     "review/state": "tests/operators/test_review_two_attempts.py tests/operators/test_review_attempts.py "
     "tests/operators/test_review_state.py",
-    "review/form": "tests/review/test_form.py",
+    "review/form": "tests/review/test_form.py tests/review/test_selection.py tests/operators/test_review.py "
+    "tests/operators/test_review_night.py",
     "review/grouping": "tests/review/test_grouping.py",
-    "review/selection": "tests/review/test_selection.py",
+    "review/selection": "tests/review/test_selection.py tests/review/test_grouping.py",
     "evidence/chain": "tests/evidence/test_chain.py tests/evidence/test_closing.py",
     "evidence/closing": CLOSING,
     "evidence/history": CLOSING,

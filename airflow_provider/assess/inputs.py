@@ -40,16 +40,8 @@ class AssessedDocument:
         return path if isinstance(path, str) and path else None
 
 
-@dataclass(frozen=True)
-class Documents:
-    """The documents to assess, one for each source, and the sources that have no text."""
-
-    with_text: list[AssessedDocument]
-    without_text: list[str]
-
-
-def read_documents(value: Any) -> Documents:
-    """Read the documents of an operator's parameter, in the task's own thread.
+def read_documents(value: Any) -> tuple[list[AssessedDocument], list[str]]:
+    """Return the documents to assess, one for each source, and the sources that have no text.
 
     :param value: one or many of: the URI of a manifest; the result of an ingest task; a uuid; a dict with the
         fields of a row of the manifest, of which `uuid` is required
@@ -62,10 +54,8 @@ def read_documents(value: Any) -> Documents:
         # The same source may be in two manifests: a text wins over a failure, then the later one.
         if document or source not in found:
             found[source] = document
-    return Documents(
-        [document for document in found.values() if document],
-        [source for source, document in found.items() if not document],
-    )
+    without_text = [source for source, document in found.items() if not document]
+    return [document for document in found.values() if document], without_text
 
 
 def _rows(value: Any) -> Iterator[tuple[Mapping[str, Any], str]]:

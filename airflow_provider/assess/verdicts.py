@@ -56,7 +56,7 @@ def read_earlier_verdicts(
     """Read what earlier nights say about cells.
 
     :param account: of the service
-    :param gone: keys of cells that there are no more, which are only compared with
+    :param gone: keys of cells of frameworks that are no longer listed, which are only compared with
     :param changed_only: whether to carry verdicts forward
     """
     cells = list(cells)

@@ -101,8 +101,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         from airflow_provider.assess.task import KIND, AssessTask
         from airflow_provider.storage.nights import EarlierNights, TaskKey
 
-        documents = read_documents(self.documents)
-        if not documents.with_text:
+        documents, without_text = read_documents(self.documents)
+        if not documents:
             self.log.warning("Found no documents with a text: nothing to assess.")
         try:
             listed = self.call(self.hook.list_frameworks)
@@ -113,7 +113,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             raise
         template = self._template()
         template.check(
-            [document.fields for document in documents.with_text],
+            [document.fields for document in documents],
             [framework.fields for framework in frameworks],
         )
         ti = run.context["ti"]
@@ -121,8 +121,8 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.hook,
             ti,
             EarlierNights(run.root, KIND, run.night, TaskKey.of(ti)),
-            documents.with_text,
-            documents.without_text,
+            documents,
+            without_text,
             {framework.id: framework for framework in frameworks},
             {framework.id for framework in parse_frameworks(listed)},
             template,

@@ -91,7 +91,7 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
         from airflow_provider.storage.task_state import open_state_store
 
         number = _response_id(self.assessment_response_id)
-        expert_id, rational_feedback = (optional(each) for each in (self.expert_id, self.rational_feedback))
+        expert_id, rational_feedback = map(optional, (self.expert_id, self.rational_feedback))
         feedback = (
             "" if expert_id is None else str(expert_id),
             "" if rational_feedback is None else str(rational_feedback),

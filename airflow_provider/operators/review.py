@@ -118,7 +118,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     ) -> None:
         kwargs = response_timeout_for(HITLOperator, {**kwargs, "response_timeout": response_timeout})
         super().__init__(subject="", options=[SEND, NOTHING], **kwargs)
-        if sum(each is not None for each in (assessment_id, results, findings)) != 1:
+        if sum(value is not None for value in (assessment_id, results, findings)) != 1:
             raise ComplianceInputError(
                 f"Task '{self.task_id}': give either assessment_id or results or findings."
             )
@@ -287,7 +287,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     def _expert(self, user: dict[str, str]) -> str:
         expert = optional(self.expert_id) or self.expert_of(user)
         if not str(expert or "").strip():
-            raise ComplianceInputError("There is no ID of the expert: set expert_id, or override expert_of.")
+            raise ComplianceInputError(
+                "The ID of the expert is missing: set expert_id or override expert_of."
+            )
         return str(expert)
 
     def _finish(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
@@ -303,7 +305,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         except ComplianceError as error:
             if state.is_persistent:
                 raise
-            sent = [each["assessment_response_id"] for each in state.feedback if state.outcome(each)]
+            sent = [one["assessment_response_id"] for one in state.feedback if state.outcome(one)]
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
                 f"Nothing of that is stored, so there is no retry. {NEXT_STEP} {STORE_HINT}"
@@ -344,7 +346,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         limit = parse_limit(self.limit) or MAX_FINDINGS
         if self.findings is None:
             found = self.findings_of(self._load_results())
-            named = (replace(each, document=each.document or self._reviewed) for each in found)
+            named = (replace(finding, document=finding.document or self._reviewed) for finding in found)
             return select(named, limit, shown=shown)
         findings, is_form = load_findings(self.findings)
         if is_form:

@@ -99,18 +99,14 @@ def read_decisions(nights: EarlierNights, cells: Collection[str]) -> dict[tuple[
     with ThreadPoolExecutor(READERS) as readers:
         tables = list(readers.map(lambda entry: list(entry.rows(DECISIONS)), entries))
     for row in chain.from_iterable(tables):
-        try:
-            key = str(row["cell"]), str(row["criterion"])
-            decision = {
-                "expert": str(row["expert_id"] or row["answered_by"]),
-                "expert_category": str(row["category_after"] or ""),
-                "expert_rationale": str(row["rational_feedback"] or ""),
-                "decided_at": str(row["decided_at"]),
-                "category_before": row["category_before"],
-            }
-        except KeyError as error:
-            log.warning("A decision without %s is ignored.", error)
-            continue
+        key = str(row["cell"]), str(row["criterion"])
+        decision = {
+            "expert": str(row["expert_id"] or row["answered_by"]),
+            "expert_category": str(row["category_after"] or ""),
+            "expert_rationale": str(row["rational_feedback"] or ""),
+            "decided_at": str(row["decided_at"]),
+            "category_before": row["category_before"],
+        }
         if key[0] in cells and found.get(key, decision)["decided_at"] <= decision["decided_at"]:
             found[key] = decision
     return found

@@ -87,7 +87,7 @@ def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
     for number, finding in enumerate(findings, 1):
         given = _known_category(finding.category)
         label = f"{number}. {format_name(finding, MAX_LABEL_CHARS)}"
-        shown = {each: format_category(each) for each in CATEGORIES}
+        shown = {category: format_category(category) for category in CATEGORIES}
         if given:
             shown[given] += " (as assessed)"
         fields[f"{CATEGORY}{finding.id}"] = {
@@ -271,6 +271,6 @@ def _passage(finding: Finding) -> list[str]:
         return []
     before, found, after = finding.context.partition(finding.passage)
     around = (before, after) if found else ("", "")
-    left, right = (escape(each, MAX_CONTEXT_CHARS) for each in around)
+    left, right = (escape(text, MAX_CONTEXT_CHARS) for text in around)
     passage = f"**{escape(finding.passage, MAX_RATIONALE_CHARS)}**"
     return ["In the text:", "> " + " ".join(filter(None, [left, passage, right]))]

@@ -133,8 +133,8 @@ class ReviewState:
     def begin(self, feedback: dict[str, Any]) -> str:
         """Return an empty string if this process must send it now, else its outcome.
 
-        The store has no compare-and-set. A sender writes its intent, then checks its lease; whoever takes the
-        lease reads the intents afterwards. So one of two processes stops, or finds the other's intent.
+        The store has no compare-and-set. A sender writes its intent, then checks its lease; a process that
+        takes the lease reads the intents afterwards. So one of two stops, or finds the other's intent.
         """
         self.check_lease()
         if noted := self.outcome(feedback):

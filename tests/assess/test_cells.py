@@ -101,6 +101,8 @@ def test_a_cell_reads_back_from_journal_and_row() -> None:
     one.results_path, one.results_sha256 = "s3://b/r.json", "cd" * 32
     one.advance(COMPLETED)
     assert Cell.from_record(one.row()) == Cell.from_record(one.record()) == one
+    row = one.row()
+    assert (row["cell"], row["submitted_at"], row["unanswered"]) == (one.digest, one.submitted_at or None, 0)
 
 
 def test_a_carried_cell_is_completed_in_its_row_and_carried_when_it_is_read_back() -> None:

@@ -21,39 +21,55 @@ def manifest(path: Path, *rows: Any) -> str:
 
 def test_a_manifest_gives_its_completed_and_skipped_documents(tmp_path: Path) -> None:
     uri = manifest(
-        tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED"), row("c", "FAILED", uuid="", error="damaged")
+        tmp_path / "m.jsonl", row("a"), row("b", "SKIPPED", path="s3://b/b.txt"), row("c", "FAILED", uuid="")
     )
-    found = read_documents(uri)
-    assert [(each.source, each.uuid) for each in found.with_text] == [("in/a", "uuid-a"), ("in/b", "uuid-b")]
-    assert found.with_text[0].text_sha256 == "ab" * 32
-    assert found.without_text == ["in/c"]
+    documents, without_text = read_documents(uri)
+    assert [(each.source, each.uuid) for each in documents] == [("in/a", "uuid-a"), ("in/b", "uuid-b")]
+    assert [documents[0].text_sha256, documents[0].text_path, documents[1].text_path] == [
+        "ab" * 32,
+        None,
+        "s3://b/b.txt",
+    ]
+    assert without_text == ["in/c"]
 
 
 def test_results_of_mapped_ingest_tasks_and_uris_can_be_mixed(tmp_path: Path) -> None:
     one = manifest(tmp_path / "1.jsonl", row("a"))
     two = manifest(tmp_path / "2.jsonl", row("b"))
-    found = read_documents([{"manifest": one, "completed": 1}, [two], "a-uuid", {"uuid": "x", "source": "s"}])
-    assert [each.source for each in found.with_text] == ["in/a", "in/b", "a-uuid", "s"]
+    found, _ = read_documents(
+        [
+            {"manifest": one, "completed": 1},
+            [two],
+            "a-uuid",
+            {"uuid": "x", "source": "s", "text_sha256": "cd"},
+        ]
+    )
+    assert [(each.source, each.text_sha256[:2]) for each in found] == [
+        ("in/a", "ab"),
+        ("in/b", "ab"),
+        ("a-uuid", ""),
+        ("s", "cd"),
+    ]
 
 
 def test_json_text_of_a_rendered_template_is_read(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a"))
     for value in ([{"manifest": uri}], {"manifest": uri}, uri):
-        assert [each.source for each in read_documents(json.dumps(value)).with_text] == ["in/a"]
-    assert [each.uuid for each in read_documents('"a-uuid"').with_text] == ["a-uuid"]
+        assert [each.source for each in read_documents(json.dumps(value))[0]] == ["in/a"]
+    assert [each.uuid for each in read_documents('"a-uuid"')[0]] == ["a-uuid"]
 
 
 def test_one_source_is_one_document_and_a_text_wins_over_a_failure(tmp_path: Path) -> None:
     one = manifest(tmp_path / "1.jsonl", row("a"), row("b", "FAILED"))
     two = manifest(tmp_path / "2.jsonl", row("a", "FAILED"), row("b"))
-    found = read_documents([one, two])
-    assert sorted(each.source for each in found.with_text) == ["in/a", "in/b"]
-    assert found.without_text == []
+    documents, without_text = read_documents([one, two])
+    assert sorted(each.source for each in documents) == ["in/a", "in/b"]
+    assert without_text == []
 
 
 def test_names_that_are_not_utf8_stay_apart(tmp_path: Path) -> None:
     uri = manifest(tmp_path / "m.jsonl", row("a", source="in/\udce4"), row("b", source="in/\udcf6"))
-    assert [each.source for each in read_documents(uri).with_text] == ["in/\udce4", "in/\udcf6"]
+    assert [each.source for each in read_documents(uri)[0]] == ["in/\udce4", "in/\udcf6"]
 
 
 def test_a_missing_manifest_is_named(tmp_path: Path) -> None:
@@ -90,7 +106,7 @@ def test_invalid_documents_are_refused(value: Any) -> None:
 
 
 def test_an_empty_list_has_no_documents() -> None:
-    assert read_documents([]).with_text == []
+    assert read_documents([])[0] == []
 
 
 @pytest.mark.parametrize("counts", [(2, 0, 1), (0, 0, 0), (1, 0, 0)])
@@ -99,4 +115,4 @@ def test_manifest_that_lost_rows_is_refused(tmp_path: Path, counts: tuple[int, i
     result = {"manifest": uri, **dict(zip(("completed", "failed", "skipped"), counts, strict=True))}
     with pytest.raises(ComplianceStorageError, match=f"has 2 rows, but its task counted {sum(counts)}"):
         read_documents([result])
-    assert len(read_documents([result | {"completed": 1, "failed": 0, "skipped": 1}]).with_text) == 2
+    assert len(read_documents([result | {"completed": 1, "failed": 0, "skipped": 1}])[0]) == 2

@@ -225,7 +225,7 @@ def test_an_empty_list_of_frameworks_means_all(service: Emulator, nights: Nights
         ({"payload": {"contentUuid": "{document[uid]}"}}, r"document\[uid\]"),
     ],
 )
-def test_what_the_service_does_not_have_is_refused_before_anything_is_sent(
+def test_an_unknown_framework_or_field_is_refused_before_anything_is_sent(
     service: Emulator, nights: Nights, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(AirflowFailException, match=message):

@@ -62,14 +62,16 @@ def test_there_is_one_csv_file_per_framework(tmp_path: Path) -> None:
     ] * 2
 
 
-@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\uff1d"])
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\r=", "\uff1d", "\uff0b", "\uff0d", "\uff20"])
 def test_no_cell_of_a_csv_file_is_a_formula(tmp_path: Path, start: str) -> None:
     text = f'{start}HYPERLINK("http://evil", "x")'
-    write_csv(at(tmp_path / "csv"), [row(rationale=text, source=text, score=-0.5)])
+    write_csv(at(tmp_path / "csv"), [row(rationale=text, source=text, score=-0.5, title="\udce4")])
     content = (tmp_path / "csv" / "DORA.csv").read_bytes().decode("utf-8-sig")
     (read,) = csv.DictReader(io.StringIO(content, newline=""))
     assert read["rationale"] == read["source"] == f"'{text}"
     assert read["score"] == "-0.5"  # a number is one
+    assert read["title"] == "\\udce4"
+    assert not {"text_path", "text_sha256", "cell"} & read.keys()
 
 
 def test_parquet_is_partitioned_by_night_and_names_frameworks_as_they_are(tmp_path: Path) -> None:

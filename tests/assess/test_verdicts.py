@@ -8,7 +8,17 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.assess.findings import apply_decisions, as_counts, compare, find_unanswered, to_verdicts
+from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.findings import (
+    VERDICT_COLUMNS,
+    apply_decisions,
+    as_counts,
+    compare,
+    effective_category,
+    find_unanswered,
+    finding_rows,
+    to_verdicts,
+)
 from airflow_provider.client.findings import Finding
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
 
@@ -71,7 +81,7 @@ def test_counts_of_categories_stay_small_and_whole() -> None:
     counted = Counter({MISSING: 3, "UNKNOWN": 1, "y" * 5_000: 4} | {f"Rating {n}": 1 for n in range(1_000)})
     counts = as_counts(counted)
     assert (counts[MISSING], counts["UNKNOWN"], counts["Rating 0"]) == (3, 1, 1)
-    assert sum(counts.values()) == counted.total()
+    assert sum(counts.values()) == counted.total() == counts["OTHER"] + 23
     assert len(str(counts)) < 1_000
     assert as_counts(Counter()) == {}
 
@@ -92,7 +102,13 @@ def test_listed_criteria_without_an_answer_are_found(findings: list[Finding], un
 
 @pytest.mark.parametrize(
     ("category_before", "decided_at", "is_applied"),
-    [(MISSING, "d2", True), ("Missing", "d2", True), (INSUFFICIENT, "d2", False), (MISSING, "d0", False)],
+    [
+        (MISSING, "d2", True),
+        (MISSING, "d1", True),
+        ("Missing", "d2", True),
+        (INSUFFICIENT, "d2", False),
+        (MISSING, "d0", False),
+    ],
 )
 def test_the_newest_decision_on_the_same_category_counts(
     category_before: str, decided_at: str, is_applied: bool
@@ -108,3 +124,27 @@ def test_the_newest_decision_on_the_same_category_counts(
     (found,) = apply_decisions([carried], "cell", {("cell", "D-1"): decision})
     assert found["expert"] == ("new" if is_applied else "old")
     assert apply_decisions([carried], "another", {("cell", "D-1"): decision}) == [carried]
+
+
+@pytest.mark.parametrize("origin", [None, {"run": "d/r"}])
+def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str] | None) -> None:
+    cell = Cell(
+        "k", "a-1", source="in/a", uuid="u", text_sha256="t", framework_id="1", framework="DORA",
+        framework_fingerprint="f", carried_from=origin,
+    )  # fmt: skip
+    (verdict,) = to_verdicts([Finding(7, "Exit", "missing", "Why.", 0.5, "D-1")])
+    decision = {"expert": "e", "expert_category": SUFFICIENT, "expert_rationale": "r", "decided_at": "d"}
+    seen = {"first_seen": "n1", "changed_from": INSUFFICIENT}
+    (row,) = finding_rows(cell, [verdict | seen | decision], "n2", "s3://b/a.txt")
+    of_verdict = {
+        "criterion": "D-1", "title": "Exit", "category": MISSING, "rationale": "Why.", "score": 0.5,
+        "response_id": 7, **decision,
+    }  # fmt: skip
+    assert {name: row.pop(name) for name in VERDICT_COLUMNS} == of_verdict
+    assert row == {
+        "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
+        "cell": cell.digest, "framework_id": "1", "framework": "DORA", "assessment_id": "a-1",
+        "carried": origin is not None, **seen,
+    }  # fmt: skip
+    assert effective_category(of_verdict) == SUFFICIENT
+    assert effective_category(of_verdict | {"expert_category": None}) == MISSING

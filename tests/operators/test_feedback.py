@@ -54,7 +54,7 @@ def test_feedback_arrives_as_it_was_given(service: Emulator, attempts: Attempts)
 
 
 @pytest.mark.parametrize("nothing", [None, "", "None", " "])
-def test_what_a_template_makes_of_nothing_is_not_sent(
+def test_a_parameter_that_rendered_to_nothing_is_not_sent(
     service: Emulator, attempts: Attempts, nothing: str | None
 ) -> None:
     attempts.run(submit(assessment_response_id=nothing, category_feedback=nothing))
@@ -80,7 +80,7 @@ def test_an_id_that_went_through_a_template_is_a_number_again(service: Emulator,
         ({"assessment_response_id": True}, "is not the ID"),
     ],
 )
-def test_what_can_t_be_right_ends_the_task_before_anything_is_sent(
+def test_an_invalid_parameter_ends_the_task_before_anything_is_sent(
     service: Emulator, attempts: Attempts, wrong: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(exc.ComplianceInputError, match=message) as caught:

@@ -85,7 +85,7 @@ def test_results_may_be_a_text_or_the_address_of_a_file(
         ({"limit": "few"}, "limit must be a whole number"),
     ],
 )
-def test_what_can_t_be_asked_for_ends_the_task(
+def test_an_invalid_parameter_ends_the_task(
     service: Emulator, hitl: FakeHitl, given: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(exc.ComplianceError, match=message) as caught:
@@ -215,7 +215,7 @@ def test_an_expert_without_an_id_is_an_error_before_anything_is_sent(
     service: Emulator, hitl: FakeHitl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(MappedExpert, "expert_of", lambda self, user: " ")
-    with pytest.raises(exc.ComplianceInputError, match="no ID of the expert"):
+    with pytest.raises(exc.ComplianceInputError, match="ID of the expert is missing"):
         hitl.run(Made(MappedExpert, expert_id=None), {1: ("MISSING", "So.")})
     assert sent(service) == []
 

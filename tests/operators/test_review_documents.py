@@ -16,7 +16,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.compat import awaiting_input
 from airflow_provider.emulator import Emulator
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
-from tests.support.attempts import StateStore
 
 NAMED = [{**each, "frameworkCodeName": "DORA", "fileName": "cloud.pdf"} for each in RESULTS]
 
@@ -95,26 +94,6 @@ def test_decisions_are_written_as_they_are_returned(
         ("cloud.pdf", "DORA", "agreed"),
         ("cloud.pdf", "DORA", "changed"),
     ]
-
-
-def test_below_a_prefix_each_task_has_a_file(service: Emulator, hitl: FakeHitl, tmp_path: Path) -> None:
-    review = Made(results=[{**RESULTS[0], "fileName": "a/b.pdf"}], destination=f"file://{tmp_path}/")
-    for hitl.map_index in range(2):
-        hitl.store, hitl.form, hitl.response, hitl.tries = StateStore(), None, None, 0
-        hitl.run(review, {1: "agreed"})
-    first, second = sorted(tmp_path.iterdir())
-    assert first.name.startswith("a_b.pdf-")
-    assert first.suffix == second.suffix == ".jsonl"
-    assert len(rows(first)) == len(rows(second)) == 1
-
-
-@pytest.mark.parametrize("results", [[], RESULTS])
-def test_without_decisions_the_file_is_empty(
-    service: Emulator, hitl: FakeHitl, tmp_path: Path, results: list[Any]
-) -> None:
-    path = tmp_path / "decisions.jsonl"
-    assert hitl.run(Made(results=results, destination=str(path)), "No feedback") == []
-    assert path.read_bytes() == b""
 
 
 @pytest.mark.skipif(awaiting_input() is None, reason="Airflow before 3.3 has no task state store")

@@ -1,4 +1,4 @@
-"""A review asks and sends once, wherever its state is stored and whatever is cleared."""
+"""A review asks and sends once, in every store of its state, also after a clear."""
 
 from __future__ import annotations
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from random import Random
 from threading import Condition, Thread
 from types import SimpleNamespace
@@ -64,10 +66,28 @@ def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
     monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
     with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over") as caught:
         hitl.run(Made(), ANSWER)
-    assert isinstance(caught.value, AirflowFailException)  # nobody retries on behalf of a dead attempt
+    assert isinstance(caught.value, AirflowFailException)  # a dead attempt is not retried
     assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
     assert [each["outcome"] for each in retries[1]] == ["uncertain", "sent", "sent"]
     assert [each["outcome"] for each in hitl.run(Made())] == ["sent"] * 3
+
+
+def test_an_overtaken_attempt_replaces_no_decisions_of_the_next(
+    service: Emulator, hitl: FakeHitl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit, path = ComplianceHook.submit_feedback, tmp_path / "decisions.jsonl"
+    review, retries = Made(destination=str(path)), [None]
+
+    def slowly(self: Any, **feedback: Any) -> None:
+        if retries:
+            retries.clear()
+            hitl.run(review)
+        submit(self, **feedback)
+
+    monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
+    with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over"):
+        hitl.run(review, {1: ("MISSING", "One.")})
+    assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["uncertain"]
 
 
 @pytest.mark.parametrize("operation", range(1, 36, 2))

@@ -78,6 +78,17 @@ def test_decisions_are_written_beside_the_findings_and_read_by_the_next_night(tm
     assert set(read(tmp_path / "one")) == {("c1", "D-1")}
 
 
+def test_below_a_prefix_each_task_has_a_file_and_an_object_is_replaced(tmp_path: Path) -> None:
+    prefix, path = f"file://{tmp_path}/d/", tmp_path / "decisions.jsonl"
+    rows = [decision()]
+    (one,), (other,) = (write_decisions(rows, prefix, ti(run), "a/b.pdf", "account") for run in ("r1", "r2"))
+    assert sorted(Path(each.path).name.rpartition("-")[0] for each in (one, other)) == ["a_b.pdf"] * 2
+    assert one.path != other.path
+    for rows in ([decision()], []):
+        (location,) = write_decisions(rows, str(path), ti(), "a/b.pdf", "account")
+        assert (location.path, len(path.read_text().splitlines())) == (str(path), len(rows))
+
+
 def test_without_findings_and_without_a_destination_nothing_is_written(tmp_path: Path) -> None:
     assert write(decision()) == []
     assert write() == []
@@ -108,6 +119,7 @@ def test_only_decisions_of_earlier_nights_on_tonight_s_cells_are_read(tmp_path: 
     write(decision(uri), decision(uri, cell="other"))
     assert set(read(tmp_path)) == {("c1", "D-1")}
     assert read(tmp_path, cells=["c2"]) == {}
+    assert read_decisions(nights_of(tmp_path, NEXT, "d/r1"), {"c1"}) == {}  # of its own run
     for night in (NIGHT, "2026-02-01T00:00:00+00:00", "2027-05-01T00:00:00+00:00"):
         assert read(tmp_path, night) == {}
 
@@ -132,14 +144,10 @@ def test_the_latest_of_two_decisions_is_read(tmp_path: Path) -> None:
     assert read(tmp_path)["c1", "D-1"]["expert"] == "eve"
 
 
-def test_damaged_and_edited_decisions_are_ignored_with_a_warning(
+def test_edited_decisions_are_ignored_with_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     uri = assessed(tmp_path)
-    damaged = {name: value for name, value in decision(uri).items() if name != "category_after"}
-    write(damaged, decision(uri, criterion="D-2"))
-    assert set(read(tmp_path)) == {("c1", "D-2")}
-    assert "without 'category_after' is ignored" in caplog.text
     (location,) = write(decision(uri))
     path = Path(location.path)
     path.write_text(path.read_text().replace("e-1", "e-2"))

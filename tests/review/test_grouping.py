@@ -63,6 +63,8 @@ def test_a_form_is_about_one_document_or_one_criterion(tmp_path: Path) -> None:
 def test_a_form_has_at_most_max_findings(tmp_path: Path) -> None:
     uri = table(tmp_path, [row(number) for number in range(7)])
     assert ids(group_findings(uri, only="all", max_findings=3)) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert ids(group_findings(uri, only="all", max_findings=1)) == [[number] for number in range(7)]
+    assert (tmp_path / "forms").is_dir()
 
 
 def test_a_limit_keeps_the_most_urgent_and_the_log_says_how_many_are_left_out(
@@ -144,7 +146,7 @@ def test_nothing_is_nothing_to_ask(given: Any) -> None:
         ([{"form": "/nowhere/f.jsonl"}], "do not exist"),
     ],
 )
-def test_what_is_not_a_table_is_refused(given: Any, message: str) -> None:
+def test_a_value_that_is_not_a_table_is_refused(given: Any, message: str) -> None:
     with pytest.raises(exc.ComplianceError, match=message) as caught:
         selected(given)
     assert not caught.value.transient

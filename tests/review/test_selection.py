@@ -11,6 +11,7 @@ from airflow_provider.review.form import build_fields, describe_findings, render
 from airflow_provider.review.selection import (
     NightFinding,
     Selection,
+    check_only,
     select,
     verdict_of,
 )
@@ -43,12 +44,12 @@ ROW = {
         ({}, {"all", "insufficient"}),
     ],
 )
-def test_what_needs_a_person(row: dict[str, Any], wanted: set[str]) -> None:
+def test_only_says_which_findings_need_a_person(row: dict[str, Any], wanted: set[str]) -> None:
     finding = NightFinding.from_row(row, "u")
     assert {only for only in ("all", "insufficient", "changed") if finding.is_wanted(only)} == wanted
 
 
-def test_what_has_become_worse_comes_first_then_the_worst_changed_before_unchanged() -> None:
+def test_worsened_findings_come_first_then_the_worst_changed_before_unchanged() -> None:
     order = [
         (MISSING, GOOD),
         (BAD, GOOD),
@@ -117,7 +118,7 @@ def test_findings_are_left_out_for_a_reason() -> None:
 def test_a_decided_finding_is_asked_about_only_with_all() -> None:
     finding = NightFinding.from_row({**ROW, "expert": "e-1"}, "u")
     chosen = {only: select([finding], 50, only=only) for only in ("changed", "insufficient", "all")}
-    assert [only for only, each in chosen.items() if each.asked] == ["all"]
+    assert [check_only(only) for only, each in chosen.items() if each.asked] == ["all"]
     assert chosen["changed"].omitted == "1 decided by an expert before"
 
 
