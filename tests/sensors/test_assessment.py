@@ -20,13 +20,9 @@ from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.triggers import base
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting import poller as poller_module
-from airflow_provider.waiting.kinds import ASSESSMENTS, POLL_CONCURRENCY
-from airflow_provider.waiting.rules import next_poll_time
-from tests.support import virtual_time
+from airflow_provider.waiting.kinds import POLL_CONCURRENCY
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
-from tests.support.polled import PolledService
 
 CONN = "compliance_default"
 
@@ -149,24 +145,3 @@ def test_a_trigger_is_rebuilt_from_its_row() -> None:
     path, kwargs = one.serialize()
     assert path == "airflow_provider.triggers.assessment.ComplianceAssessmentTrigger"
     assert ComplianceAssessmentTrigger(**kwargs).serialize() == one.serialize()
-
-
-@pytest.mark.parametrize(("count", "steps"), [(1, 1), (200, 1), (1000, 5), (10_000, 30)])
-def test_many_young_assessments_are_looked_at_less_often(count: int, steps: float) -> None:
-    now = 100_000.25
-    look = next_poll_time(now, now, poll_interval=30, min_interval=ASSESSMENTS.min_interval(count))
-    assert next_poll_time(look, look, 30, ASSESSMENTS.min_interval(count)) - look == pytest.approx(steps)
-
-
-def test_poller_keeps_that_pace() -> None:
-    service = PolledService()
-    kind: Any = service.kind()
-    kind.min_interval = ASSESSMENTS.min_interval
-
-    async def scenario() -> list[float]:
-        ids = [service.job(str(number)) for number in range(1000)]
-        async with poller_module.subscribe(service.hook(), kind, ids, 600):
-            await asyncio.sleep(16)
-        return service.poll_times
-
-    assert virtual_time.run(scenario()) == [5.0, 10.0, 15.0]  # every second, were they few

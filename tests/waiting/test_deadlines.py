@@ -83,19 +83,6 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     assert service.count("cancel") == 0
 
 
-def test_a_deferred_wait_ends_with_a_poll_of_its_own(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
-    uuid = completed(service)
-
-    async def scenario() -> dict[str, Any]:
-        return await fire(ComplianceContentTrigger(CONN, [uuid], 3600.0, time.time() + 0.3))
-
-    assert asyncio.run(scenario())["status"] == "success"
-    assert service.count("get_statuses") == 1
-
-
 def test_all_who_share_a_deadline_share_the_last_poll(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,7 +18,6 @@ from airflow_provider.client import tokens
 from airflow_provider.client.base import reset_shared_state
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.emulator import Emulator
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitUrlOperator
 from airflow_provider.sensors.content import ComplianceContentSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
@@ -26,7 +25,6 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_POLLED_ALONE, JobKind
 from airflow_provider.waiting.rules import PollState
-from airflow_provider.waiting.waits import wait_in_worker
 from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, heard, until
 from tests.support.jobs import completed, running
 from tests.support.state_stores import use_state_path
@@ -86,25 +84,6 @@ def test_every_trigger_outlasts_a_blip(service: Emulator, monkeypatch: pytest.Mo
         return list(await asyncio.gather(*waiting))
 
     assert [each["status"] for each in asyncio.run(scenario())] == ["success"] * MANY
-
-
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_wait_in_the_worker_outlasts_a_blip(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str
-) -> None:
-    uuid = running(service)
-    hook = ComplianceHook(CONN)
-
-    async def scenario() -> Any:
-        log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
-        waiting = asyncio.create_task(asyncio.to_thread(wait_in_worker, JOBS, hook, [uuid], 0.1, SOON, log))
-        await until(lambda: service.count("get_statuses", 200))
-        with fault(service, name, monkeypatch) as is_met:
-            await until(is_met)
-        service.set_job(uuid, status="COMPLETED")
-        return await waiting
-
-    assert asyncio.run(scenario()).status == "success"
 
 
 @pytest.mark.parametrize("name", FAULTS)
@@ -267,24 +246,6 @@ def test_a_rotated_password_ends_nothing(service: Emulator, monkeypatch: pytest.
     assert service.count("login") == 3
 
 
-def test_a_rotated_password_does_not_end_a_wait_in_the_worker(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uuid, hook = running(service), ComplianceHook(CONN)
-
-    async def scenario() -> Any:
-        log = ComplianceSubmitUrlOperator(task_id="t", url="u").log
-        waiting = asyncio.create_task(asyncio.to_thread(wait_in_worker, JOBS, hook, [uuid], 0.1, SOON, log))
-        await until(lambda: service.count("get_statuses", 200))
-        rotate(service)
-        await until(lambda: service.count("login") == 2)
-        connect(service, monkeypatch)
-        service.set_job(uuid, status="COMPLETED")
-        return await waiting
-
-    assert asyncio.run(scenario()).status == "success"
-
-
 @pytest.mark.parametrize("is_new", [False, True], ids=["the old connection", "a new one that is wrong, too"])
 def test_a_password_that_stays_wrong_ends_the_wait_with_a_retry(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, is_new: bool
@@ -322,26 +283,6 @@ def test_a_gateway_that_refuses_a_fresh_token_is_outlasted_by_a_new_process(serv
     )
 
 
-def test_a_connection_that_can_not_be_read_is_outlasted(
-    service: Emulator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As while Airflow's API server restarts."""
-    reads: list[int] = []
-    get_async_conn = ComplianceHook.get_async_conn
-
-    async def fail_at_first(self: ComplianceHook, **changes: Any) -> Any:
-        reads.append(1)
-        if len(reads) < 4:
-            raise RuntimeError("the API server is away")
-        return await get_async_conn(self, **changes)
-
-    monkeypatch.setattr(ComplianceHook, "get_async_conn", fail_at_first)
-    assert (
-        asyncio.run(fire(ComplianceContentTrigger(CONN, [completed(service)], 0.1, SOON)))["status"]
-        == "success"
-    )
-
-
 def test_a_blip_does_not_make_a_job_unknown(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, mode: dict[str, Any], attempts: Attempts
 ) -> None:
@@ -352,17 +293,6 @@ def test_a_blip_does_not_make_a_job_unknown(
     service.fail("get_status", status=404, times=2)
     task = ComplianceContentSensor(task_id="t", uuid=uuid, poll_interval=0.1, timeout=240, **mode)
     assert attempts.run(task)[0]["status"] == "COMPLETED"
-
-
-def test_a_job_is_gone_when_it_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "UNKNOWN_SECONDS", 30.0)
-    state, unknown = PollState("u", 0.0, 30.0), {"uuid": "u", "status": "UNKNOWN"}
-    assert state.observe(unknown, 100.0, True) is None
-    assert state.observe(exc.ComplianceServerError("500"), 120.0, True) is None
-    assert state.observe(unknown, 129.0, True) is None
-    assert state.observe(unknown, 130.0, True) == unknown
-    state.observe({"uuid": "u", "status": "RUNNING"}, 200.0, True)
-    assert state.observe(unknown, 300.0, True) is None
 
 
 def test_an_outage_is_measured_from_the_first_refusal_since_the_last_good_poll() -> None:
@@ -376,20 +306,6 @@ def test_an_outage_is_measured_from_the_first_refusal_since_the_last_good_poll()
     assert not refused.transient
     state.observe({"uuid": "u", "status": "RUNNING"}, 5901.0, True)
     assert state.observe(refused, 9000.0, True) is None
-
-
-def test_pauses_grow_while_polls_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(polling, "MAX_OUTAGE_PAUSE_SECONDS", 60.0)
-    state, now, pauses = PollState("u", 0.0, 0.1), 1000.0, []
-    for _ in range(60):
-        state.observe(exc.ComplianceServerError("500"), now, True)
-        state.schedule(now, 1.0)
-        pauses.append(state.next_poll_at - now)
-        now = state.next_poll_at
-    assert min(pauses) > 0.9
-    assert pauses == sorted(pauses) or max(pauses) <= 60
-    assert pauses[-1] == 60
-    assert now - 1000 > 1500
 
 
 def rotate(service: Emulator) -> None:

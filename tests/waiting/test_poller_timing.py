@@ -696,3 +696,37 @@ def test_a_failing_job_is_polled_apart_from_others(service: PolledService) -> No
     first, *later = (ids for _, ids in service.polls)
     assert first == ["a", "b"]
     assert ["a", "b"] not in later
+
+
+def test_two_attempts_at_once_share_the_polls_and_both_get_the_result(service: PolledService) -> None:
+    """Airflow may start a second attempt while the trigger of the first one still runs."""
+    service.job("a", s5=COMPLETED)
+
+    async def story() -> None:
+        join = shared(service)
+        async with join("a") as first, join("a") as second:
+            await asyncio.sleep(2.5)
+            assert await first.get() == await second.get() == ("a", COMPLETED)
+
+    play(story())
+    assert service.poll_times == [1, 2, 3, 4, 5]
+
+
+def test_a_wait_continues_after_a_restart_of_the_triggerer(service: PolledService) -> None:
+    """The event loop ends with all triggers; another one begins with the same rows."""
+    service.job("a", s5=COMPLETED)
+
+    async def killed() -> None:
+        async with subscribed(service, "a"):
+            await asyncio.sleep(2.5)
+
+    async def restarted() -> Any:
+        await asyncio.sleep(4)
+        async with subscribed(service, "a") as updates:
+            return await updates.get()
+
+    with pytest.raises(TimeoutError):
+        play(asyncio.wait_for(killed(), 1.5))
+    assert play(restarted()) == ("a", COMPLETED)
+    assert [client.is_open for client in service.clients] == [False, False]
+    assert service.cancelled == []

@@ -90,18 +90,6 @@ def test_what_fails_is_not_polled_sooner_than_every_second_however_short_jobs_ar
     assert state.next_poll_at == 1001
 
 
-@pytest.mark.parametrize(
-    ("error", "expected"),
-    [
-        (exc.ComplianceServerError("500", status=500), False),
-        (exc.ComplianceRefusedError("403", status=403), True),
-        (exc.ComplianceAuthError("401"), True),
-    ],
-)
-def test_a_refusal_may_be_permanent(error: exc.ComplianceError, expected: bool) -> None:
-    assert is_refusal(error) is expected
-
-
 def test_transient_errors_of_credentials_are_refusals_that_are_outlasted() -> None:
     error = exc.ComplianceConfigError("not a token endpoint")
     error.transient = True
