@@ -20,11 +20,11 @@ TARGETS = {
     "client/http/wire": "tests/client/test_wire.py tests/client/test_exchange.py",
     "client/base": "tests/client/test_shared_state.py tests/client/test_token_use.py "
     "tests/client/test_forking.py",
-    "waiting/poller": WAITING,
+    "waiting/poller": f"{WAITING} tests/metrics/test_metrics.py",
     "waiting/connection": WAITING,
     "waiting/results": "tests/waiting/test_results.py",
     "waiting/rules": "tests/waiting/test_rules.py tests/waiting/test_waits.py "
-    "tests/waiting/test_poller_timing.py",
+    "tests/waiting/test_poller_timing.py tests/waiting/test_refusals.py",
     "waiting/waits": "tests/waiting/test_waits.py",
     "bulk/pipeline": "tests/bulk/test_pipeline.py tests/bulk/test_engine_timing.py tests/bulk/test_engine.py "
     "tests/bulk/test_in_flight.py",
