@@ -30,8 +30,6 @@ TARGETS = {
     "tests/bulk/test_in_flight.py",
     "bulk/items": "tests/bulk/test_items.py tests/bulk/test_checkpoint.py",
     "bulk/backoff": "tests/bulk/test_backoff.py tests/bulk/test_limiter.py",
-    "bulk/counts": "tests/bulk/test_counts.py tests/bulk/test_engine_timing.py",
-    "bulk/deletes": "tests/ingest/test_deleting.py",
     "bulk/engine": "tests/bulk/test_engine_timing.py tests/bulk/test_engine.py",
     "bulk/checkpoint": "tests/bulk/test_checkpoint.py tests/bulk/test_checkpoint_histories.py",
     "storage/atomic": "tests/storage/test_object_stores.py tests/storage/test_atomic.py",
@@ -40,9 +38,6 @@ TARGETS = {
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",
     "ingest/sources": "tests/ingest/test_sources.py",
-    "ingest/listing": "tests/ingest/test_sources.py",
-    "ingest/resuming": "tests/ingest/test_resuming.py tests/ingest/test_earlier_nights.py "
-    "tests/ingest/test_names.py",
     "ingest/documents": "tests/ingest/test_names.py tests/ingest/test_source_evidence.py "
     "tests/ingest/test_resuming.py",
     "assess/cells": "tests/assess/test_cells.py",
