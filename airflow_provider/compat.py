@@ -27,6 +27,12 @@ TRIGGER_HAS_ON_KILL = hasattr(BaseTrigger, "on_kill")
 # Airflow 3.4 discards the state of a cleared task. Not needed when 3.4 is the oldest supported version.
 CLEAR_KEEPS_STATE = tuple(int(part) for part in airflow_version.split(".")[:2]) < (3, 4)
 
+# Airflow 3.1 brings forms. Not needed when 3.1 is the oldest supported version.
+HAS_FORMS = tuple(int(part) for part in airflow_version.split(".")[:2]) >= (3, 1)
+
+REPORT_KEY = "compliance_report"  # XCom: the URI of the report of a task instance
+ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
+
 # Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
 ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS
 

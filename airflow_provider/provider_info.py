@@ -125,6 +125,13 @@ CONFIG_OPTIONS: dict[str, dict[str, Any]] = {
         "example": "s3://conn_id@bucket/state/",
         "default": "",
     },
+    "roots": {
+        "description": "Roots of nights that the pages in Airflow show even if no result of a closing task "
+        "names them, as a JSON list. Others are found without this option.",
+        "type": "string",
+        "example": '["s3://my_aws@compliance/nights/"]',
+        "default": "",
+    },
     "report_urls": {
         "description": "Where a browser finds reports: a JSON object of prefixes in object storage, each "
         "with its URL. Tasks link to their report if a prefix matches; the longest one counts.",

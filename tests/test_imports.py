@@ -75,6 +75,8 @@ UNDECLARED = {
     "airflow": "apache-airflow is declared, but is only a shell around the packages that hold its modules",
     "cryptography": "apache-airflow requires it, since before 2.11",
     "idna": "requests and aiohttp require it",
+    "fastapi": "only the API server of Airflow, which brings it, serves pages",
+    "sqlalchemy": "likewise",
     "flask_appbuilder": "only Airflow before 3.2 shows forms that need it, and brings it",
     "flask_babel": "likewise",
     "wtforms": "likewise",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import stat
@@ -13,9 +14,15 @@ from typing import IO, Any
 from airflow_provider.exceptions import ComplianceError, ComplianceInputError, ComplianceStorageError
 from airflow_provider.ingest.listing import PATTERN, documents_below, exists, files_matching, own_path
 from airflow_provider.params import as_list
+from airflow_provider.storage.atomic import put_sync
+from airflow_provider.storage.jsonl import to_lines
+from airflow_provider.storage.layout import WORK_FOLDER
 from airflow_provider.storage.locations import Location, storage_errors
-from airflow_provider.storage.names import printable, to_bytes
+from airflow_provider.storage.names import digest, printable, to_bytes
 
+log = logging.getLogger(__name__)
+
+SHARDS = f"{WORK_FOLDER}/shards"
 LISTS = (".jsonl", ".ndjson", ".txt", ".lst")  # none of these is a document for the service
 SOURCE_KEYS = ("source", "url", "uri", "path", "file")
 WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]|\\\\")
@@ -45,6 +52,31 @@ def chunk(items: Any, size: int) -> Any:
 def _chunk(items: Any, size: int) -> list[list[Any]]:
     many = list(items)
     return [many[start : start + size] for start in range(0, len(many), size)]
+
+
+def list_shards(sources: Any, destination: str, size: int) -> list[str]:
+    """List all documents; write a list file for each shard, and return their URIs.
+
+    A file is never changed: its name contains the digest of its lines.
+
+    :param sources: as of `ComplianceIngestOperator`
+    :param destination: of the night; the files go below `_work/`
+    :param size: documents per shard
+    """
+    folder = Location.to_write(destination) / SHARDS
+    found = resolve(sources)
+    if not found:
+        raise ComplianceInputError(
+            "There are no documents: `sources` lists nothing. Check the path, and whether it can be read."
+        )
+    uris = []
+    for start in range(0, len(found), size):
+        lines = to_lines({"source": source} for source in found[start : start + size])
+        file = folder / f"{start // size:05}-{digest(lines.decode())}.jsonl"
+        put_sync(file, lines)
+        uris.append(file.uri)
+    log.info("Listed %s documents in %s shards below '%s'.", f"{len(found):,}", len(uris), folder)
+    return uris
 
 
 def resolve(given: Any) -> list[str]:

@@ -25,7 +25,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider import lineage
-from airflow_provider.compat import apply_map_index_template
+from airflow_provider.compat import HAS_FORMS, REPORT_KEY, apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
@@ -343,7 +343,20 @@ class ComplianceReportLink(PushedLink):
     xcom_key = REPORT_URL
 
 
-def report_link(report: Location) -> str:
+def push_report(ti: Any, report: Location) -> None:
+    """Let Airflow's pages find a report, and link to it."""
+    ti.xcom_push(key=REPORT_KEY, value=report.uri)
+    # Even an empty link: Airflow logs an error for a link whose XCom is missing.
+    ti.xcom_push(key=REPORT_URL, value=_configured_link(report) or _page(ti))
+
+
+def _page(ti: Any) -> str:
+    """Return the path of the page that Airflow serves a report on; empty before Airflow 3.1."""
+    parts = (ti.dag_id, ti.run_id, ti.task_id, str(ti.map_index))
+    return "/compliance/reports/" + "/".join(quote(part, safe="") for part in parts) if HAS_FORMS else ""
+
+
+def _configured_link(report: Location) -> str:
     """Return where a browser finds a report, by the option `report_urls`; empty if that is unknown."""
     setting = conf.get(CONFIG_SECTION, "report_urls", fallback="") or "{}"
     try:

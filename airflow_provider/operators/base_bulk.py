@@ -17,13 +17,12 @@ from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import (
-    REPORT_URL,
     ComplianceReportLink,
     StoringMixin,
     TimedWaitingOperator,
     entry_point,
     is_last_attempt,
-    report_link,
+    push_report,
 )
 from airflow_provider.params import optional
 from airflow_provider.provider_info import CONFIG_SECTION
@@ -209,8 +208,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
                 self._delete_jobs(run, checkpoint, *finished()), threads=2 * self.concurrency + 2
             )
         ti = run.context["ti"]
-        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        ti.xcom_push(key=REPORT_URL, value=report_link(report))
+        push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
         self._report_written(run.context, self.hook, transfers, extra, tables)
         self.log.info("Wrote %s and report %s.", checkpoint.manifest, report)

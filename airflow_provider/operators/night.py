@@ -9,14 +9,13 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator
 
 from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
-from airflow_provider.compat import task_states
+from airflow_provider.compat import ROOT_KEY, task_states
 from airflow_provider.exceptions import ComplianceVanishedError
 from airflow_provider.operators.base import (
     MAX_TITLE_CHARS,
-    REPORT_URL,
     ComplianceReportLink,
     entry_point,
-    report_link,
+    push_report,
 )
 from airflow_provider.operators.base_bulk import RETURN_VALUE
 from airflow_provider.storage.layout import common_root
@@ -110,8 +109,8 @@ class ComplianceCloseNightOperator(BaseOperator):
         states = task_states(context, tasks)
         self._closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
         result = to_result(self._closed, root)
-        # Even an empty link: Airflow logs an error for a link whose XCom is missing.
-        context["ti"].xcom_push(key=REPORT_URL, value=report_link(Location(result["report"])))
+        push_report(context["ti"], Location(result["report"]))
+        context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
                 extra = {**result, "destination": str(self.destination)}

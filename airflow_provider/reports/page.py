@@ -68,6 +68,12 @@ def classify(category: object) -> tuple[str, str, str]:
     return CATEGORIES.get(normalize_category(category), OTHER)
 
 
+def verdict_words(category: object) -> str:
+    """Return the words for a category; one that the contract does not have is shown as it is."""
+    found = classify(category)
+    return sanitize(category, 60) if found is OTHER else found[2]
+
+
 def plural(number: int, noun: str = "document") -> str:
     """Return a number with its noun: `1 task` or `12,345 tasks`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
@@ -181,8 +187,8 @@ def _environment() -> Environment:
     environment.globals["legend"] = LEGEND
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
-        *(classify, duration, is_worse, limit_source, moment, percent, plural, rate, read_number),
-        *(sanitize, size, split_source),
+        *(classify, duration, format_night, is_worse, limit_source, moment, percent, plural, rate),
+        *(read_number, sanitize, size, split_source, verdict_words),
     )
     environment.filters.update({function.__name__: function for function in shown})
     environment.filters |= {"documents": plural, "count": "{:,}".format}

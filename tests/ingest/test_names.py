@@ -16,7 +16,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest.documents import Document, text_name
-from airflow_provider.operators.base import report_link
+from airflow_provider.operators.base import _configured_link as report_link
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.storage.layout import task_folder
 from airflow_provider.storage.locations import Location

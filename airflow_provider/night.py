@@ -1,0 +1,131 @@
+"""A whole night as a task group: list, ingest, assess, close, and have experts review what changed."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Literal
+
+from airflow.providers.common.compat.sdk import BaseOperator, TaskGroup, task
+
+from airflow_provider.bulk.counts import MaxFailed
+from airflow_provider.compat import HAS_FORMS
+from airflow_provider.ingest.sources import list_shards
+from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
+from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.operators.night import ComplianceCloseNightOperator
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import Asset
+
+# The night of a run without a logical date is the day on which it was due.
+DATE = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
+OPERATORS: dict[str, Any] = {
+    "ingest": ComplianceIngestOperator,
+    "assess": ComplianceAssessOperator,
+    "close": ComplianceCloseNightOperator,
+    "review": ComplianceReviewAssessmentOperator,
+}
+
+
+def compliance_night(
+    sources: Any,
+    destination: str,
+    *,
+    frameworks: Any = None,
+    review: Literal["changed", "insufficient", "all"] | None = "changed",
+    shard_size: int = 1000,
+    max_failed: MaxFailed = 0.1,
+    outlets: Sequence[Asset] = (),
+    conn_id: str = "compliance_default",
+    group_id: str = "night",
+    **options: Any,
+) -> TaskGroup:
+    """Build the tasks of a night in a DAG, and return their group.
+
+    Each run has its own folder below the destination. A shard, an assessment or a review that fails makes the
+    run fail, after the night was closed with what the others have left.
+
+    :param sources: as of `ComplianceIngestOperator`
+    :param destination: root of all nights, such as `s3://conn_id@bucket/nights/`
+    :param frameworks: as of `ComplianceAssessOperator`
+    :param review: which findings experts are asked about; None for no review. Needs Airflow 3.1
+    :param shard_size: documents per ingest task
+    :param max_failed: as of `ComplianceIngestOperator`, for each shard and for all assessments
+    :param outlets: assets that get an event when the night is closed
+    :param options: parameters of the operators inside, for each that has a parameter of that name, and those
+        of every Airflow operator, such as `retries` or `pool`
+    """
+    if shard_size < 1:
+        raise ValueError(f"shard_size must be at least 1, not {shard_size!r}.")
+    night = f"{str(destination).rstrip('/')}/dt={DATE}/run={{{{ run_id }}}}/"
+    given = _split(options)
+    common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
+    with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
+        shards: Any = task(task_id="list_documents")(list_shards)(sources, night, shard_size)
+        ingest = ComplianceIngestOperator.partial(
+            task_id="ingest",
+            **{**common, "max_failed": max_failed, "skip_unchanged": timedelta(days=7), **given["ingest"]},
+        ).expand(sources=shards)
+        assess = ComplianceAssessOperator(
+            task_id="assess",
+            documents=ingest.output,
+            frameworks=frameworks,
+            trigger_rule="all_done",  # a failed shard does not keep the others from being assessed
+            **{**common, "max_failed": max_failed, **given["assess"]},
+        )
+        closing: dict[str, Any] = {
+            "ingested": ingest.output,
+            "assessed": assess.output,
+            "destination": night,
+            "root": destination,
+            "trigger_rule": "all_done",
+            **given["close"],
+        }
+        close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
+        tasks: list[Any] = [ingest, assess, close]
+        if review and HAS_FORMS:
+            forms: Any = task(task_id="group_findings")(group_findings)(assess.output, only=review)
+            reviewed = ComplianceReviewAssessmentOperator.partial(
+                task_id="review",
+                conn_id=conn_id,
+                **{"response_timeout": timedelta(hours=20), "defaults": "No feedback", **given["review"]},
+            ).expand(findings=forms)
+            tasks += [
+                reviewed,
+                ComplianceCloseNightOperator(task_id="close_reviewed", reviewed=reviewed.output, **closing),
+            ]
+            if group.dag and group.dag.max_active_runs == 1:
+                warnings.warn(
+                    "A night with a review runs until experts have answered: with max_active_runs=1 it holds "
+                    "the next one. Allow more runs, or set review=None.",
+                    stacklevel=2,
+                )
+        tasks >> task(task_id="finish", trigger_rule="none_failed")(_finish)()
+    return group
+
+
+def _finish() -> None:
+    """Fail with any other task: the last one decides about the run, and closing succeeds."""
+
+
+def _split(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the options of each operator, and those of all."""
+    names = {name: _own_parameters(operator) for name, operator in OPERATORS.items()}
+    found = {
+        name: {option: value for option, value in options.items() if option in names[name]}
+        for name in OPERATORS
+    }
+    rest = options.keys() - set().union(*names.values())
+    if unknown := rest - inspect.signature(BaseOperator.__init__).parameters.keys():
+        raise TypeError(f"No operator of a night has the parameter {', '.join(sorted(unknown))}.")
+    return {**found, "default_args": {name: options[name] for name in rest}}
+
+
+def _own_parameters(operator: type) -> set[str]:
+    ours = [base for base in operator.__mro__ if base.__module__.startswith("airflow_provider.")]
+    made = [vars(base)["__init__"] for base in ours if "__init__" in vars(base)]
+    return {name for init in made for name in inspect.signature(init).parameters} - {"self", "kwargs"}

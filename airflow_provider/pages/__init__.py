@@ -1,0 +1,1 @@
+"""Pages inside Airflow: closed nights, their reports, and one document over all nights."""

@@ -1,0 +1,169 @@
+"""What the pages show, read from Airflow's database and from object storage. Everything here blocks."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, islice
+from typing import Any
+
+from airflow_provider.compat import REPORT_KEY, ROOT_KEY
+from airflow_provider.evidence.chain import Chain, ChainRecord
+from airflow_provider.exceptions import ComplianceError
+from airflow_provider.provider_info import CONFIG_SECTION
+from airflow_provider.storage.jsonl import Row, read_valid_rows
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import digest
+from airflow_provider.storage.nights import EarlierNights, Entry, Night, TaskKey, entries_with
+
+log = logging.getLogger(__name__)
+
+MAX_NIGHTS = 60  # of a chain
+MAX_DOCUMENTS = 200  # of a search
+MAX_DATES = 14  # of a document
+# What tasks call their reports: no other object is ever served.
+REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_evidence/report-[0-9a-f]{16})\.html", re.DOTALL)
+
+
+def find_roots(dag_ids: Collection[str]) -> dict[str, str]:
+    """Return the roots that closed nights of these DAGs and the option `roots` name, by their ids."""
+    from airflow.configuration import conf
+
+    found = {str(root) for root in _xcoms(ROOT_KEY, dag_id=sorted(dag_ids))}
+    found.update(json.loads(conf.get(CONFIG_SECTION, "roots", fallback="") or "[]"))
+    return {digest(root): root for root in sorted(found)}
+
+
+def find_report(**task_instance: Any) -> Location | None:
+    """Return where the report of a task instance is."""
+    uri = next((str(uri) for uri in _xcoms(REPORT_KEY, **task_instance) if uri), "")
+    return Location(uri) if _is_report(uri) else None
+
+
+def _is_report(uri: str) -> bool:
+    return "/../" not in uri and REPORT.fullmatch(uri) is not None
+
+
+def _xcoms(key: str, **wanted: Any) -> list[Any]:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+    from sqlalchemy import select
+
+    columns = {name: getattr(XComModel, name) for name in wanted}
+    conditions = [
+        columns[name].in_(value) if isinstance(value, list) else columns[name] == value
+        for name, value in wanted.items()
+    ]
+    with create_session(scoped=False) as session:
+        return list(
+            session.scalars(select(XComModel.value).where(XComModel.key == key, *conditions).distinct())
+        )
+
+
+@dataclass
+class ClosedNights:
+    """The nights of a chain, newest first, each in its latest revision.
+
+    :param problem: why they can't be read
+    """
+
+    id: str
+    root: str
+    nights: list[ChainRecord] = field(default_factory=list)
+    problem: str = ""
+
+
+def list_nights(root_id: str, root: str, dag_ids: Collection[str]) -> ClosedNights:
+    """Read the nights of a chain that these DAGs have closed."""
+    found = ClosedNights(root_id, root)
+    try:
+        chain = Chain(Location(root))
+        latest: dict[tuple[object, object], ChainRecord] = {}
+        for entry in islice(chain.newest_first(chain.find_head()), 2 * MAX_NIGHTS):
+            if entry.record.get("dag_id") in dag_ids:
+                latest.setdefault((entry.record.get("run"), entry.record.get("destination")), entry)
+        nights = sorted(latest.values(), key=lambda night: str(night.record.get("night")), reverse=True)
+        found.nights = nights[:MAX_NIGHTS]
+    except ComplianceError as error:
+        log.warning("The nights below '%s' can't be read: %s", root, error)
+        found.problem = str(error)
+    return found
+
+
+def find_night_report(root: str, number: int, dag_ids: Collection[str]) -> Location | None:
+    """Return where the report of a closed night is; None if these DAGs have not closed it."""
+    place = Location(root)
+    record = Chain(place).read(number).record
+    path = str((record.get("report") or {}).get("path", ""))
+    if record.get("dag_id") not in dag_ids or not _is_report(path):
+        return None
+    return place / path
+
+
+def search_documents(root: str, text: str, dag_ids: Collection[str]) -> list[str]:
+    """Return sources of the latest night whose name contains a text, ignoring case."""
+    found: dict[str, None] = {}
+    for _, entries in _by_date(root, "ingest", dag_ids):
+        for entry in entries:
+            for row in read_valid_rows(entry.location("manifest")):
+                source = str(row.get("source", ""))
+                if text.casefold() in source.casefold():
+                    found[source] = None
+                if len(found) == MAX_DOCUMENTS:
+                    return list(found)
+        break
+    return list(found)
+
+
+@dataclass
+class DocumentNight:
+    """What a night says about one document.
+
+    :param document: its row of the manifest
+    :param findings: on it, by framework and criterion
+    :param decisions: of experts
+    """
+
+    date: str
+    document: Row = field(default_factory=dict)
+    findings: dict[tuple[str, str], Row] = field(default_factory=dict)
+    decisions: list[Row] = field(default_factory=list)
+
+
+def read_document(root: str, source: str, dag_ids: Collection[str]) -> list[DocumentNight]:
+    """Return the nights of a document, newest first."""
+    nights: dict[str, DocumentNight] = {}
+
+    def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
+        for day, entries in islice(_by_date(root, kind, dag_ids), MAX_DATES):
+            for entry in reversed(list(_with_source(entries, table, source, kind))):
+                for row in read_valid_rows(entry.location(table)):
+                    if row.get("source") == source:
+                        yield nights.setdefault(day, DocumentNight(day)), row
+
+    for night, row in rows("ingest", "manifest"):
+        night.document = row
+    for night, row in rows("assess", "findings"):
+        night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
+    for night, row in rows("review", "decisions"):
+        night.decisions.append(row)
+    return sorted(nights.values(), key=lambda night: night.date, reverse=True)
+
+
+def _with_source(entries: list[Entry], table: str, source: str, kind: str) -> Iterator[Entry]:
+    if kind == "ingest":  # others have other keys
+        return entries_with(entries, table, [source])
+    return (entry for entry in entries if table in entry.tables)
+
+
+def _by_date(root: str, kind: str, dag_ids: Collection[str]) -> Iterator[tuple[str, list[Entry]]]:
+    """Iterate over the entries of these DAGs, by date, newest first."""
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    nights = EarlierNights(Location(root), kind, Night(tomorrow, ""), TaskKey("", ""))
+    readable = (entry for entry in nights.entries() if entry.task.dag_id in dag_ids)
+    for day, entries in groupby(readable, key=lambda entry: entry.night.date):
+        yield day, list(entries)

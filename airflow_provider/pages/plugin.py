@@ -1,0 +1,32 @@
+"""The plugin that adds the pages to Airflow's API server, from Airflow 3.1 on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from airflow_provider.compat import HAS_FORMS
+
+PREFIX = "/compliance"
+
+
+async def serve(scope: Any, receive: Any, send: Any) -> None:
+    """Serve a request; the app is made by the first one, because workers load plugins, too."""
+    from airflow_provider.pages.app import make_app
+
+    await make_app()(scope, receive, send)
+
+
+class CompliancePlugin(AirflowPlugin):
+    """Serves the pages, and links to them in the navigation."""
+
+    name = "compliance"
+    # Not in a frame: Airflow's frames are sandboxed, and a link inside of one would not be signed in.
+    external_views = (
+        [{"name": "Compliance", "href": f"{PREFIX}/", "destination": "nav", "category": "browse"}]
+        if HAS_FORMS
+        else []
+    )
+
+    fastapi_apps = [{"name": "Compliance", "app": serve, "url_prefix": PREFIX}] if HAS_FORMS else []

@@ -1,0 +1,301 @@
+"""The pages inside Airflow: who sees what, and that hostile names and broken stores do no harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+pytest.importorskip(
+    "airflow.api_fastapi.core_api.security", reason="Airflow 2 has no API server with FastAPI"
+)
+
+from airflow.api_fastapi.core_api.security import get_user
+from fastapi.testclient import TestClient
+
+from airflow_provider.compat import REPORT_KEY, ROOT_KEY
+from airflow_provider.evidence.chain import Chain
+from airflow_provider.pages import app as pages
+from airflow_provider.pages import nights
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import digest
+from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
+
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\n[x](javascript:alert(1))"
+REPORT_NAME = f"_evidence/report-{'0' * 16}.html"
+
+
+class Place:
+    """A root with closed nights, and what Airflow's database says about it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.root = f"file://{folder}/"
+        self.id = digest(self.root)
+        self.readable = {"nightly"}
+        self.xcoms: dict[tuple[str, str], Any] = {(ROOT_KEY, "nightly"): self.root}
+
+    def find(self, key: str, **wanted: Any) -> list[Any]:
+        dag_ids = wanted["dag_id"] if isinstance(wanted["dag_id"], list) else [wanted["dag_id"]]
+        return [value for (name, dag_id), value in self.xcoms.items() if name == key and dag_id in dag_ids]
+
+    def close(self, night: str, dag_id: str = "nightly", report: str = "", **record: Any) -> None:
+        name = f"_evidence/report-{hashlib.sha256(night.encode()).hexdigest()[:16]}.html"
+        self.write(name, f"<h1>Report of {night}</h1>")
+        made: dict[str, Any] = {"night": night, "run": f"{dag_id}/{night}", "dag_id": dag_id, "run_id": night}
+        made |= {"destination": "", "totals": {"documents": 3}, "report": {"path": report or name}}
+        Chain(Location(self.root)).append(lambda _: {**made, **record})
+
+    def write(self, name: str, text: str) -> Location:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return Location(f"{self.root}{name}")
+
+    def publish(self, kind: str, day: str, table: str, rows: list[dict[str, Any]]) -> None:
+        content = "".join(f"{json.dumps(row)}\n" for row in rows)
+        written = self.write(f"{day}/{table}.jsonl", content)
+        earlier = EarlierNights(
+            Location(self.root),
+            kind,
+            Night(f"{day}T00:00:00+00:00", f"nightly/{day}"),
+            TaskKey("nightly", kind),
+        )
+        earlier.publish(
+            {table: Table.of(written, content.encode())}, [row["source"] for row in rows], "account"
+        )
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    made = Place(tmp_path / "nights")
+    made.folder.mkdir()
+    monkeypatch.setattr(nights, "_xcoms", made.find)
+
+    class AuthManager:
+        def get_authorized_dag_ids(self, *, user: Any) -> set[str]:
+            return made.readable
+
+    monkeypatch.setattr(pages, "get_auth_manager", AuthManager)
+    return made
+
+
+Get = Callable[..., Any]
+
+
+@pytest.fixture
+def get(place: Place) -> Get:
+    app = pages.make_app.__wrapped__()
+    app.dependency_overrides[get_user] = lambda: "user"
+    client = TestClient(app, raise_server_exceptions=False)
+
+    def send(path: str, **query: str) -> Any:
+        return client.get(path, params=query or None)
+
+    return send
+
+
+def test_nights_are_listed_newest_first_in_their_latest_revision(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    place.close("2026-03-03T00:00:00+00:00")
+    place.close("2026-03-02T00:00:00+00:00")  # a backfill
+    place.close("2026-03-01T00:00:00+00:00")  # again, with decisions
+
+    shown = get("/")
+
+    assert shown.status_code == 200
+    assert re.findall(rf'/nights/{place.id}/(\d)">([\d-]+)', shown.text) == [
+        ("2", "2026-03-03"),
+        ("3", "2026-03-02"),
+        ("4", "2026-03-01"),
+    ]
+    assert "Report of 2026-03-03" in get(f"/nights/{place.id}/2").text
+
+
+def test_only_those_who_may_read_the_dag_see_its_nights(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    place.close("2026-03-02T00:00:00+00:00", dag_id="secret")
+    place.xcoms[REPORT_KEY, "secret"] = f"{place.root}{REPORT_NAME}"
+    assert "secret" not in get("/").text
+    assert get(f"/nights/{place.id}/2").status_code == 404
+    assert get("/reports/secret/run/close/-1").status_code == 403
+
+    place.readable = set()
+
+    for path in (f"/nights/{place.id}/1", f"/documents/{place.id}", f"/document/{place.id}?source=a"):
+        assert get(path).status_code == 404
+    assert "No DAG that you may read" in get("/").text
+
+
+def test_nothing_is_shown_to_those_who_are_not_signed_in(place: Place) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    client = TestClient(pages.make_app.__wrapped__())
+    for path in ("/", f"/nights/{place.id}/1", "/reports/nightly/run/close/-1", f"/documents/{place.id}"):
+        answer = client.get(path)
+        assert answer.status_code == 401
+        assert "Sign in to Airflow" in answer.text
+
+
+def test_report_runs_in_an_origin_of_its_own(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    place.write(REPORT_NAME, "<h1>Report</h1>")
+    place.xcoms[REPORT_KEY, "nightly"] = f"{place.root}{REPORT_NAME}"
+    for path in (f"/nights/{place.id}/1", "/reports/nightly/run/close/-1"):
+        headers = get(path).headers
+        assert headers["content-security-policy"].startswith(
+            "sandbox allow-scripts allow-popups; default-src 'none'"
+        )
+        assert "allow-same-origin" not in headers["content-security-policy"]
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "private, no-store"
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "/etc/passwd",
+        "file:///etc/passwd",
+        "/x/_ingest/../../etc/report.html",
+        "s3://bucket/airflow.cfg",
+        "",
+        None,
+    ],
+)
+def test_nothing_but_reports_is_served(place: Place, get: Get, uri: str | None) -> None:
+    place.xcoms[REPORT_KEY, "nightly"] = uri
+    assert get("/reports/nightly/run/close/-1").status_code == 404
+    if uri:
+        place.close("2026-03-01T00:00:00+00:00", report=uri)
+        assert get(f"/nights/{place.id}/1").status_code == 404
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/nights/../../etc/1",
+        "/nights/%2e%2e%2f/1",
+        "/nights/x/1",
+        "/documents/%2Fetc",
+        "/nights/x/abc",
+        "/other",
+    ],
+)
+def test_hostile_paths_are_refused(place: Place, get: Get, path: str) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    assert get(path).status_code in (404, 422)
+
+
+def test_hostile_names_show_as_text(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00", run_id=HOSTILE, totals={"documents": HOSTILE})
+    row = {
+        "source": HOSTILE,
+        "status": HOSTILE,
+        "error": HOSTILE,
+        "sha256": HOSTILE,
+        "dag_id": HOSTILE,
+        "run_id": HOSTILE,
+    }
+    finding = {
+        "source": HOSTILE,
+        "framework": HOSTILE,
+        "criterion": HOSTILE,
+        "category": HOSTILE,
+        "changed_from": HOSTILE,
+        "expert": HOSTILE,
+    }
+    place.publish("ingest", "2026-03-01", "manifest", [row])
+    place.publish("assess", "2026-03-01", "findings", [finding])
+    place.publish(
+        "review", "2026-03-01", "decisions", [{"source": HOSTILE, "expert": HOSTILE, "rationale": HOSTILE}]
+    )
+    for page in (
+        get("/"),
+        get(f"/documents/{place.id}", text=HOSTILE),
+        get(f"/document/{place.id}", source=HOSTILE),
+        get(f"/document/{place.id}", source="\0<script>"),
+    ):
+        assert "<script>alert" not in page.text
+        assert "<img" not in page.text
+    assert get(f"/document/{place.id}", source=HOSTILE).status_code == 200
+
+
+def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> None:
+    place.close("2026-03-02T00:00:00+00:00")
+    for day, category, before in (
+        ("2026-03-01", "MISSING", None),
+        ("2026-03-02", "SUFFICIENTLY_REGULATED", "MISSING"),
+    ):
+        sources = [f"s3://in/{number}.pdf" for number in range(3)]
+        place.publish(
+            "ingest",
+            day,
+            "manifest",
+            [{"source": name, "status": "COMPLETED", "bytes": 12} for name in sources],
+        )
+        rows = [
+            {
+                "source": name,
+                "framework": "DORA",
+                "criterion": "exit",
+                "category": category,
+                "changed_from": before,
+            }
+            for name in sources
+        ]
+        place.publish("assess", day, "findings", rows)
+    place.publish(
+        "review",
+        "2026-03-02",
+        "decisions",
+        [{"source": "s3://in/1.pdf", "expert": "ada", "decision": "changed", "rationale": "Annex 4."}],
+    )
+
+    found = get(f"/documents/{place.id}", text="IN/1")
+    (link,) = re.findall(r'href="(/document/[^"]+)"', found.text)
+    shown = get(link)
+
+    assert quote("s3://in/1.pdf", safe="") in link
+    text = " ".join(re.sub(r"<[^>]+>", " ", shown.text.partition("<body>")[2]).split())
+    assert "2026-03-02 COMPLETED 12" in text
+    assert "DORA exit sufficiently regulated 2026-03-02 from missing to sufficiently regulated" in text
+    assert "ada" in text
+    assert "Annex 4." in text
+
+
+def test_search_of_many_documents_is_limited(place: Place, get: Get) -> None:
+    rows = [{"source": f"s3://in/{number}.pdf", "status": "COMPLETED"} for number in range(10_000)]
+    place.publish("ingest", "2026-03-01", "manifest", rows)
+    shown = get(f"/documents/{place.id}", text="pdf")
+    assert shown.text.count("<li>") == nights.MAX_DOCUMENTS
+    assert "only the first are shown" in shown.text
+    assert get(f"/documents/{place.id}", text="9999.pdf").text.count("<li>") == 1
+
+
+def test_store_that_fails_is_an_error_on_the_page(place: Place, get: Get) -> None:
+    place.close("2026-03-01T00:00:00+00:00")
+    place.xcoms[ROOT_KEY, "other"] = "s3://missing_connection@bucket/nights/"
+    place.readable = {"nightly", "other"}
+    shown = get("/")
+    assert shown.status_code == 200
+    assert "2026-03-01" in shown.text
+    assert "missing_connection" in shown.text
+    for report in (place.folder / "_evidence").glob("report-*"):
+        report.unlink()
+    assert get(f"/nights/{place.id}/1").status_code == 502
+
+
+def test_store_that_hangs_times_out(place: Place, get: Get, monkeypatch: pytest.MonkeyPatch) -> None:
+    released = threading.Event()
+    monkeypatch.setattr(pages, "TIMEOUT_SECONDS", 0.05)
+    monkeypatch.setattr(nights, "find_roots", lambda _: released.wait(60))
+    answer = get("/")
+    released.set()
+    assert answer.status_code == 504
+    assert "did not answer in time" in answer.text

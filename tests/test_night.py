@@ -1,0 +1,99 @@
+"""A whole night by one call: its tasks, and where their parameters go."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from airflow.providers.common.compat.sdk import DAG
+
+from airflow_provider.compat import HAS_FORMS
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
+from airflow_provider.ingest.sources import list_shards, resolve
+from airflow_provider.night import compliance_night
+
+DESTINATION = "s3://my_aws@compliance/nights/"
+
+
+def tasks_of(max_active_runs: int = 16, **options: Any) -> dict[str, Any]:
+    """Return the tasks of a night, and the parameters of those that are mapped."""
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    with DAG("nightly", schedule=None, start_date=start, max_active_runs=max_active_runs) as dag:
+        compliance_night(sources="s3://my_aws@compliance/in/", destination=DESTINATION, **options)
+    return {task.task_id.removeprefix("night."): task for task in dag.tasks}
+
+
+def test_night_is_closed_and_the_run_fails_whichever_task_fails() -> None:
+    tasks = tasks_of()
+    assert tasks["assess"].trigger_rule == tasks["close"].trigger_rule == "all_done"
+    assert tasks["finish"].trigger_rule == "none_failed"
+    ends = {"ingest", "assess", "close"} | ({"review", "close_reviewed"} if HAS_FORMS else set())
+    assert tasks["finish"].upstream_task_ids == {f"night.{name}" for name in ends}
+    assert [name for name, task in tasks.items() if not task.downstream_task_ids] == ["finish"]
+
+
+def test_each_run_has_its_own_folder_below_one_root() -> None:
+    tasks = tasks_of()
+    for name in ("assess", "close"):
+        assert tasks[name].root == DESTINATION
+        assert tasks[name].destination.startswith(DESTINATION)
+        assert tasks[name].destination.endswith("/run={{ run_id }}/")
+    assert tasks["ingest"].partial_kwargs["destination"] == tasks["assess"].destination
+
+
+def test_options_reach_the_operators_that_have_them() -> None:
+    tasks = tasks_of(
+        concurrency=4, skip_unchanged=False, max_vanished=0.5, max_failed=3, retries=7, conn_id="other"
+    )
+    ingest = tasks["ingest"].partial_kwargs
+    assert (ingest["concurrency"], ingest["skip_unchanged"], ingest["max_failed"]) == (4, False, 3)
+    assert (tasks["assess"].concurrency, tasks["assess"].max_failed) == (4, 3)
+    assert tasks["close"].max_vanished == 0.5
+    assert ingest["conn_id"] == tasks["assess"].conn_id == "other"
+    assert {task.retries for task in tasks.values()} == {7}
+
+
+def test_night_defers_and_skips_what_has_not_changed() -> None:
+    ingest = tasks_of()["ingest"].partial_kwargs
+    assert ingest["deferrable"] is True
+    assert ingest["skip_unchanged"] == timedelta(days=7)
+
+
+def test_unknown_option_is_named() -> None:
+    with pytest.raises(TypeError, match="concurency"):
+        tasks_of(concurency=4)
+    with pytest.raises(ValueError, match="shard_size"):
+        tasks_of(shard_size=0)
+
+
+@pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")
+def test_review_is_left_out_on_request_and_must_not_hold_the_next_night() -> None:
+    assert {"group_findings", "review", "close_reviewed"}.isdisjoint(tasks_of(review=None))
+    tasks_of(review=None, max_active_runs=1)
+    with pytest.warns(UserWarning, match="max_active_runs=1"):
+        tasks_of(max_active_runs=1)
+
+
+def test_documents_are_listed_in_shards(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"{number}.pdf").touch()
+    night = f"file://{tmp_path}/nights/dt=2026-01-01/run=a/"
+
+    uris = list_shards(f"{tmp_path}/", night, 2)
+
+    assert [len(resolve(uri)) for uri in uris] == [2, 2, 1]
+    assert resolve(uris) == [f"{tmp_path}/{number}.pdf" for number in range(5)]
+    assert all(uri.startswith(f"{night}_work/shards/") for uri in uris)
+    (tmp_path / "5.pdf").touch()
+    again = list_shards(f"{tmp_path}/", night, 2)
+    assert (again[:2], again[2] == uris[2]) == (uris[:2], False)
+    assert len(resolve(uris[2])) == 1  # what is listed once does not change
+
+
+def test_night_without_documents_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ComplianceInputError, match="no documents"):
+        list_shards(f"{tmp_path}/", f"file://{tmp_path}/nights/", 2)
+    with pytest.raises(ComplianceStorageError, match="can't be searched"):
+        list_shards(f"{tmp_path}/gone/", f"file://{tmp_path}/nights/", 2)
