@@ -43,6 +43,7 @@ CLIENT_ERRORS = frozenset(
 OAUTH_ERRORS = CLIENT_ERRORS | {"access_denied", "invalid_grant", "invalid_request"}
 OUTAGES = frozenset({"server_error", "temporarily_unavailable"})
 REFUSAL_CACHE_SECONDS = 300.0  # a refused password is not tried again: accounts get locked
+UNCONFIRMED_REFUSAL_SECONDS = 60.0  # of a refusal without an OAuth error, which a gateway may have sent
 CROWD_SECONDS = 5.0  # a page in place of the token endpoint is for all who ask at the same time
 ACCEPTED_SECONDS = 60.0  # after a good login, other processes need not take turns
 # Longer than a login takes; a process that holds the lock for longer is stopped, or waits for a retry.
@@ -212,7 +213,8 @@ class TokenCache:
         except (ComplianceAuthError, ComplianceConfigError) as error:
             seconds = CROWD_SECONDS
             if isinstance(error, ComplianceAuthError):
-                seconds, self.version = REFUSAL_CACHE_SECONDS, uuid.uuid4().hex
+                seconds = UNCONFIRMED_REFUSAL_SECONDS if error.transient else REFUSAL_CACHE_SECONDS
+                self.version = uuid.uuid4().hex
             self._refusal = (copy.copy(error), self._clock() + seconds)
             raise
 

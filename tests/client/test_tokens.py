@@ -10,7 +10,13 @@ from pydantic import SecretStr
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.http.wire import Call, HttpResponse, reveal
-from airflow_provider.client.tokens import REFUSAL_CACHE_SECONDS, AccessToken, TokenCache, TokenResponse
+from airflow_provider.client.tokens import (
+    REFUSAL_CACHE_SECONDS,
+    UNCONFIRMED_REFUSAL_SECONDS,
+    AccessToken,
+    TokenCache,
+    TokenResponse,
+)
 from tests.support.values import CLIENT_SECRET, settings_for
 
 
@@ -105,10 +111,17 @@ def test_a_refresh_token_is_used_until_its_end(
     assert grants == [grant]
 
 
-def test_a_refused_password_is_remembered_for_a_while(cache: TokenCache, clock: Clock) -> None:
+@pytest.mark.parametrize(
+    ("transient", "seconds"), [(False, REFUSAL_CACHE_SECONDS), (True, UNCONFIRMED_REFUSAL_SECONDS)]
+)
+def test_a_refused_password_is_remembered_for_a_while(
+    cache: TokenCache, clock: Clock, transient: bool, seconds: float
+) -> None:
+    refusal = exc.ComplianceAuthError("no")
+    refusal.transient = transient
     with pytest.raises(exc.ComplianceAuthError):
-        renew(cache, exc.ComplianceAuthError("no"))
-    clock.now += REFUSAL_CACHE_SECONDS - 1
+        renew(cache, refusal)
+    clock.now += seconds - 1
     with pytest.raises(exc.ComplianceAuthError, match="no"):
         cache.get_usable()
     clock.now += 1
