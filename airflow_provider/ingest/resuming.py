@@ -23,7 +23,7 @@ from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
 
 SOURCE_SECONDS = 60.0  # for a store to say which version of a source it has
-MAX_UNKNOWN = 4  # sources whose store gives no version; more than that are an outage
+MAX_UNKNOWN = 4  # sources whose store gives no version; more, and more than a tenth of all, are an outage
 
 Stores = dict[tuple[str, str | None], Exception | None]
 
@@ -112,7 +112,8 @@ async def find_outdated(
             is_gone = True
         except ComplianceError as error:
             outdated[key] = error
-            if sum(isinstance(reason, ComplianceError) for reason in outdated.values()) > MAX_UNKNOWN:
+            unknown = sum(isinstance(reason, ComplianceError) for reason in outdated.values())
+            if unknown > max(MAX_UNKNOWN, len(by_key) // 10):
                 raise
             return
         if document.state in (COMPLETED, SKIPPED) and not await _has_text(document, infos):

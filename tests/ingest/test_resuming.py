@@ -198,24 +198,29 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     assert not list(outcome.destination.rglob("manifest.jsonl"))
 
 
-@pytest.mark.parametrize("count", [resuming.MAX_UNKNOWN, resuming.MAX_UNKNOWN + 1], ids=["few", "many"])
+@pytest.mark.parametrize(
+    ("unknown", "total", "is_outage"), [(4, 4, False), (5, 5, True), (5, 50, False), (6, 50, True)]
+)
 def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outage(
-    monkeypatch: pytest.MonkeyPatch, count: int
+    monkeypatch: pytest.MonkeyPatch, unknown: int, total: int, is_outage: bool
 ) -> None:
     """One blip of a store neither keeps a text that may be stale nor cancels a job that may be right."""
 
-    def away(source: str) -> str:
-        raise exc.ComplianceStorageError(f"'{source}' can't be looked at")
+    def look(source: str) -> str:
+        if int(source.partition(".")[0].rpartition("/")[2]) < unknown:
+            raise exc.ComplianceStorageError(f"'{source}' can't be looked at")
+        return "1-1"
 
-    monkeypatch.setattr(resuming, "fingerprint", away)
-    documents = [Document(f"/in/{n}.pdf", f"u{n}", SUBMITTED, source_version="1-1") for n in range(count)]
+    monkeypatch.setattr(resuming, "fingerprint", look)
+    documents = [Document(f"/in/{n}.pdf", f"u{n}", SUBMITTED, source_version="1-1") for n in range(total)]
     looking = resuming.reset_outdated(documents, 2, logging.getLogger(__name__))
-    if count > resuming.MAX_UNKNOWN:
+    if is_outage:
         with pytest.raises(exc.ComplianceStorageError):
             asyncio.run(looking)
     else:
         assert asyncio.run(looking) == []  # no job is cancelled
-        assert [document.job_id for document in documents] == [""] * count
+        assert [document.job_id for document in documents[:unknown]] == [""] * unknown
+        assert all(document.job_id for document in documents[unknown:])
 
 
 # -- scratch that is deleted, such as by a lifecycle rule
