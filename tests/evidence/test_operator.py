@@ -10,6 +10,7 @@ import pytest
 from airflow.providers.common.compat.sdk import DAG, Asset
 
 from airflow_provider import compat
+from airflow_provider.compat import HAS_FORMS
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.operators.base import REPORT_URL
 from airflow_provider.operators.ingest import ComplianceIngestOperator
@@ -29,14 +30,17 @@ def run(nights: Nights, day: int = 1, **parameters: Any) -> tuple[dict[str, Any]
     return task.execute(context), context
 
 
+PAGE = "/compliance/reports/d/run-1/close/-1" if HAS_FORMS else ""
+
+
 @pytest.mark.parametrize(
     ("urls", "link"),
     [
-        ("", ""),
-        ("https://files.example.com", ""),  # not a JSON object
-        ("[1]", ""),
-        ('{"BASE": "ftp://files.example.com"}', ""),
-        ('{"s3://elsewhere/": "https://files.example.com"}', ""),
+        ("", PAGE),
+        ("https://files.example.com", PAGE),  # not a JSON object
+        ("[1]", PAGE),
+        ('{"BASE": "ftp://files.example.com"}', PAGE),
+        ('{"s3://elsewhere/": "https://files.example.com"}', PAGE),
         ('{"BASE": "https://files.example.com/"}', "https://files.example.com/dt=2026-03-01/_evidence/NAME"),
         ('{"file:///": "https://x", "BASE": "https://y/a"}', "https://y/a/dt=2026-03-01/_evidence/NAME"),
     ],
