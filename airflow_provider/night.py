@@ -23,12 +23,18 @@ if TYPE_CHECKING:
 
 # The night of a run without a logical date is the day on which it was due.
 DATE = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
-OPERATORS: dict[str, Any] = {
+PARTS: dict[str, Any] = {
     "ingest": ComplianceIngestOperator,
     "assess": ComplianceAssessOperator,
     "close": ComplianceCloseNightOperator,
     "review": ComplianceReviewAssessmentOperator,
+    "group_findings": group_findings,
 }
+# What the night itself sets, or what makes no sense in it.
+RESERVED = frozenset({
+    "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "results",
+    "reviewed", "root", "task_id", "trigger_rule",
+})  # fmt: skip
 
 
 def compliance_night(
@@ -88,16 +94,17 @@ def compliance_night(
         close = ComplianceCloseNightOperator(task_id="close", outlets=outlets, **closing)
         tasks: list[Any] = [ingest, assess, close]
         if review and HAS_FORMS:
-            forms: Any = task(task_id="group_findings")(group_findings)(assess.output, only=review)
+            forms: Any = task(task_id="group_findings")(group_findings)(
+                assess.output, only=review, **given["group_findings"]
+            )
             reviewed = ComplianceReviewAssessmentOperator.partial(
                 task_id="review",
                 conn_id=conn_id,
                 **{"response_timeout": timedelta(hours=20), "defaults": "No feedback", **given["review"]},
             ).expand(findings=forms)
-            tasks += [
-                reviewed,
-                ComplianceCloseNightOperator(task_id="close_reviewed", reviewed=reviewed.output, **closing),
-            ]
+            last = ComplianceCloseNightOperator(task_id="close_reviewed", reviewed=reviewed.output, **closing)
+            close >> last
+            tasks += [reviewed, last]
             if group.dag and group.dag.max_active_runs == 1:
                 warnings.warn(
                     "A night with a review runs until experts have answered: with max_active_runs=1 it holds "
@@ -113,19 +120,18 @@ def _finish() -> None:
 
 
 def _split(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Return the options of each operator, and those of all."""
-    names = {name: _own_parameters(operator) for name, operator in OPERATORS.items()}
-    found = {
-        name: {option: value for option, value in options.items() if option in names[name]}
-        for name in OPERATORS
-    }
-    rest = options.keys() - set().union(*names.values())
-    if unknown := rest - inspect.signature(BaseOperator.__init__).parameters.keys():
-        raise TypeError(f"No operator of a night has the parameter {', '.join(sorted(unknown))}.")
-    return {**found, "default_args": {name: options[name] for name in rest}}
+    """Return the options of each part of a night, and those of all operators."""
+    common = inspect.signature(BaseOperator.__init__).parameters.keys() - RESERVED
+    names = {name: _parameters(part) - common - RESERVED for name, part in PARTS.items()}
+    names["review"] -= names["group_findings"]
+    if unknown := options.keys() - common.union(*names.values()):
+        raise TypeError(f"A night does not take the parameter {', '.join(sorted(unknown))}.")
+    found = {name: {key: options[key] for key in options.keys() & keys} for name, keys in names.items()}
+    return {**found, "default_args": {key: options[key] for key in options.keys() & common}}
 
 
-def _own_parameters(operator: type) -> set[str]:
-    ours = [base for base in operator.__mro__ if base.__module__.startswith("airflow_provider.")]
-    made = [vars(base)["__init__"] for base in ours if "__init__" in vars(base)]
-    return {name for init in made for name in inspect.signature(init).parameters} - {"self", "kwargs"}
+def _parameters(part: Any) -> set[str]:
+    """Return the parameters of a function, or of an operator and its base classes."""
+    made = [vars(base).get("__init__") for base in part.__mro__] if inspect.isclass(part) else [part]
+    functions = [function for function in made if inspect.isfunction(function)]
+    return {name for function in functions for name in inspect.signature(function).parameters}

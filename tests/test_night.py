@@ -17,7 +17,7 @@ from airflow_provider.night import compliance_night
 DESTINATION = "s3://my_aws@compliance/nights/"
 
 
-def tasks_of(max_active_runs: int = 16, **options: Any) -> dict[str, Any]:
+def tasks_of(max_active_runs: int = 16, /, **options: Any) -> dict[str, Any]:
     """Return the tasks of a night, and the parameters of those that are mapped."""
     start = datetime(2026, 1, 1, tzinfo=UTC)
     with DAG("nightly", schedule=None, start_date=start, max_active_runs=max_active_runs) as dag:
@@ -61,9 +61,22 @@ def test_night_defers_and_skips_what_has_not_changed() -> None:
     assert ingest["skip_unchanged"] == timedelta(days=7)
 
 
-def test_unknown_option_is_named() -> None:
-    with pytest.raises(TypeError, match="concurency"):
-        tasks_of(concurency=4)
+@pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")
+def test_options_of_a_review_reach_its_forms() -> None:
+    tasks = tasks_of(
+        limit=7, by="criterion", assigned_users=[{"id": "ada", "name": "Ada"}], defaults="No feedback"
+    )
+    assert tasks["review"].partial_kwargs["assigned_users"] == [{"id": "ada", "name": "Ada"}]
+    assert "limit" not in tasks["review"].partial_kwargs
+    asked = tasks["group_findings"].op_kwargs
+    assert (asked["only"], asked["limit"], asked["by"]) == ("changed", 7, "criterion")
+    assert "night.close" in tasks["close_reviewed"].upstream_task_ids
+
+
+@pytest.mark.parametrize("name", ["concurency", "dry_run", "only", "documents", "task_id"])
+def test_unknown_option_is_named(name: str) -> None:
+    with pytest.raises(TypeError, match=name):
+        tasks_of(16, **{name: "x"})
     with pytest.raises(ValueError, match="shard_size"):
         tasks_of(shard_size=0)
 
@@ -71,9 +84,9 @@ def test_unknown_option_is_named() -> None:
 @pytest.mark.skipif(not HAS_FORMS, reason="Airflow before 3.1 has no forms")
 def test_review_is_left_out_on_request_and_must_not_hold_the_next_night() -> None:
     assert {"group_findings", "review", "close_reviewed"}.isdisjoint(tasks_of(review=None))
-    tasks_of(review=None, max_active_runs=1)
+    tasks_of(1, review=None)
     with pytest.warns(UserWarning, match="max_active_runs=1"):
-        tasks_of(max_active_runs=1)
+        tasks_of(1)
 
 
 def test_documents_are_listed_in_shards(tmp_path: Path) -> None:
