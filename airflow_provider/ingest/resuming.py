@@ -102,24 +102,24 @@ async def find_outdated(
     infos = await find_infos([*sources, *texts], SOURCE_SECONDS)
 
     async def check(key: str) -> None:
-        document, is_gone = by_key[key], False
+        document = by_key[key]
+        unread: Outdated | ComplianceError | None = None
         version, info = document.source_version, infos.get(document.address, {})
         try:
             if version and version_in(info) != version and await read_version(document) != version:
                 outdated[key] = Outdated.SOURCE
                 return
         except (ComplianceStorageDeniedError, FileNotFoundError):
-            is_gone = True
+            unread = Outdated.GONE
         except ComplianceError as error:
-            outdated[key] = error
+            unread = outdated[key] = error
             unknown = sum(isinstance(reason, ComplianceError) for reason in outdated.values())
             if unknown > max(MAX_UNKNOWN, len(by_key) // 10):
                 raise
-            return
         if document.state in (COMPLETED, SKIPPED) and not await _has_text(document, infos):
             outdated[key] = Outdated.TEXT
-        elif is_gone:
-            outdated[key] = Outdated.GONE
+        elif unread:
+            outdated[key] = unread
 
     await for_each(check, by_key, concurrency)
     return outdated
@@ -141,20 +141,18 @@ async def read_version(document: Document) -> str:
 async def reset_outdated(documents: list[Document], concurrency: int, log: Any) -> list[str]:
     """Reset documents whose text was removed or whose source has changed; return outdated jobs in flight.
 
-    A few sources whose version can't be read are processed again, and their submit shows what is wrong. A
-    source that is gone has not changed.
+    A source that is gone, or whose version can't be read, has not changed as far as is known.
     """
     jobs: list[str] = []
     ended = (FAILED, SKIPPED)  # what is unchanged since an earlier night is decided later
     started = [document for document in documents if document.state not in ended and document.job_id]
     outdated = await find_outdated(started, concurrency)
     for number, document in enumerate(documents):
-        reason = outdated.get(document.key, Outdated.GONE)
-        if reason is Outdated.TEXT and document.state is COMPLETED:
+        reason = outdated.get(document.key)
+        if reason is Outdated.TEXT:
             documents[number] = replace(document, state=SUBMITTED)
-        elif reason is not Outdated.GONE:
+        elif reason is Outdated.SOURCE:
             documents[number] = document.reset()
-        if reason is Outdated.SOURCE:
             log.info("'%s' has changed since it was submitted: submitting it again.", document.label)
             jobs += [] if document.state.is_final else [document.job_id]
     kept = {document.job_id for document in documents}

@@ -93,18 +93,6 @@ def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: C
     assert file.version == fingerprint(corpus.sources[0])
 
 
-def test_a_source_that_can_t_be_looked_at_is_done_again(
-    corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(source: str) -> str:
-        raise exc.ComplianceStorageError("out of reach")
-
-    monkeypatch.setattr(resuming, "fingerprint", fail)
-    documents = [Document(corpus.sources[0], "u", COMPLETED, source_version="1-1", attempts=2)]
-    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
-    assert documents == [Document(corpus.sources[0], attempts=2)]
-
-
 def test_only_documents_that_are_not_listed_as_they_should_be_are_checked_one_by_one(
     tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,10 +189,10 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
 @pytest.mark.parametrize(
     ("unknown", "total", "is_outage"), [(4, 4, False), (5, 5, True), (5, 50, False), (6, 50, True)]
 )
-def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outage(
-    monkeypatch: pytest.MonkeyPatch, unknown: int, total: int, is_outage: bool
+def test_sources_that_can_t_be_looked_at_have_not_changed_but_many_of_them_are_an_outage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unknown: int, total: int, is_outage: bool
 ) -> None:
-    """One blip of a store neither keeps a text that may be stale nor cancels a job that may be right."""
+    """One blip of a store neither cancels a job nor drops a text."""
 
     def look(source: str) -> str:
         if int(source.partition(".")[0].rpartition("/")[2]) < unknown:
@@ -212,15 +200,17 @@ def test_sources_that_can_t_be_looked_at_are_done_again_or_many_of_them_an_outag
         return "1-1"
 
     monkeypatch.setattr(resuming, "fingerprint", look)
-    documents = [Document(f"/in/{n}.pdf", f"u{n}", SUBMITTED, source_version="1-1") for n in range(total)]
+    (tmp_path / "text").write_text("x")
+    stored: dict[str, Any] = {"path": str(tmp_path / "text"), "bytes": 1, "source_version": "1-1"}
+    states = [(SUBMITTED, COMPLETED)[n % 2] for n in range(total)]
+    documents = [Document(f"/in/{n}.pdf", f"u{n}", state, **stored) for n, state in enumerate(states)]
     looking = resuming.reset_outdated(documents, 2, logging.getLogger(__name__))
     if is_outage:
         with pytest.raises(exc.ComplianceStorageError):
             asyncio.run(looking)
     else:
         assert asyncio.run(looking) == []  # no job is cancelled
-        assert [document.job_id for document in documents[:unknown]] == [""] * unknown
-        assert all(document.job_id for document in documents[unknown:])
+        assert [document.state for document in documents] == states  # nor is one submitted again
 
 
 # -- scratch that is deleted, such as by a lifecycle rule
