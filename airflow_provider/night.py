@@ -14,12 +14,14 @@ from airflow_provider.bulk.counts import MaxFailed
 from airflow_provider.compat import HAS_FORMS
 from airflow_provider.ingest.sources import list_shards
 from airflow_provider.operators.assess import ComplianceAssessOperator
+from airflow_provider.operators.base import entry_point
 from airflow_provider.operators.feedback import ComplianceReviewAssessmentOperator, group_findings
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.operators.night import ComplianceCloseNightOperator
+from airflow_provider.params import RedactedField, required
 
 if TYPE_CHECKING:
-    from airflow.providers.common.compat.sdk import Asset
+    from airflow.providers.common.compat.sdk import Asset, Context
 
 # The night of a run without a logical date is the day on which it was due.
 DATE = "{{ (dag_run.logical_date or dag_run.run_after) | ds }}"
@@ -67,15 +69,17 @@ def compliance_night(
     """
     if shard_size < 1:
         raise ValueError(f"shard_size must be at least 1, not {shard_size!r}.")
-    night = f"{str(destination).rstrip('/')}/dt={DATE}/run={{{{ run_id }}}}/"
+    night = f"{str(required(destination, 'destination')).rstrip('/')}/dt={DATE}/run={{{{ run_id }}}}/"
     given = _split(options)
     common = {"conn_id": conn_id, "destination": night, "root": destination, "deferrable": True}
     with TaskGroup(group_id, default_args=given["default_args"]) as group:  # type: ignore[arg-type] # attrs loses the type of a converter
-        shards: Any = task(task_id="list_documents")(list_shards)(sources, night, shard_size)
+        shards = _ListDocumentsOperator(
+            task_id="list_documents", sources=sources, destination=night, shard_size=shard_size
+        )
         ingest = ComplianceIngestOperator.partial(
             task_id="ingest",
             **{**common, "max_failed": max_failed, "skip_unchanged": timedelta(days=7), **given["ingest"]},
-        ).expand(sources=shards)
+        ).expand(sources=shards.output)
         assess = ComplianceAssessOperator(
             task_id="assess",
             documents=ingest.output,
@@ -113,6 +117,24 @@ def compliance_night(
                 )
         tasks >> task(task_id="finish", trigger_rule="none_failed")(_finish)()
     return group
+
+
+class _ListDocumentsOperator(BaseOperator):
+    """List all documents of a night; return the list file of each shard."""
+
+    template_fields: Sequence[str] = ("sources", "destination")
+    sources = RedactedField()
+
+    def __init__(self, *, sources: Any, destination: str, shard_size: int, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.sources = sources
+        self.destination = destination
+        self.shard_size = shard_size
+
+    @entry_point
+    def execute(self, context: Context) -> list[str]:
+        """List them."""
+        return list_shards(self.sources, self.destination, self.shard_size)
 
 
 def _finish() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import DAG
+from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 
 from airflow_provider.compat import HAS_FORMS
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
@@ -77,6 +77,11 @@ def test_options_of_a_review_reach_its_forms() -> None:
 def test_unknown_option_is_named(name: str) -> None:
     with pytest.raises(TypeError, match=name):
         tasks_of(16, **{name: "x"})
+    with pytest.raises(ValueError, match="Missing destination"), DAG("nightly", schedule=None):
+        compliance_night(sources="/in/", destination="")
+
+
+def test_shards_have_a_document_at_least() -> None:
     with pytest.raises(ValueError, match="shard_size"):
         tasks_of(shard_size=0)
 
@@ -103,6 +108,13 @@ def test_documents_are_listed_in_shards(tmp_path: Path) -> None:
     again = list_shards(f"{tmp_path}/", night, 2)
     assert (again[:2], again[2] == uris[2]) == (uris[:2], False)
     assert len(resolve(uris[2])) == 1  # what is listed once does not change
+
+
+def test_wrong_sources_fail_without_a_retry(tmp_path: Path) -> None:
+    task = tasks_of()["list_documents"]
+    task.sources, task.destination = f"{tmp_path}/", f"file://{tmp_path}/nights/"
+    with pytest.raises(AirflowFailException, match="no documents"):
+        task.execute({"ti": None})
 
 
 def test_night_without_documents_is_an_error(tmp_path: Path) -> None:
