@@ -254,7 +254,8 @@ def resume_cells(
 ) -> tuple[list[Cell], list[str]]:
     """Return all cells, each as far as earlier attempts have come, and outdated assessments in flight.
 
-    :param is_new_attempt: failed cells are assessed again; not so after a deferral
+    :param is_new_attempt: failed cells are assessed again; not so after a deferral, except if the connection
+        has another account since
     """
     resumed: list[Cell] = []
     outdated: list[str] = []
@@ -262,7 +263,7 @@ def resume_cells(
         known = earlier.get(cell.key)
         if known is None or known.state is SKIPPED:
             resumed.append(cell)  # what was carried forward is so again
-        elif not is_new_attempt:
+        elif not is_new_attempt and known.account == cell.account:
             resumed.append(known)  # with the framework as it was when the assessment was submitted
         elif known.is_same_input(cell):
             resumed.append(known.for_retry())

@@ -61,7 +61,7 @@ def read_earlier_verdicts(
     """
     cells = list(cells)
     wanted: dict[str, _Wanted] = {}
-    for cell, entry, row in find_carried(nights, cells) if changed_only else ():
+    for cell, entry, row in find_carried(nights, account, cells) if changed_only else ():
         place = wanted.setdefault(entry.path, _Wanted(entry))
         fields = _carry(row, entry, nights.root.uri)
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
@@ -74,15 +74,21 @@ def read_earlier_verdicts(
     return found
 
 
-def find_carried(nights: EarlierNights, cells: Iterable[Cell]) -> Iterator[tuple[Cell, Entry, Row]]:
-    """Yield the newest verdict on each cell: of the same source, else of an equal text of another one."""
+def find_carried(
+    nights: EarlierNights, account: str, cells: Iterable[Cell]
+) -> Iterator[tuple[Cell, Entry, Row]]:
+    """Yield the newest verdict on each cell: of the same source, else of an equal text of another one.
+
+    :param account: of the service; only verdicts of the same one are carried forward
+    """
     wanted: dict[str, dict[str, Cell]] = {}
     for cell in cells:
         if cell.digest:
             wanted.setdefault(cell.digest, {})[cell.key] = cell
     of_any: dict[str, tuple[Entry, Row]] = {}
     row: Row
-    for entry in entries_with(nights.entries(same_time=True), TABLE, wanted):
+    entries = (entry for entry in nights.entries(same_time=True) if entry.account == account)
+    for entry in entries_with(entries, TABLE, wanted):
         for row in entry.rows(TABLE):
             digest = row["cell"]
             # Criteria that the service has not answered are asked again.

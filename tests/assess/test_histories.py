@@ -15,10 +15,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.task import KIND
+from airflow_provider.assess.verdicts import read_earlier_verdicts
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.service import assessments as emulated
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from airflow_provider.severity import INSUFFICIENT, MISSING, SUFFICIENT
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import EarlierNights, Night, TaskKey
 from tests.assess.conftest import NightOutcome
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
@@ -181,12 +186,43 @@ def test_another_account_is_another_cell_and_is_not_compared(
 ) -> None:
     assert history.night(1, "A").result["assessed"] == 1
     service.set_frameworks([FRAMEWORK | {"criteria": CRITERIA[:1]}])
-    connection = service.connection()
-    connection["host"] = connection["host"].replace("127.0.0.1", "localhost")
-    connection["extra"]["token_url"] = connection["extra"]["token_url"].replace("127.0.0.1", "localhost")
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", other_account(service))
     second = history.night(2, "B").result
     assert (second["assessed"], second["changed"], second["gone"], second["warnings"]) == (1, 0, 0, [])
+
+
+def test_an_account_that_is_edited_while_the_task_is_deferred_gets_cells_of_its_own(
+    history: History, service: Emulator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service.configure(jobs="manual")
+    task, attempts = history.prepare((1, "t", -1), {"in/a": "A"}, deferrable=True)
+
+    def edit(number: int) -> None:
+        service.configure(jobs="instant")
+        monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", other_account(service))
+        del task.hook  # a task resumes in another process
+
+    before = task.hook.account_digest
+    attempts.while_deferred = edit
+    (row,) = NightOutcome(attempts.run(task)).rows
+    assert (row["account"] == before, row["status"], row["attempts"]) == (False, "COMPLETED", 2)
+    (carried,) = history.night(2, "A").rows  # with the account that the row names
+    assert (carried["cell"], carried["assessment_id"]) == (row["cell"], row["assessment_id"])
+
+
+@pytest.mark.parametrize("is_same", [True, False])
+def test_a_verdict_that_another_account_has_published_is_not_carried(history: History, is_same: bool) -> None:
+    (row,) = history.night(1, "A").rows
+    night = Night("2026-11-02T00:00:00+00:00", "d/run-2")
+    nights = EarlierNights(Location(f"file://{history.folder}/"), KIND, night, TaskKey("d", "t"))
+    cell = Cell.from_record(row).reset()
+    found = read_earlier_verdicts(nights, row["account"] if is_same else "other", [cell])
+    assert (cell.key in found.carried) is is_same
+
+
+def other_account(service: Emulator) -> str:
+    """Return a connection to the same emulator that counts as one to another service."""
+    return json.dumps(service.connection()).replace("127.0.0.1", "localhost")
 
 
 @pytest.mark.parametrize("table", ["assessments", "findings"])
