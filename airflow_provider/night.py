@@ -32,6 +32,7 @@ PARTS: dict[str, Any] = {
     "review": ComplianceReviewAssessmentOperator,
     "group_findings": group_findings,
 }
+MAX_REVIEWED = 200  # findings a night that experts are asked about, unless `limit` says otherwise
 # What the night itself sets, or what makes no sense in it.
 RESERVED = frozenset({
     "assessed", "assessment_id", "documents", "dry_run", "findings", "ingested", "only", "results",
@@ -99,7 +100,7 @@ def compliance_night(
         tasks: list[Any] = [ingest, assess, close]
         if review and HAS_FORMS:
             forms: Any = task(task_id="group_findings")(group_findings)(
-                assess.output, only=review, **given["group_findings"]
+                assess.output, only=review, **{"limit": MAX_REVIEWED, **given["group_findings"]}
             )
             reviewed = ComplianceReviewAssessmentOperator.partial(
                 task_id="review",

@@ -70,6 +70,7 @@ def test_options_of_a_review_reach_its_forms() -> None:
     assert "limit" not in tasks["review"].partial_kwargs
     asked = tasks["group_findings"].op_kwargs
     assert (asked["only"], asked["limit"], asked["by"]) == ("changed", 7, "criterion")
+    assert tasks_of()["group_findings"].op_kwargs["limit"] == 200
     assert "night.close" in tasks["close_reviewed"].upstream_task_ids
 
 

@@ -68,7 +68,7 @@ class AssessSteps(Steps[Cell]):
 
     def _check(self, results: Any, assessment_id: str) -> None:
         """Refuse results that are not there yet, and those of another assessment; both are fetched again."""
-        if results in (None, "", {}):
+        if results in (None, "", {}) or self._has_only_fields(results):
             raise ComplianceProtocolError(f"The results of assessment '{assessment_id}' are still empty.")
         if not isinstance(results, dict):
             return
@@ -86,6 +86,16 @@ class AssessSteps(Steps[Cell]):
                 f"The results of assessment '{assessment_id}' name another one, '{named[:100]}': check for a "
                 "cache in front of the service."
             )
+
+    def _has_only_fields(self, results: Any) -> bool:
+        """Return whether results may be a status of the assessment: without lists, and without findings."""
+        nested = (list, dict)
+        if not isinstance(results, dict) or any(isinstance(value, nested) for value in results.values()):
+            return False
+        try:
+            return not self.hook.findings_of(results)
+        except Exception:
+            return True
 
 
 def _normalize_id(value: object) -> str:

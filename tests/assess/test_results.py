@@ -42,7 +42,15 @@ def test_results_are_stored_byte_for_byte(service: Emulator, nights: Nights) -> 
     assert (stored, row["results_sha256"]) == (body.encode(), hashlib.sha256(body.encode()).hexdigest())
 
 
-@pytest.mark.parametrize("body", [{}, {"assessmentId": "other", "results": [ANSWER]}])
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"id": "a1", "status": "RUNNING"},
+        {"id": "a1", "responses": None},
+        {"assessmentId": "other", "results": [ANSWER]},
+    ],
+)
 def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     service: Emulator, nights: Nights, body: Any
 ) -> None:
@@ -67,7 +75,7 @@ def test_results_that_are_empty_or_of_another_assessment_are_fetched_again(
     ],
 )
 def test_results_that_name_another_assessment_are_refused(results: Any, is_refused: bool) -> None:
-    hook: Any = SimpleNamespace(translate_assessment=lambda record: record)
+    hook: Any = SimpleNamespace(translate_assessment=lambda record: record, findings_of=lambda _: [ANSWER])
     unused: Any = None
     steps = AssessSteps(unused, hook, unused, {}, {}, unused, unused, {"a1", "b2"})
     with pytest.raises(exc.ComplianceProtocolError) if is_refused else nullcontext():
