@@ -112,7 +112,7 @@ class Closing:
             "version": RECORD_VERSION,
             "night": self._key.at,
             "run": self._key.run,
-            "series": revision.record.get("series") if revision else self._key.task,
+            "series": self._key.series,
             "latest": max(latest, self._key.at),
             "revision": revision.record.get("revision", 1) + 1 if revision else 1,
             "replaces": revision.reference if revision else None,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,6 +11,11 @@ from typing import Any
 from airflow_provider.evidence.chain import Chain, ChainRecord
 
 TREND_NIGHTS = 30
+DATE = re.compile(
+    r"(?<!\d)20\d\d(?:[-_./]|/month=)?(?:[01]|W[0-5])\d"  # a month or a week
+    r"(?:(?:[-_./]|/day=)?[0-3]\d)?"
+    r"(?:(?:[T_ -]|/hour=)\d\d(?::?\d\d)*(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?(?!\d)"
+)
 
 
 def task_of(record: Mapping[str, Any]) -> str:
@@ -25,7 +31,7 @@ class RecordKey:
     for the same date, which writes to the same place.
 
     :param at: its logical date; nights are ordered by it
-    :param run: DAG and run
+    :param run: DAG and run, with a slash between them
     :param destination: below the root
     :param task: that closes it now
     """
@@ -35,6 +41,13 @@ class RecordKey:
     run: str
     destination: str
     task: str
+
+    @property
+    def series(self) -> str:
+        """What it has in common with other nights: DAG and destination, without what differs by run."""
+        run_id = re.escape(self.run.removeprefix(f"{self.dag_id}/"))
+        place = re.sub(rf"(?<![0-9A-Za-z]){run_id}(?![0-9A-Za-z])", "*", self.destination)
+        return f"{self.dag_id}/{DATE.sub('*', place)}"
 
     def matches(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record is a revision of this night."""
@@ -48,11 +61,14 @@ def find_earlier(
 ) -> tuple[ChainRecord | None, list[ChainRecord]]:
     """Return the revision of the same night that is in force, and the latest nights before it, newest first.
 
-    Those are nights of the same series: the same task has closed them first. No more of the chain is read
-    than that takes.
+    Those are nights of the same series, whichever tasks have closed them. If there are none, because the
+    destination was moved or differs by run in another way, those that the same task has closed. No more of
+    the chain is read than that takes.
     """
     revision: ChainRecord | None = None
-    found: dict[str, dict[tuple[str, str], ChainRecord]] = {}  # by series, then by night and destination
+    series = key.series
+    in_force: dict[tuple[str, ...], ChainRecord] = {}  # by night, DAG and destination
+    found: dict[str, dict[tuple[str, ...], ChainRecord]] = {}  # the same, by series and by task
     nights: list[ChainRecord] = []
     for entry in chain.newest_first(head):
         record = entry.record
@@ -66,12 +82,12 @@ def find_earlier(
         elif _night(record) < key.at:
             # Without its manifests: there may be thousands.
             kept = replace(entry, record={name: record[name] for name in record if name != "manifests"})
-            place = _night(record), str(record.get("destination"))
-            found.setdefault(str(record.get("series")), {}).setdefault(place, kept)
-        series = str(revision.record.get("series")) if revision else key.task
-        nights = heapq.nlargest(
-            TREND_NIGHTS, found.get(series, {}).values(), key=lambda night: _night(night.record)
-        )
+            place = _night(record), str(record.get("dag_id")), str(record.get("destination"))
+            for name in (str(record.get("series")), task_of(record)):
+                found.setdefault(name, {})[place] = in_force.setdefault(place, kept)
+        names = series, key.task, task_of(revision.record) if revision else ""
+        same = next((found[name] for name in names if name in found), {})
+        nights = heapq.nlargest(TREND_NIGHTS, same.values(), key=lambda night: _night(night.record))
     return revision, nights
 
 

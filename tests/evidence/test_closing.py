@@ -236,9 +236,16 @@ def test_a_second_task_of_the_run_adds_a_revision_with_its_own_inputs(nights: Ni
     # The next night, again by the first task, is compared with the one in force.
     nights.close(2, ingested=nights.ingested("i2", a="FAILED"), assessed=outputs["assessed"])
     third = nights.entries[-1].record
-    assert (third["series"], third["compared_with"]["number"]) == ("d/close/-1", 2)
+    assert (third["series"], third["compared_with"]["number"]) == ("d/dt=*", 2)
     # What a close is not given is not in its revision.
     assert nights.close(1, reviewed=[decision("a")], **later)["documents"] == 0
+
+
+def test_a_night_is_compared_with_the_one_before_whichever_task_closed_it_first(nights: Nights) -> None:
+    outputs = {"ingested": nights.ingested("1", a="COMPLETED", b="COMPLETED")}
+    nights.close(1, **outputs, identity={"task_id": "close_reviewed"})
+    nights.close(1, **outputs)
+    assert nights.close(2, ingested=nights.ingested("2", a="COMPLETED"), max_vanished=None)["vanished"] == 1
 
 
 def test_a_second_run_for_the_same_date_replaces_the_first(nights: Nights) -> None:

@@ -22,8 +22,9 @@ TASK = "d/close/-1"
 
 def record(day: int, **changes: Any) -> dict[str, Any]:
     night = f"2026-{1 + day // 30:02}-{1 + day % 30:02}"
-    fields = {"night": night, "latest": night, "dag_id": "d", "run": f"d/run-{day}", "series": TASK}
-    return {**fields, "destination": f"dt={night}", "manifests": [], **changes}
+    fields = {"night": night, "latest": night, "dag_id": "d", "run": f"d/run-{day}", "series": "d/dt=*"}
+    closer = {"task_id": "close", "map_index": -1}
+    return {**fields, **closer, "destination": f"dt={night}", "manifests": [], **changes}
 
 
 def key(day: int, **changes: Any) -> RecordKey:
@@ -67,19 +68,54 @@ def test_a_night_is_what_a_dag_leaves_for_a_date_at_a_destination(
     assert key(3).matches(record(3, **changes)) is is_same
 
 
-def test_earlier_nights_are_those_before_the_date_that_the_same_task_closed_first() -> None:
+@pytest.mark.parametrize(
+    ("destination", "series"),
+    [
+        ("", "d/"),
+        ("north", "d/north"),
+        ("dt=2026-01-04/run=run-3", "d/dt=*/run=*"),
+        ("region=eu-1/run-3/run-31", "d/region=eu-1/*/run-31"),
+        ("dt=2026-01-04/eu-central-1", "d/dt=*/eu-central-1"),
+        ("north-20260104/shard=7", "d/north-*/shard=7"),
+        ("customer=10023/2026-01", "d/customer=10023/*"),
+        ("customer=20260/2026-W53", "d/customer=20260/*"),
+        ("2026/01/04/north", "d/*/north"),
+        ("year=2026/month=01/day=04/hour=02/north", "d/year=*/north"),
+        ("2026-01-04T02:00:00+00:00/north", "d/*/north"),
+        ("20260104T020000.123456Z/north", "d/*/north"),
+    ],
+)
+def test_a_series_is_what_the_destinations_of_a_dag_have_in_common(destination: str, series: str) -> None:
+    assert key(3, destination=destination).series == series
+
+
+def test_earlier_nights_are_those_before_the_date_of_the_same_series() -> None:
     chain = Records(
-        record(1),
+        record(1, task_id="old_name"),
         record(5),  # later
-        record(2, series="d/other/-1"),
+        record(2, destination="dt=2026-01-03/south", series="d/dt=*/south"),
         record(2),
-        record(2, run="d/manual"),  # replaces the one before
-        record(3, series="d/other/-1"),
+        record(2, run="d/manual", task_id="close_reviewed"),  # replaces the one before
+        record(2, dag_id="e", run="e/run-2", series="e/dt=*"),
+        record(3, destination="dt=2026-01-04/south", series="d/dt=*/south", map_index=1),
         record(4, run="d/south", destination="south"),  # of the same date
     )
-    assert chain.find(key(4)) == (None, [5, 1])
-    # The second task that closes a night continues the series of the first.
-    assert chain.find(key(3, task="d/later/-1")) == (6, [3])
+    for task in (TASK, "d/close_reviewed/-1", "d/new_name/-1"):
+        assert chain.find(key(4, task=task)) == (None, [5, 1])
+    assert chain.find(key(4, destination="dt=2026-01-05/south")) == (None, [7, 3])
+    assert chain.find(key(4, destination="dt=2026-01-05/west", task="d/close_west/-1")) == (None, [])
+
+
+def test_without_a_night_of_the_same_series_those_of_the_same_task_count() -> None:
+    """A destination that was moved, or that has something else in it that differs by run."""
+    moved = [
+        record(day, destination=f"{day}th", series=f"d/{day}th", task_id=task)
+        for day, task in ((1, "close"), (1, "close_reviewed"), (2, "other"), (3, "close"))
+    ]
+    chain = Records(*moved)
+    assert chain.find(key(4, destination="4th")) == (None, [4, 2])  # what is in force of each
+    # The second task of a night has the series of the first.
+    assert chain.find(key(3, destination="3th", task="d/later/-1")) == (4, [2])
 
 
 def test_no_more_of_a_chain_is_read_than_needed() -> None:
