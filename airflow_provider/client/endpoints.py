@@ -54,7 +54,7 @@ _URL = re.compile(r"https?://[^/?#\s]", re.IGNORECASE)
 _HEADER = re.compile(r"[\w!#$%&'*+.^`|~-]+", re.ASCII)
 
 # Size limits of successful responses, decompressed; a single record has the default of `Call`.
-BYTES_PER_JOB, MIN_BATCH_BYTES = 4 * 1024, 1024**2
+BYTES_PER_JOB, MIN_BATCH_BYTES = 4 * 1024, 8 * 1024**2  # one of many jobs may have a long error
 LIST_BYTES = 64 * 1024**2
 TEXT_BYTES = 256 * 1024**2
 

@@ -70,6 +70,12 @@ def test_a_flood_of_records_for_one_question_is_refused(run: Any, service: Servi
         run("get_statuses", [UUID])
 
 
+def test_one_job_with_a_long_error_does_not_hide_the_others(run: Any, service: Service) -> None:
+    failed = {"uuid": UUID, "status": "FAILED", "error": "x" * 2 * MB}
+    service.on(BATCH, Reply(json=[failed, {"uuid": "other", "status": "RUNNING"}]))
+    assert set(run("get_statuses", [UUID, "other"])) == {UUID, "other"}
+
+
 def test_unrequested_records_are_not_parsed(
     run: Any, service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
