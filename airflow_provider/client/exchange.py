@@ -8,6 +8,7 @@ import random
 import time
 from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from typing import Generic, TypeVar
@@ -230,17 +231,23 @@ class Exchange(Generic[T]):
         return f"{setting} of {self.settings.name}"
 
     def _after_success(self, response: HttpResponse) -> Done[T] | Retry:
+        with suppress(ComplianceProtocolError):
+            return Done(mask_reasons(self._parse(response), self._secrets))
+        # That error and its frames quote the response: get them from one without our secrets.
         try:
-            if response.is_html and response.status < 300 and not self.call.allow_html:
-                raise ComplianceProtocolError(
-                    f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
-                    f"service. Check {self._url_setting}."
-                )
-            return Done(mask_reasons(self.call.parse(response), self._secrets))
+            return Done(self._parse(self._without_secrets(response)))
         except ComplianceProtocolError as error:
             if not error.transient:
                 raise
             return self._after_invalid_response(error, may_be_truncated=not response.is_delimited)
+
+    def _parse(self, response: HttpResponse) -> T:
+        if response.is_html and response.status < 300 and not self.call.allow_html:
+            raise ComplianceProtocolError(
+                f"{response.url} returned an HTML page: that is a proxy or a login page, not the "
+                f"service. Check {self._url_setting}."
+            )
+        return self.call.parse(response)
 
     def _after_invalid_response(
         self, error: ComplianceProtocolError, *, may_be_truncated: bool = False
@@ -361,7 +368,7 @@ class Exchange(Generic[T]):
         return [*secrets, reveal(self._token.secret)] if self._token else secrets
 
     def _without_secrets(self, response: HttpResponse) -> HttpResponse:
-        """Mask our secrets, which a gateway's error page may echo."""
+        """Mask our secrets, which a gateway may echo."""
         secrets = self._secrets()
         text = mask(response.body.decode("utf-8", "surrogateescape"), secrets)
         headers = {name: mask(value, secrets) for name, value in response.headers.items()}

@@ -102,12 +102,7 @@ def _normalized(uuid: str) -> str:
 def read_accepted_job(response: HttpResponse) -> ContentJob:
     """Read the response to a submit: the record, or at least its id from the Location."""
     job = ContentJob.model_validate(_accepted_record(response))
-    if job.uuid:
-        return job
-    if response.status != HTTPStatus.ACCEPTED and not response.location:
-        # The service accepts with 202; this may come from a proxy.
-        raise ComplianceProtocolError(f"{response.url} returned {response.status} without an id.")
-    return job.model_copy(update={"uuid": _accepted_id(response)})
+    return job if job.uuid else job.model_copy(update={"uuid": _accepted_id(response)})
 
 
 Translate = Callable[[dict[str, Any]], dict[str, Any]]
@@ -155,6 +150,9 @@ def _accepted_id(response: HttpResponse) -> str:
             if (found := unquote(part)).isprintable():
                 return found
             break
+    if response.status != HTTPStatus.ACCEPTED and not response.location:
+        # The service accepts with 202; this may come from a proxy.
+        raise ComplianceProtocolError(f"{response.url} returned {response.status} without an id.")
     raise _non_retryable(
         f"The service accepted the submit ({response.status}), but its response has neither an id nor a "
         "usable Location, so the job can't be tracked. Check the service before you submit it again: it may "

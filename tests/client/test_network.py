@@ -7,6 +7,7 @@ import shutil
 import socket
 import socketserver
 import ssl
+import struct
 import subprocess
 import threading
 import time
@@ -165,6 +166,27 @@ def test_an_alert_instead_of_a_handshake_is_retried(
     with closing(BreakingServer(context, "alert 80")) as server:
         assert connect(settings_for(server.url, verify=ca_path))("list_frameworks") == []
         assert server.submits == 1
+
+
+def test_a_submit_whose_handshake_is_reset_is_not_connected(connect: Any, service: Service) -> None:
+    """Nothing was sent, so it is retried."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                plain, _ = listener.accept()
+                with plain:
+                    accepted.append(plain.recv(65536)[:1])
+                    plain.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    accepted: list[bytes] = []
+    with closing(socket.create_server(("127.0.0.1", 0))) as listener:
+        threading.Thread(target=serve, daemon=True).start()
+        url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+        run = connect(settings_for(url, token_url=f"{service.url}/token", max_retries=1))
+        with pytest.raises(exc.ComplianceConnectionError, match=r"could not connect \(Connection reset"):
+            run("submit_url", "https://example.com")
+    assert accepted == [b"\x16"] * 2  # the start of a handshake
 
 
 @pytest.fixture

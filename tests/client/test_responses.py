@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -92,6 +93,14 @@ def test_a_new_job_without_an_id_is_an_error_that_is_not_retried(location: str) 
     with pytest.raises(ComplianceProtocolError, match=r"accepted the submit \(202\)") as error:
         read_accepted_job(response({}, 202, location=location))
     assert not error.value.transient
+
+
+@pytest.mark.parametrize("body", [b"", {}, {"error": "temporarily unavailable"}])
+def test_a_200_without_an_id_may_come_from_a_proxy(body: Any) -> None:
+    for read in (read_accepted_job, partial(read_accepted_assessment, translate=dict)):
+        with pytest.raises(ComplianceProtocolError, match="returned 200 without an id") as error:
+            read(response(body))
+        assert error.value.transient
 
 
 def test_a_response_to_a_submit_that_is_not_json_is_an_error_without_a_location() -> None:

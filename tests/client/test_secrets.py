@@ -217,6 +217,37 @@ def test_the_reason_of_a_failed_job_shows_no_secret(run: Any, service: Service) 
     assert {each.error for each in found} == {"Bad request: password=***"}
 
 
+@pytest.mark.parametrize(
+    ("method", "reply"),
+    [
+        ("get_status", lambda token: Reply(303, headers={"Location": f"/login/{token}"})),
+        ("get_status", lambda token: Reply(json={"uuid": token})),
+        ("get_status", lambda token: Reply(json={"uuid": "x" * 95 + token})),
+        ("get_status", lambda token: Reply(body=b"x", headers={"Content-Type": token})),
+        ("get_content", lambda token: Reply(body=b"x", headers={"Content-Type": f"application/{token}"})),
+        ("get_content", lambda token: Reply(body=b"x", headers={"Content-Encoding": token})),
+        ("get_content", lambda token: Reply(headers={"Content-Type": f"text/plain; charset={token}"})),
+    ],
+    ids=["redirect", "id", "cut id", "not JSON", "not a text", "encoding", "charset"],
+)
+def test_a_token_that_a_successful_response_echoes_is_not_shown(
+    run: Any, service: Service, everything_logged: pytest.LogCaptureFixture, method: str, reply: Any
+) -> None:
+    def echo(request: Received) -> Reply:
+        answer: Reply = reply(request.headers["authorization"].removeprefix("Bearer "))
+        return answer
+
+    service.on(f"GET {CONTENT}/{UUID}/{method.removeprefix('get_')}", echo)
+    text = ""
+    try:
+        run(method, UUID)
+    except ComplianceError as error:
+        text = shown(error)
+    text += everything_logged.text
+    assert UUID in text
+    assert not [secret for secret in (*SECRETS, "xacc") if secret in text]
+
+
 def test_a_secret_in_another_charset_is_blanked_out() -> None:
     settings = settings_for("https://api.example.com", password=SecretStr("gr\u00fc\u00dfe-an-alle"))
     exchange: Exchange[Any] = Exchange(endpoints.list_frameworks(), settings, ThrottlePause())

@@ -26,6 +26,9 @@ class BodyError(Exception):
         self.failure = Failure(kind, reason)
 
 
+_CODINGS = ("gzip", "x-gzip", "deflate", "br", "zstd", "compress")
+
+
 class BodyDecoder:
     """Decompresses one body incrementally.
 
@@ -37,7 +40,9 @@ class BodyDecoder:
         codings = [name.strip() for name in headers.get("content-encoding", "").lower().split(",")]
         codings = [name for name in codings if name not in ("", "identity")]
         if codings not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
-            raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {', '.join(codings)[:50]!r}")
+            # Any other value may be what a gateway echoes, such as a token.
+            known = ", ".join(name if name in _CODINGS else "unknown" for name in codings)
+            raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {known[:50]!r}")
         self._is_gzip = codings in (["gzip"], ["x-gzip"])
         self._is_compressed = bool(codings)
         # A chunked body may be truncated before its first byte; with a length of 0 there is no body.
@@ -157,7 +162,7 @@ def _charset(response: HttpResponse) -> str:
     except (LookupError, ValueError):
         is_known = False
     if not is_known:
-        log.warning("The text from %s has an unknown charset %r: read as UTF-8.", response.url, name[:50])
+        log.warning("The text from %s has an unknown charset: read as UTF-8.", response.url)
         return "utf-8"
     return name
 

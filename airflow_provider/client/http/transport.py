@@ -94,8 +94,8 @@ class _HttpsConnection(urllib3.connection.HTTPSConnection):
             raise urllib3.exceptions.ConnectTimeoutError(self, "Timed out while connecting.") from error
         except ssl.SSLCertVerificationError:
             raise
-        except ssl.SSLError as error:  # urllib3 would report the same as for a response that broke off
-            raise urllib3.exceptions.NewConnectionError(self, "TLS failed.") from error
+        except OSError as error:  # of TLS too: urllib3 would report the same as for a response that broke off
+            raise urllib3.exceptions.NewConnectionError(self, "Could not connect.") from error
 
 
 class _TimedAdapter(requests.adapters.HTTPAdapter):
