@@ -14,6 +14,7 @@ MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
 MIN_BASE64_CHARS = 8
 MIN_CODE_CHARS = 6  # of `?code=`; a shorter one is a language or a country
+MAX_NESTED = 3  # addresses inside one another; what is deeper is replaced as a whole
 
 _BREAKS = re.compile(r"[^\S ]+")  # all whitespace except the space
 _JOINERS = "\u200c\u200d"  # invisible, but part of words and emoji
@@ -196,9 +197,10 @@ def _redact_match(match: re.Match[str]) -> str:
 def _mask_fields(text: str) -> str:
     """Mask the values of all names that mean a secret; what was masked is not searched again."""
     kept, start, at = [], 0, 0
+    missing: set[str] = set()
     while found := _FIELD.search(text, at):
         at = found.end("name")
-        if _is_secret_field(text, found) and (end := _value_end(text, found)) > found.end():
+        if _is_secret_field(text, found) and (end := _value_end(text, found, missing)) > found.end():
             kept += [text[start : found.end()], "***"]
             start = at = end
     return "".join([*kept, text[start:]])
@@ -208,7 +210,7 @@ def _is_secret_field(text: str, field: re.Match[str]) -> bool:
     name, equals, quote, at = field["name"], field["equals"] or "", field["quote"], field.end()
     mark = field["mark"] or " "
     if mark in "?&#;":  # a query, where also short names such as `key` and `code` mean a secret
-        value = _UNQUOTED.match(text, at)
+        value = _UNQUOTED.match(text, at, at + MIN_CODE_CHARS + 1)  # more of it decides nothing
         is_secret = _is_secret(name, value[0] if value else "")
     else:
         is_secret = _has_secret_word(name)
@@ -220,20 +222,27 @@ def _is_secret_field(text: str, field: re.Match[str]) -> bool:
     return "," not in equals or bool(quote and mark[0] in "([")
 
 
-def _value_end(text: str, field: re.Match[str]) -> int:
-    """Return where a value ends; if its end is missing, that is the end of the line."""
-    at, quote, found = field.end(), field["quote"], None
-    if field["tag"]:
-        found = _CLOSING_TAG.search(text, at)
-    elif quote:
-        level = len(quote)  # 1, or 2, 4, 8 with nested escapes; a quote inside of the value has more
-        closing = (one for one in _QUOTE.finditer(text, at) if one[2] == quote[-1])
-        found = next((one for one in closing if len(one[1]) % (2 * level) == level - 1), None)
-    elif not ((header := _HEADER.fullmatch(field["name"])) and header["line"]):
+def _value_end(text: str, field: re.Match[str], missing: set[str]) -> int:
+    """Return where a value ends; if its end is missing, that is the end of the line.
+
+    :param missing: tags and quotes that no later one closes, so that they are searched for only once
+    """
+    at, opening, found = field.end(), "<" if field["tag"] else field["quote"], None
+    if opening and opening not in missing:
+        found = _CLOSING_TAG.search(text, at) if field["tag"] else _closing_quote(text, at, opening)
+        if not found:
+            missing.add(opening)
+    elif not opening and not ((header := _HEADER.fullmatch(field["name"])) and header["line"]):
         value = _UNQUOTED.match(text, at)
         return value.end() if value else at
     found = found or _LINE_BREAK.search(text, at)
     return found.start() if found else len(text)
+
+
+def _closing_quote(text: str, at: int, quote: str) -> re.Match[str] | None:
+    level = len(quote)  # 1, or 2, 4, 8 with nested escapes; a quote inside of the value has more
+    closing = (one for one in _QUOTE.finditer(text, at) if one[2] == quote[-1])
+    return next((one for one in closing if len(one[1]) % (2 * level) == level - 1), None)
 
 
 def _mask_jwts(text: str) -> str:
@@ -253,11 +262,13 @@ class _Redaction:
     """The redaction of one address.
 
     :param is_unique: stand-ins are made of the whole address, not of what they stand for
+    :param depth: how many addresses this one is inside of
     :ivar secrets: what was removed
     """
 
-    def __init__(self, address: str, *, is_unique: bool = False) -> None:
+    def __init__(self, address: str, *, is_unique: bool = False, depth: int = 0) -> None:
         self.result = address
+        self._depth = depth
         self.secrets: list[str] = []
         self._suffix = f"-{_digest(address)}" if is_unique else ""
         scheme, separator, rest = address.partition("://")
@@ -319,7 +330,9 @@ class _Redaction:
         has_secret = any(_is_secret(name, given) for name, given in _PARAMETER.findall(start + decoded))
         if not (has_secret or _LOGIN.search(decoded) or _mask_jwts(decoded) != decoded):
             return value
-        nested = _Redaction(decoded)
+        if self._depth == MAX_NESTED:
+            return self._stand_in(value)
+        nested = _Redaction(decoded, depth=self._depth + 1)
         self.secrets += nested.secrets
         return self._stand_in(value, nested.result)
 
@@ -381,11 +394,13 @@ def _digest(text: str) -> str:
 
 @lru_cache(maxsize=64)
 def _spellings_of(secret: str) -> re.Pattern[str]:
-    return re.compile("|".join(["".join(map(_spellings, secret)), *_in_base64(secret)]))
+    runs = re.findall(r"(?s)\\+|.", secret)
+    return re.compile("|".join(["".join(map(_spellings, runs)), *_in_base64(secret)]))
 
 
-def _spellings(letter: str) -> str:
-    """Build a pattern for all escapes of a character, even nested ones."""
+def _spellings(run: str) -> str:
+    """Build a pattern for all escapes of a character, or of backslashes in a row, even nested ones."""
+    letter, count = run[0], len(run)
     if letter.isascii() and letter.isalnum():
         return letter
     code, utf8 = ord(letter), letter.encode("utf-8", "surrogatepass")
@@ -402,6 +417,8 @@ def _spellings(letter: str) -> str:
         forms.append(rf"&(?:amp;)*{name};")
     if letter == " ":
         forms.append(r"\+")
+    if letter == "\\":  # one pattern for all: there are too many ways to share a long run among several
+        return rf"(?:(?:{'|'.join(forms)}){{{count}}}|\\{{{count},{16 * count}}})"
     # A backslash escape; a latin-1 byte in a text that was decoded as UTF-8.
     forms.append(rf"{_BACKSLASHES % 0}{re.escape(letter)}" if code < 128 else re.escape(letter))
     if 127 < code < 256:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from urllib.parse import quote
 
 import pytest
@@ -235,6 +236,7 @@ HOSTILE = [
     "a.", "http://", "a;", "%25", "://a@", "eyJ-", "\\", "&amp;", "a=", "bearer  ", "a:b", '"a":"', "a ",
     "<a:", 'password="', "password='\n", 'token="redacted', "('password','", "<password>", "<password a",
     "cookie:a;", r'"password":"\"', r"https:\/\/", "%3A%2F%2F", "//a:b@", "&code=", "token: a\n", "%2525",
+    "http://a/?x=", "http://u:p@h/?x=", "<password>\n", 'password="a\n', "?code=a",
 ]  # fmt: skip
 
 
@@ -251,14 +253,42 @@ def test_hostile_text_is_read_in_linear_time(piece: str, start: str) -> None:
             one_line(text)
 
 
-def test_a_megabyte_of_fields_is_read_in_linear_time() -> None:
+@pytest.mark.parametrize(
+    ("piece", "masked"),
+    [
+        ("token=a'b ", "token=*** "),
+        ("http://a/?x=", "http://a/?x="),
+        ("<password>\n", "<password>\n"),
+        ("<password>a\n", "<password>***\n"),
+        ('password="a\n', 'password="***\n'),
+    ],
+)
+def test_a_megabyte_of_fields_is_read_in_linear_time(piece: str, masked: str) -> None:
+    count = 1_000_000 // len(piece)
     with ends():
-        assert redact_text("token=a'b " * 100_000) == "token=*** " * 100_000
+        assert redact_text(piece * count) == masked * count
 
 
-@pytest.mark.parametrize("piece", ['password="', "a=", "<password>", "token: a\n"])
+@pytest.mark.parametrize("piece", ['password="', "a=", "<password>", "token: a\n", "http://u:p@h/?x="])
 def test_steps_grow_with_the_text_and_no_faster(piece: str) -> None:
     assert growth(lambda count: redact_text(piece * count), 300, 3000) < 11
+
+
+@pytest.mark.parametrize("count", [2, 4, 5, 400, 80_000])
+def test_a_secret_is_redacted_however_deep_its_address_is_nested(count: int) -> None:
+    address = "http://a/?x=" * count + "http://b/?token=abcdefgh"
+    redacted = redact(address)
+    assert re.fullmatch(r"http://a/\?x=redacted-[0-9a-f]{12}", redacted)
+    assert redact(redacted) == redacted != redact(address + "i")
+    assert redact_text(f"see {address}") == f"see {redacted}"
+
+
+def test_backslashes_of_a_secret_are_masked_in_linear_time() -> None:
+    secret = "\\" * 9 + "x!"
+    with ends():
+        assert mask("\\" * 100_000, [secret]) == "\\" * 100_000
+    for text in (secret, secret.replace("\\", r"\\"), secret.replace("\\", "%5C")):
+        assert mask(f"<{text}>", [secret]) == "<***>"
 
 
 @pytest.mark.parametrize(
