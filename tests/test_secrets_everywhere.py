@@ -117,6 +117,8 @@ PATHS: dict[str, Callable[[str], object]] = {
     "a redirect": lambda text: _answer(302, "", location=f"/login?next={text}"),
     "a redirect after completion": lambda text: _answer(303, "", location=f"/login#{text}"),
     "a failed job": lambda text: to_record(ContentJob(uuid=UUID, error=text)),
+    "the file of a job": lambda text: to_record(ContentJob(uuid=UUID, file_name=text)),
+    "the type of a job": lambda text: to_record(ContentJob(uuid=UUID, source_type=text)),
     "a failed assessment": lambda text: to_record(Assessment(id=UUID, error=text)),
     "an error of a store": _store_error,
     "a row": lambda text: Item("k").describe(RuntimeError(text)),
@@ -153,6 +155,10 @@ def test_no_path_shows_a_secret(secret: str, capsys: pytest.CaptureFixture[str])
 def test_a_file_name_never_forges_a_line(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = [str(path(name)) for name_of, path in PATHS.items() if name_of not in ("a report",)]
     shown = [each for each in shown if not each.startswith("Traceback")]
+    record = to_record(
+        ContentJob(uuid=UUID, file_name=name, source_type=name, source_url=f"https://h/{name}")
+    )
+    shown += [record["file_name"], record["source_type"], record["source_url"]]
     shown += [str(Location(f"/in/{name}")), Item(name).label, *capsys.readouterr().err.splitlines()[1:]]
     assert [each for each in shown if not each.isprintable()] == []
 

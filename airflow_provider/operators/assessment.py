@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.exceptions import ComplianceError, ComplianceInputError
 from airflow_provider.operators.base import CancelOperator, ComplianceBaseOperator, entry_point
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import as_id, as_json
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind
+from airflow_provider.waiting.results import FINAL
 from airflow_provider.waiting.waits import status_in_worker
 
 if TYPE_CHECKING:
@@ -86,11 +88,21 @@ class ComplianceGetAssessmentResultsOperator(ComplianceBaseOperator):
         """Get the results."""
         identifier = as_id(self.assessment_id, "assessment id")
 
+        status: str | None = None
+
         def has_no_results() -> bool:
+            nonlocal status
             status = status_in_worker(ASSESSMENTS, self.hook, identifier, self.log)
             return status not in (None, "COMPLETED")
 
-        results = self.call(lambda: self.hook.get_assessment_results(identifier), has_no_results)
+        try:
+            results = self.call(lambda: self.hook.get_assessment_results(identifier), has_no_results)
+        except ComplianceError as error:
+            if status is None or status in FINAL:
+                raise
+            early = copy.copy(error)  # without the mark of the hook that fails a task for good
+            early.transient = True
+            raise early from None
         # JSON can contain half of a surrogate pair, which UTF-8 can't: it is written as an escape.
         data = json.dumps(results, ensure_ascii=False, indent=1).encode(errors="backslashreplace")
         if self.destination is not None:

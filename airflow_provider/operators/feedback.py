@@ -16,7 +16,8 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
-from airflow_provider.params import optional
+from airflow_provider.params import as_id, optional
+from airflow_provider.provenance import describe_attempt
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
-STATE_KEY = "compliance_feedback"
+STATE_KEY, LEASE_KEY = "compliance_feedback", "compliance_feedback_lease"
 
 
 def __getattr__(name: str) -> Any:
@@ -48,7 +49,8 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     A refusal, such as 403 or 404, is outlasted as in a poll, because it may come from a gateway. An uncertain
     submit, which the service may have accepted, fails the task without retries: a retry could send it twice.
     So does a retry after an attempt that died while it sent, where that can be stored: below the connection's
-    `state_path`, or in Airflow's task state store (since 3.3). A clear sends again.
+    `state_path`, or in Airflow's task state store (since 3.3). There, an attempt that a newer one has
+    overtaken stops before it sends. A clear sends again.
 
     :param expert_id: ID of the expert
     :param rational_feedback: the expert's feedback on the rationale
@@ -88,58 +90,67 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> None:
         """Send the feedback, unless a previous attempt has."""
+        from airflow_provider.review.state import Lease, Unstored
         from airflow_provider.storage.task_state import open_state_store
 
         number = _response_id(self.assessment_response_id)
-        expert_id, rational_feedback = map(optional, (self.expert_id, self.rational_feedback))
+        expert_id = as_id(self.expert_id, "expert_id")
+        rational_feedback = optional(self.rational_feedback)
         feedback = (
-            "" if expert_id is None else str(expert_id),
+            expert_id,
             "" if rational_feedback is None else str(rational_feedback),
             number,
             optional(self.category_feedback),
         )
         about = "" if number is None else f" on assessment response {number}"
         store = open_state_store(context, self.hook)
+        store = Unstored() if store is None else store
+        lease = Lease(store, LEASE_KEY, describe_attempt(context["ti"]))
         state = {
             "digest": _digest(feedback),
             "max_tries": context["ti"].max_tries,  # a clear raises it, a retry does not
             "run_started": str(getattr(context.get("dag_run"), "start_date", None)),  # or was created again
             "account": self.hook.account_digest,
         }
-        stored = self._read(store)
-        match stored.get("outcome") if state.items() <= stored.items() else None:
-            case "sent":
-                self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
-                return
-            case "sending":
+
+        def send() -> bool:
+            """Send it, unless another attempt has; before each try, because another one may have begun."""
+            lease.check()
+            stored = self._read(store)
+            outcome = stored.get("outcome") if state.items() <= stored.items() else ""
+            if outcome == "sent":
+                return False
+            if not outcome:
+                store.set(STATE_KEY, {**state, "outcome": "sending"})
+            if outcome or not lease.check():
                 raise as_non_retryable(
                     ComplianceUncertainError(
                         f"A previous attempt ended while it sent this feedback{about}, so the service may "
                         "have accepted it. Check there; to send it again, clear the task."
                     )
                 )
-
-        def send() -> None:
-            self._save(store, {**state, "outcome": "sending"})
             try:
                 self.hook.submit_feedback(*feedback)
             except ComplianceUncertainError as error:
                 raise as_non_retryable(error) from None
             except ComplianceError:
-                self._save(store, {**state, "outcome": ""})
+                store.set(STATE_KEY, {**state, "outcome": ""})
                 raise
+            return True
 
-        self.call(send)
+        if not self.call(send):
+            self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
+            return
         self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
         try:
-            self._save(store, {**state, "outcome": "sent"})
+            store.set(STATE_KEY, {**state, "outcome": "sent"})
         except Exception as error:  # of the store: the feedback is sent, so the task must not fail
             self.log.warning("Could not store for later attempts that the feedback was sent: %s", error)
 
     @staticmethod
     def _read(store: Any) -> dict[str, Any]:
         """Return what an earlier attempt has stored."""
-        stored: Any = None if store is None else store.get(STATE_KEY)
+        stored: Any = store.get(STATE_KEY)
         if stored is not None and not isinstance(stored, dict):
             raise as_non_retryable(
                 ComplianceStateError(
@@ -148,11 +159,6 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
                 )
             )
         return stored or {}
-
-    @staticmethod
-    def _save(store: Any, state: dict[str, Any]) -> None:
-        if store is not None:
-            store.set(STATE_KEY, state)
 
 
 def _digest(feedback: Sequence[Any]) -> str:

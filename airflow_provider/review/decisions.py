@@ -21,6 +21,7 @@ from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
 from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey, entries_with
+from airflow_provider.text import one_line, redact
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ def _by_night(decisions: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], l
             roots[key] = find_root(*key)
             if not roots[key]:
                 log.warning(
-                    "Later nights will not find decisions on '%s': no night has published it.", findings
+                    "Later nights will not find decisions on '%s': no night has published it.",
+                    one_line(redact(findings)),
                 )
         if roots[key]:
             nights.setdefault((roots[key], key[1]), []).append(decision)

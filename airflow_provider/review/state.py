@@ -44,10 +44,42 @@ class Review:
     decisions: list[dict[str, Any]] = field(default_factory=list)
 
 
-class _Unstored(dict[str, Any]):
+class Unstored(dict[str, Any]):
     """Stands in for a store where nothing survives an attempt."""
 
     set = dict.__setitem__
+
+
+class Lease:
+    """What the newest attempt of a task holds: an older one, which Airflow considered dead, stops.
+
+    The store has no compare-and-set. A sender writes its intent, then checks its lease; a process that takes
+    the lease reads the intents afterwards. So one of two stops, or finds the other's intent.
+
+    :param attempt: see `describe_attempt`
+    :ivar found: the lease that was held before
+    """
+
+    def __init__(self, store: Any, key: str, attempt: Mapping[str, Any]) -> None:
+        self._store, self._key = store, key
+        self.holder = {**attempt, "process": uuid4().hex}
+        self.found: dict[str, Any] = self._store.get(key) or {}
+        self._acquire(self.found)
+
+    def check(self) -> bool:
+        """Return whether this process still holds it; reacquire it from an older attempt."""
+        held = self._store.get(self._key) or {}
+        if held == self.holder:
+            return True
+        if not held or not is_newer(self.holder, held):
+            raise _superseded(held)
+        self._acquire(held)
+        return False
+
+    def _acquire(self, held: Mapping[str, Any]) -> None:
+        if is_newer(held, self.holder):
+            raise _superseded(held)
+        self._store.set(self._key, self.holder)
 
 
 class ReviewState:
@@ -63,35 +95,17 @@ class ReviewState:
     """
 
     def __init__(self, store: Any, attempt: Mapping[str, Any], *, is_new_attempt: bool = False) -> None:
-        self._store: Any = _Unstored() if store is None else store
+        self._store: Any = Unstored() if store is None else store
         self.is_persistent = store is not None
-        self._lease = {**attempt, "process": uuid4().hex}
-        held = self._store.get(LEASE) or {}
-        self._acquire_lease(held)
+        self._lease = Lease(self._store, LEASE, attempt)
+        self.check_lease = self._lease.check
         stored = self._store.get(REVIEW)
         self.review = Review(**(stored or {}))
         # A run that was deleted and created again counts its attempts from 1, and has no form yet.
-        is_created_again = is_new_attempt and held.get("try_number", 0) >= attempt["try_number"]
+        is_created_again = is_new_attempt and self._lease.found.get("try_number", 0) >= attempt["try_number"]
         if is_created_again or stored is None:
             self.review = replace(self.review, has_form=False, is_open=False)
             self._store.set(REVIEW, asdict(self.review))
-
-    # -- the lease
-
-    def check_lease(self) -> bool:
-        """Return whether this process still holds the lease; reacquire it from an older attempt."""
-        held = self._store.get(LEASE) or {}
-        if held == self._lease:
-            return True
-        if not held or not is_newer(self._lease, held):
-            raise _superseded(held)
-        self._acquire_lease(held)
-        return False
-
-    def _acquire_lease(self, held: Mapping[str, Any]) -> None:
-        if is_newer(held, self._lease):
-            raise _superseded(held)
-        self._store.set(LEASE, self._lease)
 
     # -- the form and its answer
 
@@ -133,8 +147,7 @@ class ReviewState:
     def begin(self, feedback: dict[str, Any]) -> str:
         """Return an empty string if this process must send it now, else its outcome.
 
-        The store has no compare-and-set. A sender writes its intent, then checks its lease; a process that
-        takes the lease reads the intents afterwards. So one of two stops, or finds the other's intent.
+        See `Lease` for why it is checked twice.
         """
         self.check_lease()
         if noted := self.outcome(feedback):
@@ -149,7 +162,7 @@ class ReviewState:
 
     def record_outcome(self, feedback: dict[str, Any], outcome: str) -> None:
         """Record `sending`, `sent`, `uncertain`, or an empty string if it was surely not sent."""
-        self._store.set(_key(feedback), {"outcome": outcome, **self._lease})
+        self._store.set(_key(feedback), {"outcome": outcome, **self._lease.holder})
 
 
 class FeedbackSender:
@@ -222,5 +235,5 @@ def _key(feedback: dict[str, Any]) -> str:
 def _superseded(held: Mapping[str, Any]) -> ComplianceSupersededError:
     return ComplianceSupersededError(
         f"This attempt stops, because attempt {held.get('try_number', '?')} of this task has taken over: "
-        "Airflow considered this one dead. The other one sends the rest: see its log."
+        "Airflow considered this one dead. The other one continues: see its log."
     )

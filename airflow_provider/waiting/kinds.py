@@ -285,6 +285,14 @@ def to_record(model: ContentJob | Assessment) -> Record:
     address = record.get("source_url", "")
     if "error" in record:
         record["error"] = mask_address(record["error"], address)[:MAX_REASON_CHARS]
+    for name in ("file_name", "source_type"):
+        if name in record:
+            record[name] = _printable(mask_address(redact(record[name]), address))
     if address:
-        record["source_url"] = redact(address)
+        record["source_url"] = _printable(redact(address))
     return record
+
+
+def _printable(text: str) -> str:
+    """Return a name on one line; not with escapes, whose backslash would separate it as in a path."""
+    return "".join(letter if letter.isprintable() else "_" for letter in text)

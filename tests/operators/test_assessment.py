@@ -125,12 +125,25 @@ def test_neither_log_nor_state_nor_trigger_hold_the_payload(
     assert "Auditors" not in f"{caplog.text} {row} {attempts.store}"
 
 
-def test_results_before_the_end_are_refused_with_the_service_s_words(
+def test_results_before_the_end_are_retried_with_the_service_s_words(
     service: Emulator, attempts: Attempts
 ) -> None:
     assessment_id = attempts.run(submit(wait_for_completion=False))
-    with pytest.raises(exc.ComplianceRefusedError, match="has no results: it is PENDING"):
+    with pytest.raises(exc.ComplianceRefusedError, match="has no results: it is PENDING") as caught:
         attempts.run(get_results(assessment_id))
+    assert not isinstance(caught.value, AirflowFailException)
+
+
+@pytest.mark.parametrize("status", ["PENDING", "RUNNING", "FAILED", "CANCELLED"])
+def test_a_404_for_results_is_final_only_if_the_assessment_has_ended(
+    service: Emulator, attempts: Attempts, status: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(assessment_module, "status_in_worker", lambda *_: status)
+    with pytest.raises(exc.ComplianceNotFoundError) as caught:
+        attempts.run(get_results("7"))
+    assert caught.value.transient == (status in ("PENDING", "RUNNING"))
+    assert isinstance(caught.value, AirflowFailException) != caught.value.transient
+    assert service.count("get_assessment_results") == 1
 
 
 def test_results_go_to_a_file_named_after_the_assessment(

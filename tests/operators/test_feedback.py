@@ -17,7 +17,7 @@ from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
 from airflow_provider.waiting import refusals, rules
-from tests.support.attempts import Attempts, StateStore
+from tests.support.attempts import Attempts, Interrupted, StateStore
 from tests.support.state_stores import STATE_STORES, make_attempts
 
 
@@ -72,6 +72,7 @@ def test_an_id_that_went_through_a_template_is_a_number_again(service: Emulator,
     [
         ({"expert_id": " "}, "expert_id"),
         ({"expert_id": "None"}, "expert_id"),
+        ({"expert_id": "e\nERROR forged"}, "'e ERROR forged' is not a valid expert_id"),
         ({"rational_feedback": ""}, "rational_feedback"),
         ({"category_feedback": "GOOD"}, "category_feedback must be one of"),
         ({"assessment_response_id": "4_2"}, "'4_2' is not the ID"),
@@ -212,10 +213,41 @@ def test_feedback_that_was_sent_succeeds_though_airflow_can_t_store_it(
 ) -> None:
     class Failing(StateStore):
         def set(self, key: str, value: Any) -> None:
-            if value["outcome"] == "sent":
+            if value.get("outcome") == "sent":
                 raise RuntimeError("The API server is away.")
             super().set(key, value)
 
     attempts.store = Failing()
     attempts.run(submit())
     assert len(sent(service)) == 1
+
+
+def test_an_attempt_that_is_overtaken_while_it_is_refused_does_not_send(
+    service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ComplianceHook().list_frameworks()  # the credentials work
+    service.fail("submit_feedback", status=403)
+    monkeypatch.setattr(refusals.time, "sleep", lambda _: attempts.run(submit()))
+    with pytest.raises(exc.ComplianceSupersededError, match="attempt 2 of this task has taken over") as error:
+        attempts.run(submit())
+    assert isinstance(error.value, AirflowFailException)
+    assert len(sent(service)) == 1
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+def test_a_retry_at_any_moment_sends_nothing_twice(
+    service: Emulator, attempts: Attempts, operation: int
+) -> None:
+    succeeded = []
+
+    def run() -> None:
+        try:
+            attempts.run(submit())
+        except (exc.ComplianceSupersededError, exc.ComplianceUncertainError):
+            return
+        succeeded.append(attempts.try_number)
+
+    attempts.store = Interrupted(operation, run)
+    run()
+    assert len(sent(service)) == 1 or (not sent(service) and not succeeded)
+    assert attempts.try_number == (2 if operation < 8 else 1)  # all moments are covered

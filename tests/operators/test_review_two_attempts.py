@@ -24,31 +24,10 @@ from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, FeedbackSender, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
-from tests.support.attempts import StateStore
+from tests.support.attempts import Interrupted, StateStore
 
 ANSWER: Any = {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: ("MISSING", "Three.")}
 log = logging.getLogger(__name__)
-
-
-class Interrupted(StateStore):
-    """A store that lets something else happen before one of its operations."""
-
-    def __init__(self, operation: int, event: Callable[[], None]) -> None:
-        super().__init__()
-        self.left, self.event = operation, event
-
-    def _count(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            self.event()
-
-    def get(self, key: str, default: Any = None) -> Any:
-        self._count()
-        return super().get(key, default)
-
-    def set(self, key: str, value: Any) -> None:
-        self._count()
-        super().set(key, value)
 
 
 def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(

@@ -153,3 +153,8 @@ def test_edited_decisions_are_ignored_with_a_warning(
     path.write_text(path.read_text().replace("e-1", "e-2"))
     assert read(tmp_path) == {}
     assert "was changed after it was published" in caplog.text
+
+
+def test_the_name_of_findings_never_forges_a_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    write_decisions([decision("findings\nERROR forged", night="")], None, ti(), "x", "account")
+    assert "'findings ERROR forged'" in caplog.text

@@ -23,6 +23,27 @@ class StateStore(dict[str, Any]):
         self[key] = json.loads(json.dumps(value))
 
 
+class Interrupted(StateStore):
+    """A store that lets something else happen before one of its operations."""
+
+    def __init__(self, operation: int, event: Callable[[], None]) -> None:
+        super().__init__()
+        self.left, self.event = operation, event
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.event()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self._count()
+        return super().get(key, default)
+
+    def set(self, key: str, value: Any) -> None:
+        self._count()
+        super().set(key, value)
+
+
 @dataclass
 class TaskInstance:
     """What the operators use of a task instance."""
