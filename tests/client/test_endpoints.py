@@ -41,7 +41,7 @@ CALLS: dict[str, tuple[Callable[[], Call[Any]], tuple[Any, ...]]] = {
     ),
     "get_batch": (
         lambda: endpoints.get_batch(iter(["a", "b"])),
-        ("POST", f"{CONTENT}/status/batch", {"uuids": ["a", "b"]}, True, False, 1),
+        ("POST", f"{CONTENT}/status/batch", {"uuids": ["a", "b"]}, True, False, 8),
     ),
     "get_content": (
         lambda: endpoints.get_content("a"),
@@ -153,8 +153,8 @@ def test_a_batch_ignores_what_was_not_asked_for() -> None:
 
 
 def test_the_limit_of_a_large_batch_grows_with_it() -> None:
-    assert endpoints.get_batch(["a"] * 300).limit == 300 * 4096
-    assert endpoints.get_batch(["a"] * 256).limit == MB
+    assert endpoints.get_batch(["a"] * 3000).limit == 3000 * 4096
+    assert endpoints.get_batch(["a"] * 2048).limit == 8 * MB
 
 
 def test_a_refreshed_job_keeps_its_id() -> None:
