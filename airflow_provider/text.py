@@ -37,6 +37,7 @@ _ADDRESS = re.compile(  # also escaped, as in JSON or in a parameter, and withou
     r"""(?xi) (?: \b[a-z][a-z0-9+.-]{0,20} (?: : | %(?:25){0,3}3a ) | (?<![\w:/\\%]) )
     (?: \\{0,7}/ | %(?:25){0,3}2f ){2} [^\s'"<>`]* [^\s'"<>`.,;:!?)\]}]"""
 )
+_GLUED = re.compile(r"(?<=[,;|@])(?=[A-Za-z][A-Za-z0-9+.-]{0,20}://)")  # where another address starts
 # A name and what separates it from its value: `name=`, `"name": "`, `('name', '`, `<name>`.
 _FIELD = re.compile(
     r"""(?xi) (?: (?P<mark> [?&\#;] | [(\[]\s?\\{0,7}["'] ) | (?P<tag> (?:<|&lt;)(?:\w{1,30}:)? ) )?
@@ -190,7 +191,10 @@ def _redact_match(match: re.Match[str]) -> str:
     found = _ESCAPED_AMPERSAND.sub("&", match[0]).replace("\\", "")
     if "//" not in found:
         found = _decode(found)
-    redacted = redact(found) if "://" in found else redact(f"https:{found}").removeprefix("https:")
+    if "://" in found:
+        redacted = "".join(map(redact, _GLUED.split(found)))
+    else:
+        redacted = redact(f"https:{found}").removeprefix("https:")
     return match[0] if redacted == found else redacted
 
 

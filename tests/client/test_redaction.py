@@ -274,6 +274,12 @@ def test_steps_grow_with_the_text_and_no_faster(piece: str) -> None:
     assert growth(lambda count: redact_text(piece * count), 300, 3000) < 11
 
 
+@pytest.mark.parametrize("glue", [",", ";", "|", "@"])
+def test_addresses_without_a_blank_between_them_are_redacted_each(glue: str) -> None:
+    shown = redact_text(f"http://u:password1@h:80{glue}http://v:password2@h2{glue}https://h3/?token=abcdefgh")
+    assert not re.search("password|abcdefgh", shown)
+
+
 @pytest.mark.parametrize("count", [2, 4, 5, 400, 80_000])
 def test_a_secret_is_redacted_however_deep_its_address_is_nested(count: int) -> None:
     address = "http://a/?x=" * count + "http://b/?token=abcdefgh"

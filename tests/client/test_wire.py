@@ -33,6 +33,7 @@ def test_only_a_length_or_chunks_show_that_a_body_was_cut_off() -> None:
     assert response(content_length="0").is_delimited
     assert response(transfer_encoding="gzip, Chunked").is_delimited
     assert not response(transfer_encoding="gzip").is_delimited
+    assert not response(content_length="-1").is_delimited
     assert not response().is_delimited
 
 

@@ -111,9 +111,8 @@ class HttpResponse:
     @property
     def is_delimited(self) -> bool:
         """Whether a truncated body would be detected: only with a length, or in chunks."""
-        return (
-            "content-length" in self.headers or "chunked" in self.headers.get("transfer-encoding", "").lower()
-        )
+        has_length = self.headers.get("content-length", "").strip().isdecimal()
+        return has_length or "chunked" in self.headers.get("transfer-encoding", "").lower()
 
     @property
     def location(self) -> str | None:
