@@ -10,6 +10,7 @@ import pytest
 import requests
 
 from airflow_provider.emulator.samples import make_docx
+from airflow_provider.storage.names import digest
 from tests.deployment.conftest import Service
 from tests.deployment.system import Deployment
 
@@ -33,12 +34,12 @@ def test_night_of_one_call_and_its_pages(deployment: Deployment, service: Servic
 
     listed = get("/")
     assert listed.status_code == 200
-    (night,) = re.findall(r'href="(/compliance/nights/\w+/1)"', listed.text)
+    root_id = digest(conf["nights"])
+    (night,) = re.findall(rf'href="(/compliance/nights/{root_id}/1)"', listed.text)
     report = get(night.removeprefix("/compliance"))
     assert report.status_code == 200, report.text
     assert "sandbox" in report.headers["Content-Security-Policy"]
     assert get(f"/reports/one_call/{quote(run.run_id)}/night.close/-1").text == report.text
-    root_id = night.split("/")[3]
     found = get(f"/documents/{root_id}", text="CONTRACT-1")
     (document,) = re.findall(r'href="/compliance(/document/[^"]+)"', found.text)
     shown = get(document)
