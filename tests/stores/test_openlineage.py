@@ -149,7 +149,7 @@ def test_a_store_has_one_name_however_it_is_written(uri: str, dataset: tuple[str
 @in_two_stores
 def test_a_failed_transfer_tells_of_nothing(service: Emulator, attempts: Attempts, store: Store) -> None:
     uuid = completed(service)
-    service.fail("get_content", status=403)
+    service.fail("get_content", status=422)
     task = ComplianceContentToObjectStorageOperator(task_id="t", uuid=uuid, destination=f"{store.base}x")
     with pytest.raises(sdk.AirflowFailException):
         attempts.run(task)
