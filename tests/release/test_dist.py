@@ -103,6 +103,7 @@ def test_the_entry_points_are_there(wheel: Path) -> None:
     (distribution,) = distributions(path=[str(wheel)])
 
     assert {(point.group, point.name, point.value) for point in distribution.entry_points} == {
+        ("airflow.plugins", "compliance", "airflow_provider.pages.plugin:CompliancePlugin"),
         ("apache_airflow_provider", "provider_info", "airflow_provider.provider_info:get_provider_info"),
         ("console_scripts", "compliance-emulator", "airflow_provider.emulator.__main__:main"),
         ("pytest11", "compliance", "airflow_provider.emulator.pytest_plugin"),
