@@ -30,9 +30,6 @@ CLEAR_KEEPS_STATE = tuple(int(part) for part in airflow_version.split(".")[:2]) 
 # Airflow 3.1 brings forms. Not needed when 3.1 is the oldest supported version.
 HAS_FORMS = tuple(int(part) for part in airflow_version.split(".")[:2]) >= (3, 1)
 
-REPORT_KEY = "compliance_report"  # XCom: the URI of the report of a task instance
-ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
-
 # Airflow 2 ends a task after its `on_kill`. Not needed when 3.0 is the oldest supported version.
 ON_KILL_ENDS_TASK = not HAS_ASSET_WATCHERS
 

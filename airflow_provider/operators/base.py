@@ -25,7 +25,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from airflow_provider import lineage
-from airflow_provider.compat import HAS_FORMS, REPORT_KEY, apply_map_index_template
+from airflow_provider.compat import HAS_FORMS, apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
@@ -51,6 +51,8 @@ log = logging.getLogger(__name__)
 MAX_TITLE_CHARS = 100
 JOB_URL = "compliance_job_url"
 REPORT_URL = "compliance_report_url"
+REPORT_KEY = "compliance_report"  # XCom: the URI of the report of a task instance
+ROOT_KEY = "compliance_root"  # XCom of a closing task: where its chain is
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 T = TypeVar("T")
 PARAMETER = re.compile(r"^:param (\w+):.*(?:\n +.*)*", re.MULTILINE)  # of a docstring

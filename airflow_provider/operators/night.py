@@ -9,10 +9,11 @@ from airflow.providers.common.compat.sdk import Asset, BaseOperator
 
 from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
-from airflow_provider.compat import ROOT_KEY, task_states
+from airflow_provider.compat import task_states
 from airflow_provider.exceptions import ComplianceVanishedError
 from airflow_provider.operators.base import (
     MAX_TITLE_CHARS,
+    ROOT_KEY,
     ComplianceReportLink,
     entry_point,
     push_report,

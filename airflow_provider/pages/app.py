@@ -64,14 +64,14 @@ async def find_root(root_id: str, dag_ids: set[str]) -> str:
     """Return the root with an id, if a readable DAG has closed nights there."""
     roots = await run_blocking(nights.find_roots, dag_ids)
     if root_id not in roots:
-        raise HTTPException(404, "There is no such page, or you may not read the DAG that wrote it.")
+        raise HTTPException(404, "Page not found, or you may not read the DAG that wrote it.")
     return roots[root_id]
 
 
 async def send_report(location: Location | None) -> Response:
     """Stream a report."""
     if location is None:
-        raise HTTPException(404, "There is no such report, or you may not read the DAG that wrote it.")
+        raise HTTPException(404, "Report not found, or you may not read the DAG that wrote it.")
 
     def open_report() -> Any:
         with storage_errors(location, "read"):

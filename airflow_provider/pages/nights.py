@@ -11,9 +11,9 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby, islice
 from typing import Any
 
-from airflow_provider.compat import REPORT_KEY, ROOT_KEY
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.exceptions import ComplianceError
+from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.locations import Location

@@ -180,7 +180,7 @@ def test_a_pause_that_is_too_long_is_an_error_for_all() -> None:
 
 @pytest.mark.parametrize("before", [None, Failure(FailureKind.BROKEN), response(500)])
 def test_a_404_of_a_cancel_is_never_taken_for_its_success(before: Any) -> None:
-    """A gateway may have answered: whoever wants to know polls the job."""
+    """A gateway may have answered: a poll of the job tells."""
     one = exchange(endpoints.cancel(UUID))
     if before:
         assert isinstance(one.evaluate(before), Retry)

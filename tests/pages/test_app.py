@@ -20,8 +20,8 @@ pytest.importorskip(
 from airflow.api_fastapi.core_api.security import get_user
 from fastapi.testclient import TestClient
 
-from airflow_provider.compat import REPORT_KEY, ROOT_KEY
 from airflow_provider.evidence.chain import Chain
+from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
 from airflow_provider.pages import app as pages
 from airflow_provider.pages import nights
 from airflow_provider.storage.locations import Location
@@ -59,14 +59,16 @@ class Place:
         path.write_text(text)
         return Location(f"{self.root}{name}")
 
-    def publish(self, kind: str, day: str, table: str, rows: list[dict[str, Any]]) -> None:
+    def publish(
+        self, kind: str, day: str, table: str, rows: list[dict[str, Any]], dag_id: str = "nightly"
+    ) -> None:
         content = "".join(f"{json.dumps(row)}\n" for row in rows)
-        written = self.write(f"{day}/{table}.jsonl", content)
+        written = self.write(f"{dag_id}/{day}/{table}.jsonl", content)
         earlier = EarlierNights(
             Location(self.root),
             kind,
-            Night(f"{day}T00:00:00+00:00", f"nightly/{day}"),
-            TaskKey("nightly", kind),
+            Night(f"{day}T00:00:00+00:00", f"{dag_id}/{day}"),
+            TaskKey(dag_id, kind),
         )
         earlier.publish(
             {table: Table.of(written, content.encode())}, [row["source"] for row in rows], "account"
@@ -132,6 +134,15 @@ def test_only_those_who_may_read_the_dag_see_its_nights(place: Place, get: Get) 
     for path in (f"/nights/{place.id}/1", f"/documents/{place.id}", f"/document/{place.id}?source=a"):
         assert get(path).status_code == 404
     assert "No DAG that you may read" in get("/").text
+
+
+def test_documents_of_other_dags_below_the_same_root_are_not_shown(place: Place, get: Get) -> None:
+    secret = {"source": "s3://in/secret.pdf", "status": "COMPLETED"}
+    place.publish("ingest", "2026-03-01", "manifest", [secret], dag_id="secret")
+    place.publish("ingest", "2026-03-01", "manifest", [{"source": "s3://in/open.pdf"}])
+    shown = get(f"/documents/{place.id}", text="pdf").text
+    assert ("open.pdf" in shown, "secret.pdf" in shown) == (True, False)
+    assert get(f"/document/{place.id}", source="s3://in/secret.pdf").status_code == 404
 
 
 def test_nothing_is_shown_to_those_who_are_not_signed_in(place: Place) -> None:
