@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -111,26 +113,36 @@ def test_a_renamed_connection_to_the_same_account_finds_the_job(
     assert service.count("cancel", 200) == 1
 
 
-@pytest.mark.parametrize("is_old_one_there", [True, False])
+def read_other(get_connection: Callable[[str], Any], conn_id: str) -> Any:
+    """Read connections as a secrets backend does that fails for one of them."""
+    if conn_id != "other":
+        raise RuntimeError("the secrets backend is sealed")
+    return get_connection(conn_id)
+
+
+@pytest.mark.parametrize("old", ["there", "gone", "unreadable"])
 @pytest.mark.parametrize("is_cleared", [False, True], ids=["retry", "clear"])
 def test_a_task_with_another_connection_does_not_need_the_old_one(
     service: Emulator,
     attempts: Attempts,
     monkeypatch: pytest.MonkeyPatch,
     is_cleared: bool,
-    is_old_one_there: bool,
+    old: str,
 ) -> None:
     """The job is cancelled at the service that has it, if that can still be reached."""
     connection = json.loads(os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
     first = attempts.run(submit())
     monkeypatch.setenv("AIRFLOW_CONN_OTHER", json.dumps({**connection, "login": "bob", "password": "bob"}))
     service.add_user("bob", "bob")
-    if not is_old_one_there:
+    if old == "gone":
         monkeypatch.delenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT")
+    elif old == "unreadable":
+        read = functools.partial(read_other, ComplianceHook.get_connection)
+        monkeypatch.setattr(ComplianceHook, "get_connection", read)
     if is_cleared:
         attempts.clear()
     assert attempts.run(submit(conn_id="other")) != first
-    assert service.count("cancel", 200) == is_old_one_there
+    assert service.count("cancel", 200) == (old == "there")
 
 
 @pytest.mark.parametrize("change", [{"login": "bob"}, {"host": "http://127.0.0.2:9"}])
