@@ -255,8 +255,9 @@ def test_a_second_run_for_the_same_date_replaces_the_first(nights: Nights) -> No
     result = nights.close(1, ingested=nights.ingested("two", b="COMPLETED"), identity={"run_id": "manual"})
     assert (result["revision"], result["documents"], result["decisions"]) == (3, 1, 0)
     assert len(nights.in_force) == 1
-    # Its ingest was skipped.
-    assert nights.close(1, ingested=[None], identity={"run_id": "third"})["documents"] == 0
+    for run in ("third", "fourth"):  # their ingest was skipped: they have nothing, not what another run had
+        assert nights.close(1, ingested=[None], identity={"run_id": run})["documents"] == 0
+        assert nights.entries[-1].record["run_id"] == run
 
 
 def gone(nights: Nights, day: int, **parameters: Any) -> tuple[int, list[str]]:
