@@ -6,12 +6,17 @@ import logging
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from airflow_provider.exceptions import ComplianceInputError
+from airflow_provider.cli.commands import print_note
+from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.hooks.object_paths import EXTRAS
 from airflow_provider.storage.locations import Location, error_text
+
+if TYPE_CHECKING:
+    from airflow_provider.reports.documents import DocumentTables
 
 STDOUT, STDERR = 1, 2
 PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"  # without it, Airflow 3 asks no database outside of its servers
@@ -44,6 +49,37 @@ def open_location(uri: str, *, use_connection: bool = False) -> tuple[Location, 
     plain = Location(f"{location.protocol}://{location.path}")
     plain.fs = _file_system(plain)
     return plain, note
+
+
+def open_nights(uri: str, *, use_connection: bool = False) -> DocumentTables:
+    """Return the tables of the nights below a root, or below the root of a folder."""
+    from airflow_provider.reports.documents import DocumentTables
+    from airflow_provider.storage.layout import NIGHTS
+
+    location, note = open_location(uri, use_connection=use_connection)
+    if note:
+        print_note(note)
+    root = find_above(location, NIGHTS)
+    if root is None:
+        raise ComplianceInputError(
+            f"There are no nights below '{location}': give the root of their destinations, such as s3://bucket/texts."
+        )
+    return DocumentTables(root)
+
+
+def find_above(location: Location, folder: str) -> Location | None:
+    """Return the nearest place, from a location upward, that has such a folder."""
+    scheme, separator, path = location.uri.rstrip("/").partition("://")
+    names = path.split("/")
+    for count in range(len(names), 0, -1):
+        if not any(names[:count]):
+            continue
+        place = Location(scheme + separator + "/".join(names[:count]))
+        place.fs = location.fs
+        with suppress(ComplianceStorageDeniedError):  # others may own the folders above
+            if (place / folder).list_names():
+                return place
+    return None
 
 
 def as_uri(path: str) -> str:

@@ -17,6 +17,7 @@ from fastapi.responses import HTMLResponse, Response, StreamingResponse
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.pages import nights
 from airflow_provider.pages.plugin import PREFIX
+from airflow_provider.reports.documents import MAX_DOCUMENTS, DocumentTables
 from airflow_provider.reports.page import render
 from airflow_provider.storage.locations import Location, storage_errors
 
@@ -131,16 +132,14 @@ def make_app() -> FastAPI:
         dag_ids = await readable_dags(user)
         root = await find_root(root_id, dag_ids)
         text = text[:MAX_QUERY_CHARS].strip()
-        found = await run_blocking(nights.search_documents, root, text, dag_ids)
-        return page(
-            "documents.html", request, root_id=root_id, text=text, sources=found, most=nights.MAX_DOCUMENTS
-        )
+        found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).search(text))
+        return page("documents.html", request, root_id=root_id, text=text, sources=found, most=MAX_DOCUMENTS)
 
     @app.get("/document/{root_id}")
     async def show_document(request: Request, root_id: str, source: str, user: GetUserDep) -> Response:
         dag_ids = await readable_dags(user)
         root = await find_root(root_id, dag_ids)
-        found = await run_blocking(nights.read_document, root, source, dag_ids)
+        found = await run_blocking(lambda: DocumentTables(Location(root), dag_ids).read(source))
         if not found:
             raise HTTPException(404, "No night has this document.")
         verdicts: dict[tuple[str, str], list[tuple[str, Any]]] = {}

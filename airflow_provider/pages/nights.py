@@ -5,26 +5,21 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from itertools import groupby, islice
+from itertools import islice
 from typing import Any
 
 from airflow_provider.evidence.chain import Chain, ChainRecord
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
 from airflow_provider.provider_info import CONFIG_SECTION
-from airflow_provider.storage.jsonl import Row, read_valid_rows
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
-from airflow_provider.storage.nights import EarlierNights, Entry, Night, TaskKey, entries_with
 
 log = logging.getLogger(__name__)
 
 MAX_NIGHTS = 60  # of a chain
-MAX_DOCUMENTS = 200  # of a search
-MAX_DATES = 14  # of a document
 # What tasks call their reports: no other object is ever served.
 REPORT = re.compile(r"(.*/)?((_ingest|_assess)/.+/report|_evidence/report-[0-9a-f]{16})\.html", re.DOTALL)
 
@@ -105,68 +100,3 @@ def find_night_report(root: str, number: int, dag_ids: Collection[str]) -> Locat
     if record.get("dag_id") not in dag_ids or not _is_report(path):
         return None
     return place / path
-
-
-def search_documents(root: str, text: str, dag_ids: Collection[str]) -> list[str]:
-    """Return sources of the latest night whose name contains a text, ignoring case."""
-    found: dict[str, None] = {}
-    for _, entries in _by_date(root, "ingest", dag_ids):
-        for entry in entries:
-            for row in read_valid_rows(entry.location("manifest")):
-                source = str(row.get("source", ""))
-                if text.casefold() in source.casefold():
-                    found[source] = None
-                if len(found) == MAX_DOCUMENTS:
-                    return list(found)
-        break
-    return list(found)
-
-
-@dataclass
-class DocumentNight:
-    """What a night says about one document.
-
-    :param document: its row of the manifest
-    :param findings: on it, by framework and criterion
-    :param decisions: of experts
-    """
-
-    date: str
-    document: Row = field(default_factory=dict)
-    findings: dict[tuple[str, str], Row] = field(default_factory=dict)
-    decisions: list[Row] = field(default_factory=list)
-
-
-def read_document(root: str, source: str, dag_ids: Collection[str]) -> list[DocumentNight]:
-    """Return the nights of a document, newest first."""
-    nights: dict[str, DocumentNight] = {}
-
-    def rows(kind: str, table: str) -> Iterator[tuple[DocumentNight, Row]]:
-        for day, entries in islice(_by_date(root, kind, dag_ids), MAX_DATES):
-            for entry in reversed(list(_with_source(entries, table, source, kind))):
-                for row in read_valid_rows(entry.location(table)):
-                    if row.get("source") == source:
-                        yield nights.setdefault(day, DocumentNight(day)), row
-
-    for night, row in rows("ingest", "manifest"):
-        night.document = row
-    for night, row in rows("assess", "findings"):
-        night.findings[str(row.get("framework")), str(row.get("criterion"))] = row
-    for night, row in rows("review", "decisions"):
-        night.decisions.append(row)
-    return sorted(nights.values(), key=lambda night: night.date, reverse=True)
-
-
-def _with_source(entries: list[Entry], table: str, source: str, kind: str) -> Iterator[Entry]:
-    if kind == "ingest":  # others have other keys
-        return entries_with(entries, table, [source])
-    return (entry for entry in entries if table in entry.tables)
-
-
-def _by_date(root: str, kind: str, dag_ids: Collection[str]) -> Iterator[tuple[str, list[Entry]]]:
-    """Iterate over the entries of these DAGs, by date, newest first."""
-    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    nights = EarlierNights(Location(root), kind, Night(tomorrow, ""), TaskKey("", ""))
-    readable = (entry for entry in nights.entries() if entry.task.dag_id in dag_ids)
-    for day, entries in groupby(readable, key=lambda entry: entry.night.date):
-        yield day, list(entries)

@@ -1,0 +1,69 @@
+"""`failures`: the documents that have failed in the latest night, with the reason."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from airflow_provider.cli.commands import FOUND, GOOD, Command, option, print_line, print_table
+
+if TYPE_CHECKING:
+    from airflow_provider.reports.documents import DocumentTables
+    from airflow_provider.storage.jsonl import Row
+
+FIELDS = ("night", "nights", "since", "document", "framework", "reason")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what has failed."""
+    from airflow_provider.cli.access import open_nights
+
+    found = list(_find_failed(open_nights(options.uri, use_connection=options.use_connection)))
+    if options.json:
+        for failure in found:
+            print_line(json.dumps(failure))
+    elif found:
+        print_table(
+            [name.upper() for name in FIELDS],
+            [[str(value or "") for value in failure.values()] for failure in found],
+        )
+    else:
+        print_line("Nothing failed in the latest night.")
+    return FOUND if found else GOOD
+
+
+def _find_failed(tables: DocumentTables) -> Iterator[dict[str, Any]]:
+    """Iterate over failed documents, then over failed assessments; of several runs, the latest counts."""
+    for kind, table in (("ingest", "manifest"), ("assess", "assessments")):
+        latest: dict[tuple[Any, Any], tuple[str, Row]] = {}
+        for day, row in tables.latest_rows(kind, table):
+            latest.setdefault((row.get("source"), row.get("framework")), (day, row))
+        for day, row in latest.values():
+            if row.get("status") == "FAILED":
+                yield {
+                    "night": day,
+                    "nights": row.get("failed_nights"),
+                    "since": str(row.get("failed_since") or "")[:10],
+                    "document": row.get("source"),
+                    "framework": row.get("framework"),
+                    "reason": row.get("error"),
+                }
+
+
+COMMAND = Command(
+    name="failures",
+    help="List the documents that have failed in the latest night",
+    description="List the documents and assessments that have failed in the latest night below a root, with "
+    "the reason, and for how many nights in a row. Reads tables only: neither Airflow's database nor the "
+    "service is asked. Exit code 0: nothing has failed; 1: something has; 2: there are no nights.",
+    options=(
+        option("uri", metavar="URI", help="root of the nights, or a folder below it"),
+        option(
+            "--use-connection", action="store_true", help="use the Airflow connection in the URI as tasks do"
+        ),
+        option("--json", action="store_true", help="print one JSON object per failure"),
+    ),
+    run=run,
+)

@@ -1,0 +1,88 @@
+"""`history`: everything that the nights say about one document."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING
+
+from airflow_provider.cli.commands import FAILED, GOOD, Command, option, print_error, print_line
+
+if TYPE_CHECKING:
+    from airflow_provider.reports.documents import DocumentNight
+
+MAX_NAMED = 10
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the nights of a document, newest first."""
+    from airflow_provider.cli.access import open_nights
+
+    tables = open_nights(options.uri, use_connection=options.use_connection)
+    source, nights = options.document, tables.read(options.document)
+    if not nights and len(found := tables.search(options.document)) == 1:
+        source, nights = found[0], tables.read(found[0])
+    elif not nights:
+        for name in found[:MAX_NAMED]:
+            print_error(f"Several documents match: {name}")
+        if not found:
+            print_error("No night has this document: give its source, or a part of it.")
+        return FAILED
+    for night in nights:
+        if options.json:
+            findings = list(night.findings.values())
+            line = {
+                "night": night.date,
+                "document": night.document,
+                "findings": findings,
+                "decisions": night.decisions,
+            }
+            print_line(json.dumps({"source": source, **line}))
+        else:
+            _print(source, night)
+    return GOOD
+
+
+def _print(source: str, night: DocumentNight) -> None:
+    row = night.document
+    text = [
+        str(row.get("status") or "no row of ingestion"),
+        row.get("error"),
+        row.get("path"),
+        row.get("sha256"),
+    ]
+    print_line(f"{night.date}  {source}: {', '.join(str(part) for part in text if part)}")
+    for (framework, criterion), finding in sorted(night.findings.items()):
+        parts = [f"    {framework} {criterion}: {finding.get('category')}"]
+        if finding.get("changed_from"):
+            parts.append(f"changed from {finding['changed_from']}")
+        if finding.get("expert"):
+            parts.append(f"{finding['expert']} decided {finding.get('expert_category')}")
+        print_line(", ".join(parts))
+    for decision in night.decisions:
+        expert = decision.get("expert_id") or decision.get("answered_by")
+        names = "decision", "category_after", "rational_feedback"
+        words = [
+            decision.get("criterion"),
+            *(decision.get(name) for name in names),
+            decision.get("decided_at"),
+        ]
+        print_line(f"    {expert}: {', '.join(str(word) for word in words if word)}")
+
+
+COMMAND = Command(
+    name="history",
+    help="Print everything that the nights say about one document",
+    description="Print the status, the text, the verdicts and the decisions of experts of one document, "
+    "night by night, the latest first. Reads tables only: neither Airflow's database nor the service is "
+    "asked. Exit code 2: no night has the document.",
+    options=(
+        option("uri", metavar="URI", help="root of the nights, or a folder below it"),
+        option("document", metavar="DOCUMENT", help="its source, or a part of it that no other document has"),
+        option(
+            "--use-connection", action="store_true", help="use the Airflow connection in the URI as tasks do"
+        ),
+        option("--json", action="store_true", help="print one JSON object per night"),
+    ),
+    run=run,
+)

@@ -1,0 +1,100 @@
+"""`failures` and `history`: what the tables of nights say, as a person on call asks for it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from airflow_provider.cli.commands import FAILED, FOUND, GOOD
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
+from tests.cli.conftest import Call
+
+GOOD_ROW = {"source": "s3://in/good.pdf", "status": "COMPLETED"}
+BAD_ROW = {"source": "s3://in/bad.pdf", "status": "FAILED", "error": "No text."}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """Two nights: a document fails in both, and a verdict on the other one changes."""
+    publish(tmp_path, "2026-03-01", "ingest", "manifest", GOOD_ROW, BAD_ROW)
+    again = BAD_ROW | {"failed_nights": 2, "failed_since": "2026-03-01T00:00:00+00:00"}
+    publish(tmp_path, "2026-03-02", "ingest", "manifest", GOOD_ROW, again)
+    cell = {"source": GOOD_ROW["source"], "framework": "DORA", "status": "FAILED", "error": "Timed out."}
+    publish(tmp_path, "2026-03-02", "assess", "assessments", cell)
+    finding = {"source": GOOD_ROW["source"], "framework": "GDPR", "criterion": "28-2", "category": "MISSING"}
+    publish(tmp_path, "2026-03-01", "assess", "findings", finding | {"category": "SUFFICIENTLY_REGULATED"})
+    publish(
+        tmp_path, "2026-03-03", "assess", "findings", finding | {"changed_from": "SUFFICIENTLY_REGULATED"}
+    )
+    decision = {"source": GOOD_ROW["source"], "criterion": "28-2", "expert_id": "ada", "decision": "agreed"}
+    publish(tmp_path, "2026-03-03", "review", "decisions", decision | {"category_after": "MISSING"})
+    return tmp_path
+
+
+def publish(root: Path, day: str, kind: str, table: str, *rows: dict[str, Any], run: str = "") -> None:
+    """Publish a table of a night as tasks do."""
+    path = root / f"dt={day}" / f"{table}{run}.jsonl"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    night = Night(f"{day}T0{len(run)}:00:00+00:00", f"nightly/{day}{run}")
+    nights = EarlierNights(Location(f"file://{root}"), kind, night, TaskKey("nightly", kind + table))
+    published = Table.of(Location(f"file://{path}"), path.read_bytes())
+    nights.publish({table: published}, [row["source"] for row in rows], "account")
+
+
+@pytest.mark.parametrize("folder", ["", "dt=2026-03-01/"])
+def test_failures_lists_what_failed_in_the_latest_night(root: Path, folder: str, call: Call) -> None:
+    printed = call("failures", f"{root}/{folder}")
+    assert printed.code == FOUND
+    assert [line.split() for line in printed.out.splitlines()] == [
+        ["NIGHT", "NIGHTS", "SINCE", "DOCUMENT", "FRAMEWORK", "REASON"],
+        ["2026-03-02", "2", "2026-03-01", "s3://in/bad.pdf", "No", "text."],
+        ["2026-03-02", "s3://in/good.pdf", "DORA", "Timed", "out."],
+    ]
+    assert [line["reason"] for line in call("failures", root, "--json").lines] == ["No text.", "Timed out."]
+
+
+def test_a_later_run_of_the_night_counts(root: Path, call: Call) -> None:
+    publish(root, "2026-03-02", "ingest", "manifest", BAD_ROW | {"status": "COMPLETED"}, run="again")
+    publish(root, "2026-03-02", "assess", "assessments", {**GOOD_ROW, "framework": "DORA"}, run="again")
+    printed = call("failures", root)
+    assert (printed.code, printed.out) == (GOOD, "Nothing failed in the latest night.\n")
+
+
+def test_history_prints_all_nights_of_a_document(root: Path, call: Call) -> None:
+    printed = call("history", root, "GOOD")
+    assert printed.code == GOOD
+    assert printed.out.splitlines() == [
+        "2026-03-03  s3://in/good.pdf: no row of ingestion",
+        "    GDPR 28-2: MISSING, changed from SUFFICIENTLY_REGULATED",
+        "    ada: 28-2, agreed, MISSING",
+        "2026-03-02  s3://in/good.pdf: COMPLETED",
+        "2026-03-01  s3://in/good.pdf: COMPLETED",
+        "    GDPR 28-2: SUFFICIENTLY_REGULATED",
+    ]
+    nights = call("history", root, "s3://in/good.pdf", "--json").lines
+    assert [(night["night"], len(night["findings"]), len(night["decisions"])) for night in nights] == [
+        ("2026-03-03", 1, 1),
+        ("2026-03-02", 0, 0),
+        ("2026-03-01", 1, 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"), [("in/", "Several documents match: s3://in/good.pdf"), ("x", "No night")]
+)
+def test_history_asks_for_one_document(root: Path, document: str, words: str, call: Call) -> None:
+    printed = call("history", root, document)
+    assert printed.code == FAILED
+    assert words in printed.err
+
+
+@pytest.mark.parametrize("command", [["failures"], ["history"]])
+def test_a_folder_without_nights_is_an_error(tmp_path: Path, command: list[str], call: Call) -> None:
+    printed = call(*command, tmp_path, *(["x"] if command == ["history"] else []))
+    assert printed.code == FAILED
+    assert "There are no nights" in printed.err
