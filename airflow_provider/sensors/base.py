@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import abstractmethod
 from datetime import timedelta
 from inspect import unwrap
@@ -17,21 +16,15 @@ from airflow.providers.common.compat.sdk import (
     PokeReturnValue,
 )
 
-from airflow_provider.exceptions import ComplianceError, ComplianceStateError
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import WaitingOperator, entry_point
 from airflow_provider.params import as_seconds, unique
-from airflow_provider.storage.task_state import open_state_store
-from airflow_provider.waiting import rules
 from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import Record, WaitResult, error_for
-from airflow_provider.waiting.waits import wait_in_worker
+from airflow_provider.waiting.waits import poll_in_worker
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import Context
-
-OUTAGE_KEY = "compliance_outage"
-OUTAGE_GAP_SECONDS = 300.0  # for a late scheduler and a slow request
 
 
 class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
@@ -97,54 +90,11 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
             raise self._skip_or_error(error) from None
 
     def poke(self, context: Context) -> bool | PokeReturnValue:
-        """Poll once; for `mode="reschedule"`."""
-        result = self._poll(0.0)
-        if result.pending and not result.message:
-            # An unknown job is soon known, or gone for good; the next poke remembers nothing.
-            result = self._poll(rules.UNKNOWN_SECONDS + rules.LAST_POLL_SECONDS)
-        if result.status == "timeout":
-            if not (message := self._outage(context, result)):
-                return False
-            result = WaitResult("error", message=message, transient=True)
-        elif not result.is_final:
+        """Poll; for `mode="reschedule"`. What a poll in a worker outlasts, such as an outage, a poke does."""
+        result = poll_in_worker(self.kind, self.hook, unique(self.ids), self.log)
+        if result.status == "success" and not result.is_final:
             return False
         return PokeReturnValue(is_done=True, xcom_value=self._finish(context, result, Deadline("timeout")))
-
-    def _poll(self, seconds: float) -> WaitResult:
-        """Return the state of each that can be polled in this time, final or not."""
-        deadline = time.time() + seconds
-        return wait_in_worker(
-            self.kind, self.hook, unique(self.ids), self.poll_interval, deadline, self.log, rules.accept_any
-        )
-
-    def _outage(self, context: Context, result: WaitResult) -> str:
-        """Return why a long outage, over all pokes, ends the wait, if there is a store to remember it."""
-        if not result.message or result.transient:
-            return ""
-        try:
-            store = open_state_store(context, self.hook)
-            return "" if store is None else self._track_outage(store, result.message)
-        except ComplianceError as error:  # of the store: without it, a sensor waits until its timeout
-            self.log.warning("Could not store when the outage began: %s", error)
-            return ""
-
-    def _track_outage(self, store: Any, message: str) -> str:
-        now = time.time()
-        since = last = 0.0
-        try:
-            if outage := store.get(OUTAGE_KEY):
-                since, last = float(outage["since"]), float(outage["last"])
-        except (ComplianceStateError, TypeError, KeyError, ValueError) as error:
-            self.log.warning("The record of the outage is damaged, so it counts from now on: %s", error)
-        # A successful poke writes nothing: it is noticed by the gap that it leaves.
-        if now - last > 2 * self.poke_interval + OUTAGE_GAP_SECONDS:
-            since = now
-        seconds = now - since
-        if seconds >= rules.OUTAGE_SECONDS:
-            store.set(OUTAGE_KEY, {})
-            return rules.outage_message(seconds, message)
-        store.set(OUTAGE_KEY, {"since": since, "last": now})
-        return ""
 
     def _finish(self, context: Context, result: WaitResult, deadline: Deadline, **_: Any) -> Any:
         ids = unique(self.ids)

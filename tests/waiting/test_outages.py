@@ -7,7 +7,6 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,9 +24,8 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_POLLED_ALONE, JobKind
 from airflow_provider.waiting.rules import PollState
-from tests.support.attempts import Attempts, StateStore, TaskInstance, fire, heard, until
+from tests.support.attempts import Attempts, TaskInstance, fire, until
 from tests.support.jobs import completed, running
-from tests.support.state_stores import use_state_path
 
 CONN = "compliance_default"
 SOON = 1e10  # a deadline that no test meets
@@ -90,15 +88,13 @@ def test_every_trigger_outlasts_a_blip(service: Emulator, monkeypatch: pytest.Mo
 def test_a_rescheduled_sensor_outlasts_a_blip(
     service: Emulator, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    uuid = running(service)
+    monkeypatch.setattr(tokens, "REFUSAL_CACHE_SECONDS", 0.1)
+    operations, status = FAULTS[name]
+    uuid = completed(service)
+    for operation in operations:
+        service.fail(operation, status=status, times=3)
     task = ComplianceContentSensor(task_id="t", uuid=uuid, mode="reschedule", poke_interval=1)
-    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore()}
-    assert task.poke(context) is False
-    with fault(service, name, monkeypatch) as is_met:
-        while not is_met():
-            assert task.poke(context) is False
-    service.set_job(uuid, status="COMPLETED")
-    asyncio.run(until(lambda: task.poke(context)))
+    assert task.poke({"ti": TaskInstance()})
 
 
 @pytest.mark.parametrize("status", [401, 403, 405])
@@ -137,50 +133,15 @@ def test_after_an_outage_the_task_is_retried(
     assert service.count("cancel") == 0
 
 
-def test_an_outage_of_a_rescheduled_sensor_ends_on_every_airflow_with_a_state_path(
-    service: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    use_state_path(tmp_path, monkeypatch)
-    task = heard(ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1))
-    context: Any = {"ti": TaskInstance()}
-    service.fail("get_statuses", status=403, times=None)
-    assert task.poke(context) is False
-    (path,) = tmp_path.rglob("compliance_outage.json")
-    outage = json.loads(path.read_text())
-    path.write_text("{")
-    assert task.poke(context) is False  # what is not known does not end a wait
-    assert "is damaged" in caplog.text
-    path.write_text(json.dumps({**outage, "since": outage["since"] - polling.OUTAGE_SECONDS}))
-    with pytest.raises(exc.ComplianceError, match="No request has succeeded"):
-        task.poke(context)
-    assert json.loads(path.read_text()) == {}
-
-
-def test_an_outage_of_a_rescheduled_sensor_ends_too(
+def test_an_outage_ends_a_rescheduled_sensor_with_a_retry(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
-    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore()}
+    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.05)
     service.fail("get_statuses", status=403, times=None)
-    assert task.poke(context) is False
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.0)
+    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
     with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
-        task.poke(context)
+        task.poke({"ti": TaskInstance()})
     assert not isinstance(caught.value, AirflowFailException)
-    # The next attempt has all the time again, and so has the next outage after a good time.
-    monkeypatch.setattr(polling, "OUTAGE_SECONDS", 60.0)
-    assert task.poke(context) is False
-    context["task_state_store"].set("compliance_outage", {"since": 1.0, "last": 2.0})
-    assert task.poke(context) is False
-
-
-@pytest.mark.parametrize("damaged", [{"last": 1e12}, {"since": "x", "last": 1e12}, [1], "x", {"since": 1.0}])
-def test_a_damaged_record_of_an_outage_counts_from_now_on(service: Emulator, damaged: Any) -> None:
-    task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
-    context: Any = {"ti": TaskInstance(), "task_state_store": StateStore(compliance_outage=damaged)}
-    service.fail("get_statuses", status=403, times=None)
-    assert task.poke(context) is False
-    assert context["task_state_store"]["compliance_outage"]["since"] > 1.0
 
 
 def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.MonkeyPatch) -> None:
