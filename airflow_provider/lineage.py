@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import os.path
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
@@ -98,66 +98,58 @@ def uri_origin(source: str) -> Origin:
     return f"{scheme.lower()}://{authority.rpartition('@')[2]}", rest.removeprefix(authority) or "/"
 
 
-def report(
-    hook: ComplianceHook,
-    transfers: Iterable[Transfer],
-    tables: Iterable[Location] = (),
-    texts: Iterable[Location] = (),
-) -> None:
-    """Report to Airflow's hook lineage collector.
+@dataclass(frozen=True)
+class Lineage:
+    """What a task has read and written.
 
-    :param tables: what was written besides texts, such as a manifest
-    :param texts: what was read besides documents
+    :param transfers: the texts that it has stored
+    :param tables: what it has written besides texts, with the number of rows
+    :param texts: what it has read besides documents
+    :param verdicts: each is an assertion on a text, for OpenLineage; read once
     """
-    from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
-    from airflow.providers.common.compat.sdk import conf
 
-    # The collector drops what is beyond its limit, and warns.
-    limit: int = conf.getint("lineage", "max_assets_per_collector", fallback=100)
-    inputs, outputs = _to_datasets(transfers, dict.fromkeys(tables, 0), texts, min(MAX_DATASETS, limit - 1))
-    collector = get_hook_lineage_collector()
-    for add, datasets in ((collector.add_input_asset, inputs), (collector.add_output_asset, outputs)):
-        for dataset in datasets:
-            uri = "".join(dataset.origin)
-            extra = {} if dataset.files is None else {"asset_extra": {"files": dataset.files}}
-            try:
-                add(context=hook, uri=uri, **extra)
-            except Exception as error:  # a URI that Airflow refuses must not fail the task
-                log.debug("No lineage of '%s': %s", uri, error)
+    transfers: Sequence[Transfer] = ()
+    tables: Mapping[Location, int] = field(default_factory=dict)
+    texts: Collection[Location] = ()
+    verdicts: Iterable[Verdict] = ()
 
+    def report(self, hook: ComplianceHook) -> None:
+        """Report to Airflow's hook lineage collector."""
+        from airflow.providers.common.compat.lineage.hook import get_hook_lineage_collector
 
-def openlineage(
-    transfers: Iterable[Transfer] = (),
-    tables: Mapping[Location, int] | None = None,
-    texts: Iterable[Location] = (),
-    verdicts: Iterable[Verdict] = (),
-) -> Any:
-    """Return OpenLineage's record of an operator; only called if its provider is installed.
+        inputs, outputs = self._datasets()
+        collector = get_hook_lineage_collector()
+        for add, datasets in ((collector.add_input_asset, inputs), (collector.add_output_asset, outputs)):
+            for dataset in datasets:
+                uri = "".join(dataset.origin)
+                extra = {} if dataset.files is None else {"asset_extra": {"files": dataset.files}}
+                try:
+                    add(context=hook, uri=uri, **extra)
+                except Exception as error:  # a URI that Airflow refuses must not fail the task
+                    log.debug("No lineage of '%s': %s", uri, error)
 
-    :param tables: what was written besides texts, with the number of rows
-    :param texts: what was read besides documents
-    :param verdicts: each is an assertion on a text
-    """
-    from airflow.providers.openlineage.extractors import OperatorLineage
+    def openlineage(self) -> Any:
+        """Return OpenLineage's record of an operator; only called if its provider is installed."""
+        from airflow.providers.openlineage.extractors import OperatorLineage
 
-    inputs, outputs = _to_datasets(transfers, tables or {}, texts, MAX_DATASETS)
-    assertions = _assert(verdicts, inputs)
-    return OperatorLineage(
-        inputs=[_input(dataset, assertions.get(dataset.origin)) for dataset in inputs],
-        outputs=list(map(_output, outputs)),
-    )
+        inputs, outputs = self._datasets()
+        assertions = _assert(self.verdicts, inputs)
+        return OperatorLineage(
+            inputs=[_input(dataset, assertions.get(dataset.origin)) for dataset in inputs],
+            outputs=list(map(_output, outputs)),
+        )
 
+    def _datasets(self) -> tuple[list[Dataset], list[Dataset]]:
+        """Return inputs and outputs."""
+        from airflow.providers.common.compat.sdk import conf
 
-def _to_datasets(
-    transfers: Iterable[Transfer], tables: Mapping[Location, int], texts: Iterable[Location], limit: int
-) -> tuple[list[Dataset], list[Dataset]]:
-    """Return inputs and outputs."""
-    transfers = list(transfers)
-    read = [(transfer.origin, 0) for transfer in transfers]
-    read += [(uri_origin(text.address), 0) for text in texts]
-    written = [(uri_origin(transfer.target.address), transfer.bytes) for transfer in transfers]
-    found = [Dataset(uri_origin(location.address), rows=rows) for location, rows in tables.items()]
-    return to_datasets(read, limit), [*found, *to_datasets(written, limit - len(found))]
+        # Airflow's collector drops what is beyond its limit, and warns.
+        limit = min(MAX_DATASETS, conf.getint("lineage", "max_assets_per_collector", fallback=100) - 1)
+        read = [(transfer.origin, 0) for transfer in self.transfers]
+        read += [(uri_origin(text.address), 0) for text in self.texts]
+        written = [(uri_origin(transfer.target.address), transfer.bytes) for transfer in self.transfers]
+        found = [Dataset(uri_origin(table.address), rows=rows) for table, rows in self.tables.items()]
+        return to_datasets(read, limit), [*found, *to_datasets(written, limit - len(found))]
 
 
 def _assert(verdicts: Iterable[Verdict], inputs: Iterable[Dataset]) -> dict[Origin, Any]:

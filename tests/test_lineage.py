@@ -53,7 +53,7 @@ def uris(collected: list[Any]) -> dict[str, int | None]:
 
 
 def test_a_few_documents_are_assets_of_their_own(collector: Any) -> None:
-    lineage.report(HOOK, transfers(5), [MANIFEST])
+    lineage.Lineage(transfers(5), {MANIFEST: 0}).report(HOOK)
     collected = collector.collected_assets
     assert uris(collected.inputs) == dict.fromkeys(
         [
@@ -74,7 +74,7 @@ def test_airflow_drops_nothing_and_does_not_warn(
     collector: Any, count: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG):
-        lineage.report(HOOK, transfers(count), [MANIFEST])
+        lineage.Lineage(transfers(count), {MANIFEST: 0}).report(HOOK)
     collected = collector.collected_assets
     for found in (uris(collected.inputs), uris(collected.outputs)):
         assert 0 < len(found) < LIMIT_OF_AIRFLOW
@@ -85,7 +85,7 @@ def test_airflow_drops_nothing_and_does_not_warn(
 
 
 def test_of_many_documents_the_folders_are_assets(collector: Any) -> None:
-    lineage.report(HOOK, transfers(5000), [MANIFEST])
+    lineage.Lineage(transfers(5000), {MANIFEST: 0}).report(HOOK)
     collected = collector.collected_assets
     assert uris(collected.inputs) == {
         "file:///mnt/old": 1666,
@@ -99,7 +99,7 @@ def test_of_many_documents_the_folders_are_assets(collector: Any) -> None:
 
 def test_texts_of_an_assessment_are_limited_too(collector: Any) -> None:
     texts = [Location(f"s3://c@texts/dt={number % 2}/{number}.txt") for number in range(5000)]
-    lineage.report(HOOK, (), [MANIFEST], texts)
+    lineage.Lineage(tables={MANIFEST: 0}, texts=texts).report(HOOK)
     collected = collector.collected_assets
     assert uris(collected.inputs) == {"s3://texts/": 5000}
     assert uris(collected.outputs) == {MANIFEST.address: None}
@@ -107,7 +107,7 @@ def test_texts_of_an_assessment_are_limited_too(collector: Any) -> None:
 
 def test_a_lower_limit_of_the_deployment_counts(collector: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW__LINEAGE__MAX_ASSETS_PER_COLLECTOR", "10")
-    lineage.report(HOOK, transfers(9), [MANIFEST])
+    lineage.Lineage(transfers(9), {MANIFEST: 0}).report(HOOK)
     collected = collector.collected_assets
     assert len(collected.inputs) == 9
     assert uris(collected.outputs) == {MANIFEST.address: None, "s3://texts/dt=1": 9}
@@ -116,14 +116,12 @@ def test_a_lower_limit_of_the_deployment_counts(collector: Any, monkeypatch: pyt
 def test_uris_that_airflow_refuses_do_not_fail_the_task(collector: Any) -> None:
     odd = ["s3://", "://", "\udce4", "https://", "x" * 10_000, "ü://ä", "s3:///a", "https://[/a", "a\nb\x00"]
     for count in (1, 100):
-        lineage.report(
-            HOOK,
-            [
-                lineage.Transfer(lineage.uri_origin(each * 1 + str(number)), Location(f"/t/{number}"), 1)
-                for each in odd
-                for number in range(count)
-            ],
-        )
+        made = [
+            lineage.Transfer(lineage.uri_origin(uri + str(number)), Location(f"/t/{number}"), 1)
+            for uri in odd
+            for number in range(count)
+        ]
+        lineage.Lineage(made).report(HOOK)
     assert collector.collected_assets.outputs
 
 

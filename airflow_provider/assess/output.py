@@ -8,7 +8,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from airflow_provider import lineage, metrics
+from airflow_provider import metrics
 from airflow_provider.assess.cells import Cell, make_key
 from airflow_provider.assess.findings import (
     OTHER,
@@ -30,6 +30,8 @@ from airflow_provider.bulk.deletes import FinishedJob, StoredObject
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
+from airflow_provider.lineage import Lineage
+from airflow_provider.lineage import Verdict as AssertedVerdict
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
 from airflow_provider.review.decisions import read_decisions
@@ -236,35 +238,25 @@ class Outcome:
             },
         )
 
-    # -- lineage
-
-    @property
-    def tables(self) -> tuple[Location, Location]:
-        """The tables that were written: assessments and findings."""
-        return self.task.checkpoint.manifest, self.task.checkpoint.output_folder / FINDINGS
-
-    def texts(self) -> dict[str, Location]:
-        """Return where the texts are, by source; manifests of ingestion know, uuids alone do not."""
-        found: dict[str, Location] = {}
+    def lineage(self) -> Lineage:
+        """Return which texts were assessed, with an assertion for each criterion."""
+        texts: dict[str, Location] = {}  # manifests of ingestion know where they are, uuids alone do not
         for document in self.task.documents:
             with suppress(ComplianceInputError):  # a path in a manifest of others may be anything
                 if document.text_path:
-                    found[document.source] = Location(document.text_path)
-        return found
-
-    def openlineage(self) -> Any:
-        """Return OpenLineage's record; only called if its provider is installed."""
-        texts, (assessments, findings) = self.texts(), self.tables
+                    texts[document.source] = Location(document.text_path)
         verdicts = (
-            lineage.Verdict(
+            AssertedVerdict(
                 text, f"{row['framework']}: {row['criterion']}", effective_category(row) == SUFFICIENT
             )
             for row in self._finding_rows()
             if (text := texts.get(row["source"]))
         )
-        rows = sum(cell.findings for cell in self.task.cells)
-        tables = {assessments: len(self.task.cells), findings: rows}
-        return lineage.openlineage(tables=tables, texts=texts.values(), verdicts=verdicts)
+        tables = {
+            self.task.checkpoint.manifest: len(self.task.cells),
+            self.task.checkpoint.output_folder / FINDINGS: sum(cell.findings for cell in self.task.cells),
+        }
+        return Lineage(tables=tables, texts=texts.values(), verdicts=verdicts)
 
     def _finding_rows(self) -> Iterator[dict[str, Any]]:
         texts = {document.source: document.text_path for document in self.task.documents}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
 from airflow_provider.operators.base_bulk import ASSESS, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import as_ids, as_json, unique
@@ -52,7 +51,6 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
     trigger_class: ClassVar[type[ComplianceAssessmentTrigger]] = ComplianceAssessmentTrigger
     deletes_after: ClassVar[str] = ASSESS
     ui_color = "#e4dcf5"
-    _published: Outcome | None = None
 
     def __init__(
         self,
@@ -145,21 +143,14 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self._defer(run, job_ids)
         return self._publish(run, Outcome(task))
 
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Report to OpenLineage which texts were assessed, with an assertion for each criterion."""
-        if self._published:
-            return self._published.openlineage()
-        return super().get_openlineage_facets_on_complete(task_instance)
-
     def _publish(self, run: BulkRun, outcome: Outcome) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
         result = self._run_in_loop(outcome.publish(run.started_at), threads=2)
         checkpoint = outcome.task.checkpoint
         outcome.send_metrics(self.conn_id)
-        self._published = outcome
-        lineage.report(self.hook, (), outcome.tables, outcome.texts().values())
-        self._conclude(run, checkpoint, result, Location(result["report"]), outcome.finished_jobs)
+        report = Location(result["report"])
+        self._conclude(run, checkpoint, result, report, outcome.finished_jobs, outcome.lineage())
         check_failures(
             outcome.task.cells,
             self.max_failed,

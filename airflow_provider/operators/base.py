@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -24,12 +24,12 @@ from airflow.providers.common.compat.sdk import (
     conf,
 )
 
-from airflow_provider import lineage
 from airflow_provider.compat import HAS_FORMS, apply_map_index_template
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.hooks.non_retryable import as_non_retryable
+from airflow_provider.lineage import Lineage
 from airflow_provider.params import IS_EXECUTING, as_id, as_seconds
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.text import sanitize
@@ -279,8 +279,7 @@ class StoringMixin:
 
     _loop: EventLoop | None = None
     _is_killed = False  # before there was work to cancel
-    _transfers: tuple[lineage.Transfer, ...] = ()
-    _tables: Mapping[Location, int] | None = None
+    _lineage = Lineage()
 
     if TYPE_CHECKING:  # of the operator
         outlets: list[Any]
@@ -293,8 +292,8 @@ class StoringMixin:
             self._is_killed = True
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Report to OpenLineage which documents went into which objects."""
-        return lineage.openlineage(self._transfers, self._tables)
+        """Report to OpenLineage what was read and written."""
+        return self._lineage.openlineage()
 
     def _run_in_loop(self, work: Coroutine[Any, Any, T], threads: int) -> T:
         self._loop = EventLoop(threads)
@@ -303,20 +302,16 @@ class StoringMixin:
         return self._loop.run(work)
 
     def _report_written(
-        self,
-        context: Context,
-        hook: ComplianceHook,
-        transfers: Iterable[lineage.Transfer],
-        extra: Mapping[str, Any],
-        tables: Mapping[Location, int] | None = None,
+        self, context: Context, written: Lineage, extra: Mapping[str, Any], hook: ComplianceHook | None = None
     ) -> None:
-        """Report to Airflow's lineage, and to the assets that the task updates.
+        """Report to lineage, and to the assets that the task updates.
 
         :param extra: of their events
-        :param tables: what was written besides the texts, with the number of rows
+        :param hook: what has written it, for Airflow's own lineage
         """
-        self._transfers, self._tables = tuple(transfers), tables
-        lineage.report(hook, self._transfers, tables or ())
+        self._lineage = written
+        if hook:
+            written.report(hook)
         for outlet in self.outlets or ():
             if isinstance(outlet, Asset):
                 context["outlet_events"][outlet].extra.update(extra)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
@@ -32,7 +31,7 @@ from airflow_provider.waiting.deadlines import Deadline
 from airflow_provider.waiting.results import WaitResult, polling_error
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     from airflow.providers.common.compat.sdk import Context
 
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from airflow_provider.bulk.deletes import FinishedJob
     from airflow_provider.bulk.items import BulkOptions, I, Steps
     from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.lineage import Lineage
     from airflow_provider.storage.nights import Night
 
 RETURN_VALUE = "return_value"  # Airflow's key of what a task returns
@@ -196,8 +196,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         result: dict[str, Any],
         report: Location,
         finished: Callable[[], tuple[Iterable[FinishedJob], Collection[str]]],
-        transfers: Iterable[lineage.Transfer] = (),
-        tables: Mapping[Location, int] | None = None,
+        written: Lineage,
     ) -> None:
         """Delete jobs, and report what is published: links, lineage, asset events, the result.
 
@@ -210,7 +209,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         ti = run.context["ti"]
         push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
-        self._report_written(run.context, self.hook, transfers, extra, tables)
+        self._report_written(run.context, written, extra, self.hook)
         self.log.info("Wrote %s and report %s.", checkpoint.manifest, report)
         # Before the task may fail: Airflow drops what it would have returned, and closing the night needs it.
         ti.xcom_push(key=RETURN_VALUE, value=result)

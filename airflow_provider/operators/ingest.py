@@ -9,14 +9,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider import lineage
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.sources import chunk
-from airflow_provider.operators.base_bulk import (
-    FETCH,
-    BulkRun,
-    ComplianceBulkOperator,
-)
+from airflow_provider.lineage import Lineage, Transfer, uri_origin
+from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkOperator
 from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
@@ -210,16 +206,13 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         report = self._run_in_loop(publishing, threads=self.concurrency + 2)
         count_documents(self.conn_id, documents, checkpoint)
         result = build_result(documents, manifest) | {"given_up": len(earlier.given_up)}
-        transfers = (
-            lineage.Transfer(
-                lineage.uri_origin(document.source), Location(document.path), document.bytes or 0
-            )
+        transfers = [
+            Transfer(uri_origin(document.source), Location(document.path), document.bytes or 0)
             for document in documents
             if document.state is COMPLETED
-        )
-        tables = {manifest: len(documents)}
-        finished = partial(finished_jobs, documents)
-        self._conclude(run, checkpoint, result, report, finished, transfers, tables)
+        ]
+        written = Lineage(transfers, {manifest: len(documents)})
+        self._conclude(run, checkpoint, result, report, partial(finished_jobs, documents), written)
         earlier.log_given_up(documents, MAX_FAILURES_SHOWN)
         sent = [document for document in documents if document.source not in earlier.given_up]
         check_failures(sent, self.max_failed, manifest, "documents", ComplianceIngestError, self.log)

@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import Asset, BaseOperator
+from airflow.providers.common.compat.sdk import BaseOperator
 
-from airflow_provider import lineage
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.compat import task_states
 from airflow_provider.exceptions import ComplianceVanishedError
+from airflow_provider.lineage import Lineage
 from airflow_provider.operators.base import (
     MAX_TITLE_CHARS,
     ROOT_KEY,
     ComplianceReportLink,
+    StoringMixin,
     entry_point,
     push_report,
 )
@@ -36,7 +37,7 @@ NIGHT_TASKS = {
 }
 
 
-class ComplianceCloseNightOperator(BaseOperator):
+class ComplianceCloseNightOperator(StoringMixin, BaseOperator):
     """Tie the outputs of a night together: evidence that can be verified, a report, and one asset event.
 
     Run it with `trigger_rule="all_done"`, so that a night with failures is closed, too. Closing a night again
@@ -63,7 +64,6 @@ class ComplianceCloseNightOperator(BaseOperator):
     )
     operator_extra_links = (ComplianceReportLink(),)
     ui_color = "#dde7ee"
-    _closed: ChainRecord | None = None
 
     def __init__(
         self,
@@ -101,23 +101,23 @@ class ComplianceCloseNightOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, Any]:
         """Close the night."""
         from airflow_provider.evidence.closing import Closing, to_result
-        from airflow_provider.evidence.manifests import Outputs
+        from airflow_provider.evidence.manifests import FROM_XCOM, Outputs
 
         destination = Location.to_write(self.destination)
         root = Location.to_write(common_root(destination.uri) if self.root is None else self.root, "root")
         outputs = Outputs.parse(ingested=self.ingested, assessed=self.assessed, reviewed=self.reviewed)
         tasks, writers = self._night_tasks()
         states = task_states(context, tasks)
-        self._closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
-        result = to_result(self._closed, root)
+        closed = Closing(context, outputs, states, destination, root, self.log, writers).run()
+        result = to_result(closed, root)
         push_report(context["ti"], Location(result["report"]))
         context["ti"].xcom_push(key=ROOT_KEY, value=root.uri)
-        for outlet in self.outlets or ():
-            if isinstance(outlet, Asset):
-                extra = {**result, "destination": str(self.destination)}
-                context["outlet_events"][outlet].extra.update(extra)
+        origins = [str(manifest["origin"]) for manifest in closed.record["manifests"]]
+        manifests = [Location(origin) for origin in origins if origin != FROM_XCOM]
+        written = Lineage(tables={Location(closed.uri): 1}, texts=manifests)
+        self._report_written(context, written, {**result, "destination": str(self.destination)})
         context["ti"].xcom_push(key=RETURN_VALUE, value=result)  # Airflow drops what a failed task returns
-        self._check_vanished(self._closed)
+        self._check_vanished(closed)
         return result
 
     def _check_vanished(self, closed: ChainRecord) -> None:
@@ -132,16 +132,6 @@ class ComplianceCloseNightOperator(BaseOperator):
                 "report. If a source was not available, clear the run; if they are gone on purpose, set "
                 "max_vanished."
             )
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Report to OpenLineage which manifests are in the record."""
-        if not self._closed:
-            return None
-        from airflow_provider.evidence.manifests import FROM_XCOM
-
-        origins = [str(manifest["origin"]) for manifest in self._closed.record["manifests"]]
-        manifests = [Location(origin) for origin in origins if origin != FROM_XCOM]
-        return lineage.openlineage(tables={Location(self._closed.uri): 1}, texts=manifests)
 
     def _night_tasks(self) -> tuple[set[str], set[str]]:
         """Return the tasks whose state says what is missing, and those of them that leave a manifest.

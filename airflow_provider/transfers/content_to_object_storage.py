@@ -8,11 +8,12 @@ from urllib.parse import urlsplit
 
 from airflow.providers.common.compat.sdk import conf
 
-from airflow_provider import lineage, metrics
+from airflow_provider import metrics
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.hooks.non_retryable import as_non_retryable
+from airflow_provider.lineage import Lineage, Transfer, job_origin
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
@@ -131,10 +132,10 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
         host = urlsplit(hook.get_conn().settings.base_url).netloc
-        transfers = (
-            lineage.Transfer(lineage.job_origin(jobs[uuid], host), target, written[uuid].bytes)
+        transfers = [
+            Transfer(job_origin(jobs[uuid], host), target, written[uuid].bytes)
             for uuid, target in targets.items()
-        )
+        ]
         size = sum(result.bytes for result in written.values())
         metrics.count(metrics.BYTES, self.conn_id, size)
         event = {
@@ -143,7 +144,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             "bytes": size,
             "uris": unique(uris)[:URIS_IN_EVENT],
         }
-        self._report_written(context, hook, transfers, event)
+        self._report_written(context, Lineage(transfers), event, hook)
         self.log.info("Wrote %s objects, %s bytes: %s ...", len(targets), size, targets[uuids[0]])
         return uris
 

@@ -140,9 +140,8 @@ def test_objects_are_called_what_airflow_calls_them(
     ],
 )
 def test_a_store_has_one_name_however_it_is_written(uri: str, dataset: tuple[str, str]) -> None:
-    (output,) = lineage.openlineage(
-        [lineage.Transfer(("https://example.com", "/"), Location(uri), 1)]
-    ).outputs
+    transfers = [lineage.Transfer(("https://example.com", "/"), Location(uri), 1)]
+    (output,) = lineage.Lineage(transfers).openlineage().outputs
     assert (output.namespace, output.name) == dataset
 
 

@@ -76,7 +76,7 @@ def statistics(datasets: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str
 
 
 def test_a_few_documents_are_named_one_by_one() -> None:
-    event = event_of(lineage.openlineage(transfers(5), {MANIFEST: 7}))
+    event = event_of(lineage.Lineage(transfers(5), {MANIFEST: 7}).openlineage())
     assert statistics(event["inputs"]) == dict.fromkeys(
         [
             ("s3://contracts", "in/0.pdf"),
@@ -93,7 +93,7 @@ def test_a_few_documents_are_named_one_by_one() -> None:
 
 
 def test_of_a_large_shard_folders_and_counts_are_reported() -> None:
-    event = event_of(lineage.openlineage(transfers(MANY), {MANIFEST: MANY + 3}))
+    event = event_of(lineage.Lineage(transfers(MANY), {MANIFEST: MANY + 3}).openlineage())
     assert statistics(event["inputs"]) == {
         ("s3://contracts", "in"): {"fileCount": 1667},
         ("https://example.com", "/p"): {"fileCount": 1667},
@@ -121,10 +121,10 @@ def test_of_a_large_shard_folders_and_counts_are_reported() -> None:
     ],
 )
 def test_odd_sources_give_a_small_event_that_can_be_sent(source: str) -> None:
-    event = event_of(lineage.openlineage(transfers(MANY, (source,)), {MANIFEST: MANY}))
+    event = event_of(lineage.Lineage(transfers(MANY, (source,)), {MANIFEST: MANY}).openlineage())
     assert event["inputs"]
     assert statistics(event["outputs"])["s3://texts", "dt=1"] == {"fileCount": MANY, "size": sum(range(MANY))}
-    few = event_of(lineage.openlineage(transfers(80, (source,))), MAX_MESSAGE_BYTES)
+    few = event_of(lineage.Lineage(transfers(80, (source,))).openlineage(), MAX_MESSAGE_BYTES)
     assert len(few["inputs"]) == len(few["outputs"]) == 80
 
 
@@ -142,7 +142,7 @@ def test_of_many_texts_the_folder_has_the_assertions() -> None:
     many = [
         lineage.Verdict(text, f"DORA: {n}", n != 3 or text != texts[9]) for text in texts for n in range(6)
     ]
-    event = event_of(lineage.openlineage((), {MANIFEST: MANY, FINDINGS: 6 * MANY}, texts, many))
+    event = event_of(lineage.Lineage((), {MANIFEST: MANY, FINDINGS: 6 * MANY}, texts, many).openlineage())
     assert statistics(event["inputs"]) == {("s3://texts", "dt=1"): {"fileCount": MANY}}
     assert assertions(event) == {"dt=1": [False, True, True, True, True, True]}
     assert statistics(event["outputs"]) == {
@@ -154,7 +154,7 @@ def test_of_many_texts_the_folder_has_the_assertions() -> None:
 def test_a_long_criterion_is_shortened() -> None:
     text = Location("s3://c@texts/1.txt")
     given = [lineage.Verdict(text, f"{'x' * 10_000}{number}", is_sufficient=False) for number in range(100)]
-    (found,) = event_of(lineage.openlineage((), {}, [text], given))["inputs"]
+    (found,) = event_of(lineage.Lineage((), {}, [text], given).openlineage())["inputs"]
     names = [each["assertion"] for each in found["inputFacets"]["dataQualityAssertions"]["assertions"]]
     assert len(set(names)) == 100
     assert all(name.endswith(lineage.SUFFICIENT) for name in names)

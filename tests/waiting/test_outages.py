@@ -24,7 +24,7 @@ from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting import rules as polling
 from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS, MAX_POLLED_ALONE, JobKind
 from airflow_provider.waiting.rules import PollState
-from tests.support.attempts import Attempts, TaskInstance, fire, until
+from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import completed, running
 
 CONN = "compliance_default"
@@ -94,7 +94,7 @@ def test_a_rescheduled_sensor_outlasts_a_blip(
     for operation in operations:
         service.fail(operation, status=status, times=3)
     task = ComplianceContentSensor(task_id="t", uuid=uuid, mode="reschedule", poke_interval=1)
-    assert task.poke({"ti": TaskInstance()})
+    assert task.poke({})
 
 
 @pytest.mark.parametrize("status", [401, 403, 405])
@@ -140,7 +140,7 @@ def test_an_outage_ends_a_rescheduled_sensor_with_a_retry(
     service.fail("get_statuses", status=403, times=None)
     task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
     with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
-        task.poke({"ti": TaskInstance()})
+        task.poke({})
     assert not isinstance(caught.value, AirflowFailException)
 
 
