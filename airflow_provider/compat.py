@@ -197,13 +197,6 @@ async def set_variable(key: str, value: Any, description: str) -> None:
     await sync_to_async(Variable.set)(key, value, description, serialize_json=True)
 
 
-def get_stats() -> Any:
-    """Return Airflow's `Stats`."""
-    from airflow.providers.common.compat.sdk import Stats
-
-    return Stats
-
-
 def task_states(context: Any, task_ids: Iterable[str]) -> dict[tuple[str, int], str]:
     """Return the state of each instance of these tasks in the DAG run, by task id and map index.
 

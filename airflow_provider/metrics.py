@@ -76,28 +76,19 @@ def gauge(metric: Metric, conn_id: str, value: float, **tags: str) -> None:
 
 def get_observer(conn_id: str) -> Observer | None:
     """Return what counts the requests of a client; None if metrics are off."""
-    return RequestCounter(conn_id) if is_on() else None
 
-
-@dataclass(frozen=True, slots=True)
-class RequestCounter:
-    """Counts the requests of a client."""
-
-    conn_id: str
-
-    def __call__(self, seen: Observation) -> None:
-        """Count a request."""
-        operation, status, conn_id = seen.operation, seen.status, self.conn_id
+    def observe(seen: Observation) -> None:
+        operation, status = seen.operation, seen.status
         count(REQUESTS, conn_id, operation=operation, status=status)
         if seen.is_retried:
             count(RETRIES, conn_id, operation=operation, status=status)
         if isinstance(seen.error, ComplianceThrottledError):
             count(THROTTLES, conn_id, operation=operation)
         if operation == LOGIN and not seen.is_retried:
-            outcome = "succeeded"
-            if seen.error:
-                outcome = "refused" if isinstance(seen.error, ComplianceAuthError) else "failed"
-            count(LOGINS, conn_id, outcome=outcome)
+            failed = "refused" if isinstance(seen.error, ComplianceAuthError) else "failed"
+            count(LOGINS, conn_id, outcome=failed if seen.error else "succeeded")
+
+    return observe if is_on() else None
 
 
 def _send(method: str, metric: Metric, conn_id: str, value: float, tags: dict[str, str]) -> None:
@@ -123,12 +114,11 @@ def _get_stats() -> Any:
 
         if not any(conf.getboolean("metrics", option, fallback=False) for option in SWITCHES):
             return None
-        from airflow_provider.compat import get_stats
-
-        return get_stats()
+        from airflow.providers.common.compat.sdk import Stats
     except Exception as error:  # such as an invalid option
         _warn_once(f"{type(error).__name__}: {error}")
         return None
+    return Stats
 
 
 @functools.lru_cache(1024)

@@ -360,11 +360,6 @@ def _fill_link(template: str | None, placeholder: str, identifier: str) -> str |
     return template.replace(placeholder, quote(identifier, safe="")) if template else None
 
 
-def hook_class_path(hook_class: type[ComplianceHook]) -> str:
-    """Return how a trigger names a hook class; empty for the default."""
-    return "" if hook_class is ComplianceHook else f"{hook_class.__module__}.{hook_class.__qualname__}"
-
-
 def import_hook_class(path: str) -> type[ComplianceHook]:
     """Import a hook class by its path; the default if it is empty."""
     if not path:
@@ -382,10 +377,12 @@ def import_hook_class(path: str) -> type[ComplianceHook]:
 
 
 def check_hook_class(hook_class: type[ComplianceHook]) -> str:
-    """Return the path of a hook class that a triggerer can import; others are an error, before any submit."""
-    path = hook_class_path(hook_class)
+    """Return how a trigger names a hook class, empty for the default; an error if it could not import it."""
+    if hook_class is ComplianceHook:
+        return ""
+    path = f"{hook_class.__module__}.{hook_class.__qualname__}"
     is_of_dag_file = hook_class.__module__.startswith("unusual_prefix_")
-    if path and (is_of_dag_file or import_hook_class(path) is not hook_class):
+    if is_of_dag_file or import_hook_class(path) is not hook_class:
         raise ComplianceConfigError(
             f"The triggerer can't import the hook class '{path}': put it at the top level of a module in a "
             "package or the plugins folder, not into a DAG file, or set deferrable=False."

@@ -11,7 +11,6 @@ import time
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,14 +76,6 @@ def _log_once(problem: str, *, shares_tokens: bool) -> None:
         log.info("Refused credentials are not remembered for other processes: %s", problem)
 
 
-@dataclass(frozen=True)
-class _Contents:
-    """What a file contains: the salt of all keys, and an encrypted snapshot for each password."""
-
-    salt: bytes
-    entries: tuple[bytes, ...] = ()
-
-
 class TokenFile:
     """A `TokenStore` of one login, for all processes with the same credentials.
 
@@ -121,26 +112,23 @@ class TokenFile:
         """Return the last snapshot of these credentials; None if there is none that can be read."""
         try:
             with self._open_directory() as directory:
-                contents = _read(directory, self._name)
+                salt, entries = _read(directory, self._name)
         except OSError as error:
             self._warn("can't be read", error)
             return None
-        if contents:
-            for entry in contents.entries:
-                if snapshot := self._decrypt(contents.salt, entry):
-                    return snapshot
-        return None
+        found = (self._decrypt(salt, entry) for entry in entries)
+        return next((snapshot for snapshot in found if snapshot), None)
 
     def save(self, snapshot: SecretStr) -> None:
         """Replace the snapshot of these credentials; keep those of others."""
         try:
             with self._open_directory() as directory:
                 try:
-                    contents = _read(directory, self._name) or _Contents(os.urandom(SALT_BYTES))
-                    others = [entry for entry in contents.entries if not self._decrypt(contents.salt, entry)]
-                    entries = [self._encrypt(contents.salt, snapshot), *others][:MAX_ENTRIES]
+                    salt, entries = _read(directory, self._name)
+                    others = [entry for entry in entries if not self._decrypt(salt, entry)]
+                    entries = [self._encrypt(salt, snapshot), *others][:MAX_ENTRIES]
                     _remove_leftovers(directory, self._name)
-                    _replace(directory, self._name, _Contents(contents.salt, tuple(entries)))
+                    _replace(directory, self._name, salt, *entries)
                 except OSError:
                     # Its refresh token may be used up: better none than an outdated one.
                     with suppress(OSError):
@@ -197,8 +185,11 @@ class TokenFile:
         _log_once(text, shares_tokens=self._settings.share_tokens)
 
 
-def _read(directory: int, name: str) -> _Contents | None:
-    """Read a file; one that is missing, damaged or foreign is None."""
+def _read(directory: int, name: str) -> tuple[bytes, list[bytes]]:
+    """Return the salt of all keys in a file, and an encrypted snapshot for each password.
+
+    A file that is missing, damaged or foreign has a new salt, and no snapshots.
+    """
     try:
         descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
         try:
@@ -206,17 +197,17 @@ def _read(directory: int, name: str) -> _Contents | None:
             record = json.loads(os.read(descriptor, size) if size <= MAX_FILE_BYTES else b"")
         finally:
             os.close(descriptor)
-        if record["format"] != FORMAT:
-            return None
         salt, *entries = (b64decode(text, validate=True) for text in (record["salt"], *record["entries"]))
+        if record["format"] == FORMAT:
+            return salt, entries
     except (OSError, KeyError, TypeError, ValueError, RecursionError):
-        return None
-    return _Contents(salt, tuple(entries))
+        pass
+    return os.urandom(SALT_BYTES), []
 
 
-def _replace(directory: int, name: str, contents: _Contents) -> None:
+def _replace(directory: int, name: str, *parts: bytes) -> None:
     """Write a file atomically; without fsync, because after a power failure a login is due anyway."""
-    salt, *entries = (b64encode(data).decode() for data in (contents.salt, *contents.entries))
+    salt, *entries = (b64encode(part).decode() for part in parts)
     data = json.dumps({"format": FORMAT, "salt": salt, "entries": entries}).encode()
     temporary = f"{name}.{secrets.token_hex(8)}{TEMPORARY}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

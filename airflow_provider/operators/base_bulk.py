@@ -14,7 +14,6 @@ from airflow.providers.common.compat.sdk import conf
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
-from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import (
     ComplianceReportLink,
     StoringMixin,
@@ -140,8 +139,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param seconds_left: until the deadline, when the task deferred
         """
         if result.status == "error":
-            error = polling_error(result)
-            raise error if result.transient else as_non_retryable(error)
+            raise polling_error(result)
         # `dag.test()` passes on the event alone.
         deadline = Deadline(deadline.name, deadline_at) if deadline_at else self._deadline(context)
         if result.status == "success" and deadline.at < time.time():

@@ -16,7 +16,6 @@ from airflow.providers.common.compat.sdk import (
     PokeReturnValue,
 )
 
-from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import WaitingOperator, entry_point
 from airflow_provider.params import as_seconds, unique
 from airflow_provider.waiting.deadlines import Deadline
@@ -102,14 +101,13 @@ class ComplianceBaseSensor(WaitingOperator, BaseSensorOperator):
         if error is None:
             self.log.info("All %s %ss are completed after %.0f s.", len(ids), self.kind.noun, result.seconds)
             return self.format_result([result.records[identifier] for identifier in self.ids])
-        failure: BaseException = error
         if result.status != "timeout":
-            failure = error if result.transient else as_non_retryable(error)
-        elif deadline.name == "timeout":
-            failure = AirflowSensorTimeout(str(error))
-        else:
-            failure = deadline.timeout_error(error)
-        raise self._skip_or_error(failure)
+            error.transient = result.transient
+            raise self._skip_or_error(error)
+        is_own = deadline.name == "timeout"
+        raise self._skip_or_error(
+            AirflowSensorTimeout(str(error)) if is_own else deadline.timeout_error(error)
+        )
 
     def _skip_or_error(self, error: BaseException) -> BaseException:
         """Return what to raise: the error, or a skip if that is asked for."""

@@ -12,7 +12,6 @@ from airflow_provider import metrics
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.lineage import Lineage, Transfer, job_origin
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.params import as_str_list, is_many, required, unique
@@ -110,10 +109,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             return self._write(context, self.uuids, result.records)
         if result.status == "timeout":
             raise deadline.timeout_error(error)
-        if result.status == "error":
-            raise error if result.transient else as_non_retryable(error)
-        if result.is_final:
-            raise as_non_retryable(error)
+        if result.status == "error" or result.is_final:
+            error.transient = result.transient
+            raise error
         raise ComplianceJobError(
             f"{error} Nothing was written: wait for the jobs with ComplianceContentSensor, or with "
             "wait_for_completion=True."

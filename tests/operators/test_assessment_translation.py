@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.hooks.compliance import ComplianceHook, hook_class_path
+from airflow_provider.hooks.compliance import ComplianceHook, check_hook_class
 from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOperator
 from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
@@ -86,7 +86,7 @@ def test_one_connection_may_be_read_in_two_ways(service: Service) -> None:
     async def scenario() -> list[dict[str, Any]]:
         until = time.time() + 30
         ours = ComplianceAssessmentTrigger(
-            "compliance_default", ["42"], 0.1, until, hook_class=hook_class_path(OurHook)
+            "compliance_default", ["42"], 0.1, until, hook_class=check_hook_class(OurHook)
         )
         usual = ComplianceAssessmentTrigger("compliance_default", ["43"], 0.1, until)
         return list(await asyncio.gather(fire(ours), fire(usual)))
