@@ -125,7 +125,7 @@ def _find_connection(conn_id: str) -> tuple[Any, Check]:
 
 def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
     from airflow_provider.exceptions import ComplianceError
-    from airflow_provider.hooks.connection import parse_settings, port_note, type_note
+    from airflow_provider.hooks.connection import parse_settings, type_note
     from airflow_provider.provider_info import CONNECTION_FIELDS
 
     settings, problem = None, ""
@@ -140,8 +140,6 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
         yield Check("connection type", WARNING, f"{wrong_type} It has all settings, so tasks can use it.")
     if unknown := sorted(set(conn.extra_dejson) - set(CONNECTION_FIELDS)):
         yield Check("extras", WARNING, f"unknown ones are ignored: {', '.join(unknown)}")
-    if note := port_note(conn):
-        yield Check("port", WARNING, note)
     if settings is None:
         raise _ProblemError("settings", problem.removeprefix(wrong_type).strip())
     yield Check("settings", OK, f"{settings.account} at {settings.base_url}")

@@ -184,20 +184,18 @@ class ComplianceHook(BaseHook):
 
         from airflow_provider.client.base import SharedState
         from airflow_provider.client.sync import ComplianceClient
-        from airflow_provider.hooks.connection import parse_settings, port_note
+        from airflow_provider.hooks.connection import parse_settings
 
         try:
-            conn = self._read_connection()
             # Airflow's test button gives the connection a random id, which would mislead in an error.
-            settings = parse_settings(conn, name="this connection")
+            settings = parse_settings(self._read_connection(), name="this connection")
             # Not with the shared token: this tests these credentials now, with few retries.
             settings = replace(settings, max_retries=1, timeout=min(settings.timeout, 15.0))
             with ComplianceClient(settings, shared=SharedState(settings)) as client:
                 count = len(client.list_frameworks())
         except ComplianceError as error:
             return False, str(error)
-        note = f" Note that {note}" if (note := port_note(conn)) else ""
-        return True, f"Logged in as {settings.account}; the service lists {count} frameworks.{note}"
+        return True, f"Logged in as {settings.account}; the service lists {count} frameworks."
 
     @_operation
     def get_application_info(self) -> dict[str, Any]:

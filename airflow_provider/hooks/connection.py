@@ -53,11 +53,9 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
                 f"{note}{' ' if note else ''}The extra '{key}' of {name} is missing: set it in the field "
                 f"'{CONNECTION_FIELDS[key]['label']}' of the connection form, or in its JSON or URI."
             )
-    if note := port_note(conn):
-        log.warning("In %s, %s", name, note)
     verify: bool | str = True
     return Settings(
-        base_url=_base_url(conn.host, conn.port, conn.schema),
+        base_url=_base_url(conn, name),
         token_url=str(extras["token_url"]).strip(),
         username=conn.login or "",
         password=SecretStr(conn.password or ""),
@@ -116,33 +114,24 @@ def type_note(conn: Any, name: str = "") -> str:
     )
 
 
-def port_note(conn: Any) -> str:
-    """Return which port is used if the base URL and the port field differ, else an empty string."""
-    in_url = _port_of((conn.host or "").rpartition("://")[2].partition("/")[0])
-    if not in_url or not conn.port or int(conn.port) == in_url:
-        return ""
-    return f"the base URL has the port {in_url} and the field 'Port' has {conn.port}: {in_url} is used."
-
-
-def _base_url(host: str | None, port: int | None, schema: str | None) -> str:
+def _base_url(conn: Any, name: str) -> str:
     """Join the parts of a URI: in `compliance://https://u@host:8443/prefix` the prefix is the schema."""
-    scheme, _, rest = (host or "").strip().rpartition("://")
+    scheme, _, rest = (conn.host or "").strip().rpartition("://")
     if not rest:
         return ""
-    prefix = schema or ""
+    prefix = conn.schema or ""
     if prefix in ("http", "https"):  # the scheme, which a full base URL has itself
         scheme, prefix = scheme or prefix, ""
-    scheme = scheme or "https"
     host, slash, path = rest.partition("/")
-    if port and not _port_of(host):  # a port in the base URL wins
-        host += f":{port}"
-    base = f"{scheme}://{host}{slash}{path}".rstrip("/")
+    port = re.search(r":(\d+)\s*$", host, re.ASCII)
+    if port and conn.port and int(port[1]) != int(conn.port):
+        raise ComplianceConfigError(
+            f"The base URL of {name} has the port {port[1]}, its field 'Port' has {conn.port}: remove one."
+        )
+    if conn.port and not port:
+        host += f":{conn.port}"
+    base = f"{scheme or 'https'}://{host}{slash}{path}".rstrip("/")
     return base + f"/{prefix}".rstrip("/")
-
-
-def _port_of(host: str) -> int | None:
-    found = re.search(r":(\d+)\s*$", host, re.ASCII)
-    return int(found[1]) if found else None
 
 
 def _parse_endpoints(value: Any) -> Endpoints:

@@ -302,18 +302,6 @@ def test_the_connection_test_does_not_name_the_random_id_of_the_test_button(
     assert "qxvtbzrw" not in message.lower()
 
 
-def test_the_connection_test_says_which_of_two_ports_is_used(
-    service: Service, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.on("GET /api/v1/frameworks", Reply(json=[]))
-    monkeypatch.setenv("AIRFLOW_CONN_MINE", json.dumps({**connection(service.url), "port": 443}))
-
-    good, message = ComplianceHook("mine").test_connection()
-
-    assert good
-    assert message.endswith(f"{service.url.rpartition(':')[2]} is used.")
-
-
 def test_a_document_in_a_store_without_its_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, service: Service
 ) -> None:

@@ -73,7 +73,6 @@ def test_a_connection_survives_airflow_s_own_uri(monkeypatch: pytest.MonkeyPatch
         (" https://api.example.com ", {}, "https://api.example.com"),
         ("http://127.0.0.1:8085", {"port": 8085}, "http://127.0.0.1:8085"),
         ("https://api.example.com:8443/a", {"port": 8443}, "https://api.example.com:8443/a"),
-        ("https://api.example.com:8443/a", {"port": 443}, "https://api.example.com:8443/a"),
         ("http://[::1]:8085", {"port": 8085}, "http://[::1]:8085"),
         ("http://[::1]", {"port": 8085}, "http://[::1]:8085"),
     ],
@@ -84,13 +83,9 @@ def test_the_base_url_is_put_together(
     assert settings(monkeypatch, connection(host, **more)).base_url == base_url
 
 
-@pytest.mark.parametrize(("port", "warnings"), [(None, 0), (8443, 0), (443, 1)])
-def test_two_ports_that_differ_are_named_in_a_warning(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, port: int | None, warnings: int
-) -> None:
-    with caplog.at_level(logging.WARNING, "airflow_provider.hooks.connection"):
-        settings(monkeypatch, connection("https://api.example.com:8443", port=port))
-    assert caplog.text.count("has the port 8443 and the field 'Port' has 443: 8443 is used.") == warnings
+def test_two_ports_that_differ_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ComplianceConfigError, match="has the port 8443, its field 'Port' has 443"):
+        settings(monkeypatch, connection("https://api.example.com:8443/a", port=443))
 
 
 @pytest.mark.parametrize("value", ["false", "False", False, "0", "no"])
