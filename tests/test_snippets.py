@@ -102,10 +102,10 @@ def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulato
 
 
 def test_a_custom_operator_defers_to_the_trigger(compliance_service: Emulator, attempts: Attempts) -> None:
-    text = (DOCS / "custom-operators.md").read_text()
+    text = (DOCS / "client.md").read_text().partition("### Defer to a trigger\n")[2]
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {"__name__": "custom_operator"}
-    exec(compile(source, "custom-operators.md", "exec"), names)
+    exec(compile(source, "client.md", "exec"), names)
 
     result = attempts.run(names["SubmitPagesOperator"](task_id="pages", urls=["http://127.0.0.1:9/none"]))
 

@@ -1,0 +1,105 @@
+"""Write the table of parameters in docs/operators.md from docstrings: `python docs/parameters.py`."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+PAGE = Path(__file__).parent / "operators.md"
+END = "<!-- The rest is written by docs/parameters.py. -->\n"
+# By the guide that describes them.
+NAMES = {
+    "night.md#a-night-in-one-call": ["night.compliance_night"],
+    "night.md": ["operators.night.ComplianceCloseNightOperator"],
+    "ingest.md": ["operators.ingest.ComplianceIngestOperator"],
+    "ingest.md#shards-with-dynamic-task-mapping": ["operators.ingest.chunk"],
+    "assess.md": ["operators.assess.ComplianceAssessOperator"],
+    "feedback.md#review-a-whole-night": ["operators.feedback.group_findings"],
+    "feedback.md": [
+        "operators.feedback.ComplianceReviewAssessmentOperator",
+        "operators.feedback.ComplianceSubmitFeedbackOperator",
+    ],
+    "content.md": [
+        "operators.content.ComplianceSubmitFileOperator",
+        "operators.content.ComplianceSubmitUrlOperator",
+        "operators.content.ComplianceRefreshContentOperator",
+        "operators.content.ComplianceCancelContentOperator",
+        "sensors.content.ComplianceContentSensor",
+    ],
+    "storage.md": ["transfers.content_to_object_storage.ComplianceContentToObjectStorageOperator"],
+    "assessments.md": [
+        "operators.assessment.ComplianceSubmitAssessmentOperator",
+        "operators.assessment.ComplianceGetAssessmentResultsOperator",
+        "operators.assessment.ComplianceCancelAssessmentOperator",
+        "sensors.assessment.ComplianceAssessmentSensor",
+    ],
+    "frameworks.md": [
+        "operators.framework.ComplianceListFrameworksOperator",
+        "operators.framework.ComplianceListCriteriaOperator",
+        "triggers.framework.ComplianceFrameworkChangeTrigger",
+    ],
+}
+
+
+def parameters_of(kind: Any) -> dict[str, str]:
+    """Return what the docstring says about each parameter."""
+    text = " ".join((inspect.getdoc(kind) or "").split())
+    return dict(re.findall(r":param (\w+): (.*?)(?= :param|$)", text))
+
+
+def default_of(kind: Any, name: str) -> str:
+    """Return the default of a parameter as it is shown, of a class or one of its bases."""
+    functions = [vars(base).get("__init__") for base in kind.__mro__] if inspect.isclass(kind) else [kind]
+    for function in functions:
+        found = inspect.signature(function).parameters.get(name) if inspect.isfunction(function) else None
+        if found and found.default is found.empty and found.kind is not found.VAR_KEYWORD:
+            return "required"
+        if found:
+            return "" if found.default in (None, found.empty) else f"`{found.default!r}`"
+    return ""
+
+
+def row(kind: Any, name: str, said: str) -> str:
+    """Return the row of a parameter."""
+    star = " *" if name in getattr(kind, "template_fields", ()) else ""
+    default = "configuration" if "Airflow's configuration" in said else default_of(kind, name)
+    return f"| `{name}`{star} | {default} | {said} |"
+
+
+def render() -> str:
+    """Return the table of all parameters."""
+    kinds = {
+        (guide, *name.rpartition(".")[::2]): getattr(
+            import_module(f"airflow_provider.{name.rpartition('.')[0]}"), name.rpartition(".")[2]
+        )
+        for guide, names in NAMES.items()
+        for name in names
+    }
+    owners: dict[tuple[str, str], list[Any]] = {}  # by name and explanation
+    for kind in kinds.values():
+        for name, said in parameters_of(kind).items():
+            if default_of(kind, name) != "required":
+                owners.setdefault((name, said), []).append(kind)
+    shared = {each: many for each, many in owners.items() if len(many) > 1}
+    lines = ["| parameter | default | |", "|---|---|---|"]
+    for (name, said), many in sorted(shared.items(), key=lambda each: (each[0][0], -len(each[1]))):
+        is_special = len(many) < max(len(found) for (other, _), found in shared.items() if other == name)
+        note = f" ({', '.join(kind.__name__ for kind in many)})" if is_special else ""
+        lines.append(row(many[0], name, said + note))
+    for (guide, module, title), kind in kinds.items():
+        own = parameters_of(kind)
+        also = ", ".join(f"`{name}`" for name, said in own.items() if (name, said) in shared)
+        link = guide if "#" in guide else f"{guide}#{title.lower()}"
+        lines.append(
+            f"| **[{title}]({link})** | | in `airflow_provider.{module}`{f'; also {also}' if also else ''} |"
+        )
+        lines += [row(kind, name, said) for name, said in own.items() if (name, said) not in shared]
+    return re.sub(r"\|  \|", "| |", "\n".join(lines)) + "\n"
+
+
+if __name__ == "__main__":
+    page = PAGE.read_text().partition(END)[0]
+    PAGE.write_text(f"{page}{END}\n{render()}")
