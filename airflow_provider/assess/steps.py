@@ -11,8 +11,9 @@ from airflow_provider.assess.cells import AssessedFramework, Cell
 from airflow_provider.assess.findings import to_verdicts
 from airflow_provider.assess.payloads import Fields, PayloadTemplate
 from airflow_provider.bulk.items import Steps
+from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceProtocolError
-from airflow_provider.storage.atomic import put
+from airflow_provider.storage.atomic import keep
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.spool import Spool
 from airflow_provider.waiting.kinds import ASSESSMENTS, JobKind, to_record
@@ -61,9 +62,9 @@ class AssessSteps(Steps[Cell]):
         self.submitted.add(item.job_id)
         body, results = await self.client.get_raw_assessment_results(item.job_id)
         self._check(results, item.job_id)
-        target = self.target(item)
-        await put(target, body)
-        item.results_path, item.results_sha256 = target.uri, hashlib.sha256(body).hexdigest()
+        item.results_sha256 = hashlib.sha256(body).hexdigest()
+        target = await in_thread(keep, self.target(item), body, item.results_sha256)
+        item.results_path = target.uri
         self.found[item.key] = read_verdicts(self.hook, results, target)
 
     def _check(self, results: Any, assessment_id: str) -> None:

@@ -153,10 +153,10 @@ class IngestSteps(Steps[Document]):
         return job_record(job.uuid, job)
 
     async def fetch(self, item: Document) -> None:
-        """Stream the text to its place."""
+        """Stream the text to its place, beside another text that has its name."""
         target = self._target(item)
-        written = await store_text(self._client, item.job_id, target, confirm=self._confirm)
-        item.path, item.bytes, item.sha256 = target.uri, written.bytes, written.sha256
+        written = await store_text(self._client, item.job_id, target, replace=False, confirm=self._confirm)
+        item.path, item.bytes, item.sha256 = written.uri, written.bytes, written.sha256
 
 
 def check_template(template: str) -> None:

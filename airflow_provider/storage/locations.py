@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import inspect
 import json
 import logging
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
@@ -40,7 +40,6 @@ _MAX_TEXT_CHARS = 300
 READ_AHEAD_BYTES = 1 << 20
 MAX_JSON_BYTES = 16 << 20  # of a small object
 READS_IN_FLIGHT = 32
-NOT_AN_OBJECT = (FileNotFoundError, IsADirectoryError)
 
 
 class Location:
@@ -200,41 +199,19 @@ def read_objects(folder: Location, paths: Sequence[str]) -> Iterator[tuple[str, 
 
     :param folder: what errors name
     """
-    for start in range(0, len(paths), READS_IN_FLIGHT):
-        group = paths[start : start + READS_IN_FLIGHT]
-        with storage_errors(folder, "read"):
-            found = _read_group(folder.fs, group)
-            for content in found:
-                if isinstance(content, Exception) and not isinstance(content, NOT_AN_OBJECT):
-                    raise content
-        yield from (
-            (path, content if isinstance(content, bytes) else None)
-            for path, content in zip(group, found, strict=True)
-        )
+    fs, options = folder.fs, one_request(folder.fs)
 
+    def read(path: str) -> tuple[str, bytes | None]:
+        try:
+            return path, fs.cat_file(path, **options)
+        except (FileNotFoundError, IsADirectoryError):
+            return path, None
 
-def _read_group(fs: Any, paths: Sequence[str]) -> list[bytes | Exception]:
-    """Return the content of objects, or why there is none."""
-    if not fs.async_impl:
-        return [_read(fs, path) for path in paths]
-    from fsspec.asyn import sync
-
-    async def read_all() -> list[bytes | Exception]:
-        calls = (fs._cat_file(path, **one_request(fs)) for path in paths)  # noqa: SLF001 - fsspec's names
-        found: list[bytes | Exception] = await asyncio.gather(*calls, return_exceptions=True)
-        return found
-
-    # It wakes up now and then: a signal that reaches another thread is handled in this one.
-    contents: list[bytes | Exception] = sync(fs.loop, read_all)
-    return contents
-
-
-def _read(fs: Any, path: str) -> bytes | Exception:
-    try:
-        content: bytes = fs.cat_file(path)
-    except NOT_AN_OBJECT as error:
-        return error
-    return content
+    # Threads gain nothing on a disk.
+    with storage_errors(folder, "read"), ThreadPoolExecutor(READS_IN_FLIGHT) as readers:
+        for start in range(0, len(paths), READS_IN_FLIGHT):
+            group = paths[start : start + READS_IN_FLIGHT]
+            yield from readers.map(read, group) if fs.async_impl else map(read, group)
 
 
 def parse_json(content: bytes) -> Any:
@@ -246,7 +223,7 @@ def parse_json(content: bytes) -> Any:
 
 
 class StoreError(Exception):
-    """A storage library's error with masked secrets; only used as the cause of one of ours."""
+    """A storage library's error and its causes with masked secrets; only used as the cause of one of ours."""
 
 
 @contextmanager
@@ -261,24 +238,12 @@ def storage_errors(location: Location, action: Action = "written") -> Iterator[N
         raise
     except Exception as error:
         mapped = _map_error(error, location, action)
+        texts = (f"{type(cause).__name__}: {one_line(redact_text(str(cause)))}" for cause in _causes(error))
+        masked = StoreError(", caused by ".join(texts)).with_traceback(error.__traceback__)
         try:
-            raise mapped from _masked(error)
-        except ComplianceError:
+            raise mapped from masked
+        finally:
             mapped.__context__ = None  # else it would still lead to the unmasked error
-            raise
-
-
-def _masked(error: BaseException) -> BaseException:
-    """Return an error, or a stand-in with the same causes if any of them would show a secret."""
-    chain = list(_causes(error))
-    if all(one_line(redact_text(text)) == text for cause in chain for text in (str(cause), repr(cause))):
-        return error
-    stand_in: StoreError | None = None
-    for original in reversed(chain):
-        text = one_line(redact_text(str(original)))
-        cause, stand_in = stand_in, StoreError(f"{type(original).__name__}: {text}")
-        stand_in.__traceback__, stand_in.__cause__ = original.__traceback__, cause
-    return stand_in or error
 
 
 def error_text(error: BaseException) -> str:

@@ -151,13 +151,13 @@ def distinct(names: Mapping[str, str]) -> dict[str, str]:
         if not duplicates:
             return result
         for key in duplicates:
-            result[key] = add_hash(result[key], key)
+            result[key] = add_mark(result[key], digest(key))
 
 
-def add_hash(name: str, key: str) -> str:
-    """Add a short hash of a key to a name."""
+def add_mark(name: str, mark: str) -> str:
+    """Add a mark, such as a short hash, to the last part of a path."""
     folder, slash, last = name.rpartition("/")
-    return folder + slash + _mark(last, f"-{digest(key)}", _MAX_NAME_BYTES)
+    return folder + slash + _mark(last, f"-{mark}", _MAX_NAME_BYTES)
 
 
 def _shorten(name: str, limit: int, whole: str) -> str:

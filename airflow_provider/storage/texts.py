@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import tempfile
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
 
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.storage.atomic import BLOCK_BYTES, AtomicFile, create, discard, put
+from airflow_provider.storage.atomic import Content, keep, put_sync
 from airflow_provider.storage.locations import Location, storage_errors
 
 if TYPE_CHECKING:
@@ -20,8 +22,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-SINGLE_PUT_BYTES = 1 << 20  # texts up to this size are written in one request
-BATCH_BYTES = BLOCK_BYTES // 2  # of a larger one, written at a time
+BATCH_BYTES = 2 << 20  # texts up to this size stay in memory; larger ones go to a disk in such batches
 MAX_REFETCHES = 2  # of a text whose download broke off
 REFETCH_DELAY_SECONDS = 0.5  # before the first one; doubles
 _GZIP = 31  # wbits for gzip; without name and time, so that equal texts give equal bytes
@@ -33,8 +34,9 @@ Confirm = Callable[[], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Written:
-    """Size and hash of a stored object."""
+    """A stored object, with its size and hash."""
 
+    uri: str
     bytes: int
     sha256: str
 
@@ -45,11 +47,14 @@ async def store_text(
     location: Location,
     *,
     compress: bool = False,
+    replace: bool = True,
     confirm: Confirm | None = None,
 ) -> Written:
     """Stream the text of a completed job into a store, atomically.
 
     If the download breaks off, it is restarted from its beginning.
+
+    :param replace: what is there; else a text whose name is taken by another one gets a name with its hash
     """
     attempt = 0
     while True:
@@ -57,7 +62,7 @@ async def store_text(
         try:
             async with client.stream_content(uuid) as pieces:
                 has_started = True
-                return await _store(pieces, location, compress, confirm)
+                return await _store(pieces, _Draft(location, compress, replace), confirm)
         except ComplianceError as error:
             # A request that failed before the body was retried by the client already.
             if not (has_started and error.transient) or attempt == MAX_REFETCHES:
@@ -67,59 +72,57 @@ async def store_text(
         attempt += 1
 
 
-async def _store(
-    pieces: AsyncIterator[bytes], location: Location, compress: bool, confirm: Confirm | None = None
-) -> Written:
+async def _store(pieces: AsyncIterator[bytes], draft: _Draft, confirm: Confirm | None = None) -> Written:
     batch = bytearray()
-    writer: _Writer | None = None
     try:
         async for piece in pieces:
             batch += piece
-            if len(batch) >= (BATCH_BYTES if writer else SINGLE_PUT_BYTES + 1):
-                writer = writer or _Writer(location, compress)
-                await in_thread(writer.write, batch)
+            if len(batch) >= BATCH_BYTES:
+                await in_thread(draft.add, batch)
                 batch = bytearray()
-        if writer:
-            await in_thread(writer.write, batch, is_last=True)
         if confirm:
             await confirm()
-        if writer:
-            return await in_thread(writer.commit)
-    except BaseException:
-        if writer:
-            await in_thread(writer.discard)
-        raise
-    data = zlib.compress(batch, wbits=_GZIP) if compress else bytes(batch)
-    await put(location, data)
-    return Written(len(data), hashlib.sha256(data).hexdigest())
+        return await in_thread(draft.publish, batch)
+    finally:
+        draft.close()
 
 
-class _Writer:
-    """Writes a large text batch by batch, each in a thread; it appears when it is committed."""
+class _Draft:
+    """A text in progress: in memory while it is small, else on this machine's disk. Blocks."""
 
-    def __init__(self, location: Location, compress: bool) -> None:
-        self._location = location
+    def __init__(self, location: Location, compress: bool, replace: bool) -> None:
+        self._location, self._replace = location, replace
         self._compressor = zlib.compressobj(wbits=_GZIP) if compress else None
         self._hash = hashlib.sha256()
         self._size = 0
-        self._file: AtomicFile | None = None
+        self._file: IO[bytes] | None = None
 
-    def write(self, batch: bytearray, *, is_last: bool = False) -> None:
-        data: bytes | bytearray = batch
+    def add(self, batch: bytearray, *, is_last: bool = False) -> Content:
+        """Add a part; return all parts."""
+        data = bytes(batch)
         if self._compressor:
-            data = self._compressor.compress(batch) + (self._compressor.flush() if is_last else b"")
+            data = self._compressor.compress(data) + (self._compressor.flush() if is_last else b"")
         self._hash.update(data)
         self._size += len(data)
+        if is_last and not self._file:
+            return data
         with storage_errors(self._location):
-            self._file = self._file or create(self._location)
+            self._file = self._file or tempfile.NamedTemporaryFile()  # noqa: SIM115 - see `close`
             self._file.write(data)
+            self._file.flush()
+        return Path(self._file.name)
 
-    def commit(self) -> Written:
-        if self._file:
-            with storage_errors(self._location):
-                self._file.commit()
-        return Written(self._size, self._hash.hexdigest())
+    def publish(self, rest: bytearray) -> Written:
+        """Add the last part, and give the text its name."""
+        content, location = self.add(rest, is_last=True), self._location
+        sha256 = self._hash.hexdigest()
+        if self._replace:
+            put_sync(location, content)
+        else:
+            location = keep(location, content, sha256)
+        return Written(location.uri, self._size, sha256)
 
-    def discard(self) -> None:
+    def close(self) -> None:
+        """Remove what is on this machine."""
         if self._file:
-            discard(self._file, self._location)
+            self._file.close()

@@ -161,7 +161,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             )
         made = {uuid: names.fill_in(template, {**run, **names.job_fields(jobs[uuid])}) for uuid in uuids}
         if run["map_index"] != "-1" and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
-            made = {uuid: names.add_hash(name, uuid) for uuid, name in made.items()}
+            made = {uuid: names.add_mark(name, names.digest(uuid)) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
     async def _store(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
@@ -65,6 +66,25 @@ def test_the_name_of_a_text_does_not_depend_on_other_documents(
     for sources in (twins[:1], twins, twins[1:]):  # as a retry with another list, and another shard
         attempts.run(ingest(sources, outcome))
     assert len(outcome.text_files) == 2
+
+
+def test_another_run_into_the_same_folder_leaves_the_texts_of_the_first_as_its_manifest_says(
+    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
+) -> None:
+    changed, same = corpus.sources[:2]
+    attempts.run(ingest([changed, same], outcome))
+    first = outcome.rows
+    corpus.samples[0].path.write_bytes(corpus.samples[2].path.read_bytes())
+    attempts.identity = {"run_id": "by hand"}
+    result = attempts.run(ingest([changed, same], outcome))
+    second = {
+        row["source"]: row for row in map(json.loads, Path(result["manifest"]).read_text().splitlines())
+    }
+    assert second[same]["path"] == first[same]["path"]
+    plain = Path(first[changed]["path"])
+    assert second[changed]["path"] == str(plain.with_stem(f"{plain.stem}-{second[changed]['sha256'][:12]}"))
+    for row in [*first.values(), *second.values()]:
+        assert hashlib.sha256(Path(row["path"]).read_bytes()).hexdigest() == row["sha256"]
 
 
 @pytest.mark.parametrize(

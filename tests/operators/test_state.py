@@ -312,7 +312,7 @@ def test_a_state_path_without_permission_fails_before_anything_is_submitted(
     if operation == "read":
         monkeypatch.setattr("fsspec.implementations.local.LocalFileSystem.cat_file", deny)
     else:
-        monkeypatch.setattr(atomic, "create", deny)
+        monkeypatch.setattr(atomic, "_make_directory", deny)
     what = f"can't be {operation}: denied. Check that the worker may (read|write) there"
     with pytest.raises(exc.ComplianceStorageDeniedError, match=what) as caught:
         in_objects.run(submit())

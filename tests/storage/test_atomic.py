@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import hashlib
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +15,7 @@ import fsspec
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
-from airflow_provider.storage.atomic import create, create_once, put_sync
+from airflow_provider.storage.atomic import create_once, keep, put, put_sync, writing
 from airflow_provider.storage.locations import Location
 
 
@@ -36,63 +39,67 @@ def content(location: Location) -> bytes:
     return found
 
 
-def test_nothing_is_there_before_the_commit_and_all_after_it(folder: Location) -> None:
-    target = folder / "deep" / "x.txt" if folder.protocol == "file" else folder / "x.txt"
-    file = create(target)
-    file.write(b"one ")
-    assert "x.txt" not in names(folder)
-    file.write(b"two")
-    file.commit()
-    assert names(folder) == ["x.txt"]
-    assert content(target) == b"one two"
+def write_pieces(location: Location, content: bytes) -> None:
+    with writing(location) as write:
+        for start in range(0, len(content), 2):
+            write(content[start : start + 2])
 
 
-def test_an_empty_file_is_a_file(folder: Location) -> None:
-    create(folder / "x.txt").commit()
-    assert content(folder / "x.txt") == b""
+WRITERS = {"put": put_sync, "create": create_once, "pieces": write_pieces}
 
 
-def test_a_discarded_file_leaves_nothing_and_the_old_one_as_it_was(folder: Location) -> None:
-    old = create(folder / "x.txt")
-    old.write(b"old")
-    old.commit()
+@pytest.mark.parametrize("write", WRITERS.values(), ids=WRITERS)
+@pytest.mark.parametrize("text", [b"", b"one two"])
+def test_a_file_appears_with_its_content_and_leaves_nothing_else(
+    folder: Location, write: Callable[..., Any], text: bytes
+) -> None:
+    target = folder / "deep" / ("x" * 255)  # the longest name of a file system
+    write(target, text)
+    assert names(folder) == ["x" * 255]
+    assert content(target) == text
+
+
+def test_a_block_that_fails_leaves_the_old_file_as_it_was(folder: Location) -> None:
+    put_sync(folder / "x.txt", b"old")
+
+    def break_off(name: str) -> None:
+        with writing(folder / name) as write:
+            write(b"new")
+            raise ValueError("ours")
+
     for name in ("x.txt", "y.txt"):
-        file = create(folder / name)
-        file.write(b"new")
-        file.discard()
+        with pytest.raises(ValueError, match="ours"):
+            break_off(name)
     assert names(folder) == ["x.txt"]
     assert content(folder / "x.txt") == b"old"
 
 
-def test_a_commit_replaces_the_old_file(folder: Location) -> None:
+def test_a_shorter_file_replaces_the_old_one(folder: Location) -> None:
     for text in (b"a longer one", b"short"):
-        file = create(folder / "x.txt")
-        file.write(text)
-        file.commit()
+        put_sync(folder / "x.txt", text)
     assert names(folder) == ["x.txt"]
     assert content(folder / "x.txt") == b"short"
 
 
-def test_the_longest_name_of_the_file_system_works(tmp_path: Path) -> None:
-    file = create(Location(str(tmp_path)) / ("x" * 255))
-    file.write(b"x")
-    file.commit()
-    assert (tmp_path / ("x" * 255)).read_bytes() == b"x"
+def test_a_file_whose_name_is_taken_by_other_bytes_gets_a_name_with_its_hash(folder: Location) -> None:
+    texts = [b"first", b"second", b"first", b"second"]
+    hashes = [hashlib.sha256(text).hexdigest() for text in texts]
+    kept = [keep(folder / "x.txt", text, sha256) for text, sha256 in zip(texts, hashes, strict=True)]
+    assert [location.uri.rpartition("/")[2] for location in kept] == ["x.txt", f"x-{hashes[1][:12]}.txt"] * 2
+    assert [content(location) for location in kept] == texts
+    assert len(names(folder)) == 2
 
 
 def test_a_file_has_the_usual_permissions(tmp_path: Path) -> None:
     (tmp_path / "usual").write_bytes(b"")
-    create(Location(f"{tmp_path}/ours")).commit()
+    put_sync(Location(f"{tmp_path}/ours"), b"")
     assert (tmp_path / "ours").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_a_commit_that_fails_can_be_discarded(tmp_path: Path) -> None:
+def test_a_name_that_is_a_folder_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "x").mkdir()
-    file = create(Location(f"{tmp_path}/x"))
-    file.write(b"1")
-    with pytest.raises(IsADirectoryError):
-        file.commit()
-    file.discard()
+    with pytest.raises(ComplianceStorageError, match="Choose a path that is not taken"):
+        put_sync(Location(f"{tmp_path}/x"), b"1")
     assert list(tmp_path.iterdir()) == [tmp_path / "x"]
 
 
@@ -164,17 +171,6 @@ def test_a_disk_that_cannot_write_the_file_is_an_error(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_files_of_one_folder_can_be_written_at_the_same_time(folder: Location) -> None:
-    for _ in range(2):  # new ones, then replaced ones
-        files = {name: create(folder / name) for name in ("x", "y")}
-        for name, file in files.items():
-            file.write(name.encode())
-        for file in files.values():
-            file.commit()
-    assert [content(folder / name) for name in ("x", "y")] == [b"x", b"y"]
-    assert names(folder) == ["x", "y"]
-
-
 def test_a_commit_leaves_no_file_open(tmp_path: Path) -> None:
     put_sync(Location(f"{tmp_path}/a/x"), b"1")
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -234,32 +230,55 @@ def test_a_disk_without_links_creates_by_a_rename(
     assert not list(tmp_path.glob(".*"))
 
 
-class Bucket:
-    """An object store that creates under a condition, or refuses with these codes in turn."""
+def test_a_file_in_another_store_that_breaks_off_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = Location(f"memory://{tmp_path.name}/x.txt")
+    target.fs = fsspec.filesystem("memory")
 
-    def __init__(self, *codes: str) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError("The connection is lost.")
+
+    monkeypatch.setattr(target.fs, "mv", fail)
+    with pytest.raises(ComplianceStorageError, match="The connection is lost"):
+        put_sync(target, b"1")
+    assert not target.fs.find(f"/{tmp_path.name}")
+
+
+class Bucket:
+    """An object store that creates under a condition, ignores it, or refuses with these codes in turn."""
+
+    def __init__(self, *codes: str, ignores: bool = False) -> None:
         self.codes = list(codes)
+        self.ignores = ignores
         self.calls: list[Any] = []
         self.objects: dict[str, Any] = {}
 
-    def invalidate_cache(self) -> None:
-        self.calls.append("refresh")
+    def invalidate_cache(self) -> None: ...
 
     def exists(self, path: str) -> bool:
+        self.calls.append("exists")
         return path in self.objects
 
-    def pipe_file(self, path: str, data: Any, **options: Any) -> None:
-        assert options.pop("mode") == "create"
-        self.calls.append(options)
+    def pipe_file(self, path: str, data: Any, mode: str = "overwrite", **options: Any) -> None:
+        self.calls.append(options or mode)
         if self.codes:
             error = OSError("Refused.")
             error.__cause__ = cause = RuntimeError()
             cause.response = {"Error": {"Code": self.codes.pop(0)}}  # type: ignore[attr-defined]  # as botocore's
             raise error
+        if mode == "create" and not self.ignores and path in self.objects:
+            raise FileExistsError(path)
         self.objects[path] = data
 
     def put_file(self, source: str, path: str, **options: Any) -> None:
         self.pipe_file(path, Path(source).read_bytes(), **options)
+
+
+def in_bucket(bucket: Bucket, scheme: str = "s3") -> Location:
+    target = Location(f"{scheme}://b/x")
+    target.fs = bucket
+    return target
 
 
 CONFLICT, EXISTS = "ConditionalRequestConflict", "PreconditionFailed"
@@ -283,8 +302,7 @@ def test_a_conditional_write_creates_waits_or_leaves_what_is_there(
 ) -> None:
     slept: list[float] = []
     monkeypatch.setattr("airflow_provider.storage.atomic.time.sleep", slept.append)
-    target = Location("s3://b/x")
-    target.fs = Bucket(*codes)
+    target = in_bucket(Bucket(*codes))
     if result is None:
         with pytest.raises(ComplianceStorageError, match="Refused"):
             create_once(target, b"1")
@@ -292,21 +310,47 @@ def test_a_conditional_write_creates_waits_or_leaves_what_is_there(
         assert create_once(target, b"1") is result
     assert slept == pauses
     assert target.fs.objects == ({"b/x": b"1"} if result else {})
-    if result:
-        assert not create_once(target, b"2")  # also where a store ignores the condition
+
+
+@pytest.mark.parametrize(
+    ("ignores", "later"), [(False, ["create"]), (True, ["exists"])], ids=["refuses", "ignores"]
+)
+def test_a_store_that_ignores_the_condition_is_asked_before_each_write(
+    ignores: bool, later: list[str], tmp_path: Path
+) -> None:
+    bucket = Bucket(ignores=ignores)
+    target = in_bucket(bucket)
+    assert create_once(target, b"1")
+    assert bucket.calls == ["exists", "create", "create"]  # the second one shows what the store does
+    bucket.calls.clear()
+    assert not create_once(target, b"2")
+    assert bucket.calls == later
+    (tmp_path / "large").write_bytes(b"2")
+    assert not create_once(target, tmp_path / "large")
+    assert bucket.calls == [*later, "exists"]
+    assert bucket.objects == {"b/x": b"1"}
 
 
 @pytest.mark.parametrize(
     ("scheme", "options"),
     [
-        ("s3", {"chunksize": 8 << 20, "max_concurrency": 2}),
-        ("gs", {"chunksize": 8 << 20}),
+        ("s3", {"chunksize": 5 << 20, "max_concurrency": 2}),
+        ("s3a", {"chunksize": 5 << 20, "max_concurrency": 2}),
+        ("gs", {"chunksize": 5 << 20}),
         ("abfs", {"max_concurrency": 2}),
     ],
 )
-def test_a_large_file_is_created_with_little_memory(tmp_path: Path, scheme: str, options: Any) -> None:
+def test_a_large_file_is_uploaded_with_little_memory(tmp_path: Path, scheme: str, options: Any) -> None:
     (tmp_path / "source").write_bytes(b"1")
-    target = Location(f"{scheme}://b/x")
-    target.fs = Bucket()
+    target = in_bucket(Bucket(), scheme)
     assert create_once(target, tmp_path / "source")
-    assert target.fs.calls == ["refresh", options]
+    put_sync(target, tmp_path / "source")
+    assert target.fs.calls == ["exists", options, options]
+
+
+def test_a_small_object_is_one_request() -> None:
+    target = in_bucket(Bucket())
+    asyncio.run(put(target, b"x"))
+    assert target.fs.calls == ["overwrite"]
+    with pytest.raises(ComplianceStorageError, match="Refused"):
+        put_sync(in_bucket(Bucket("AccessDenied")), b"x")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import traceback
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from airflow_provider.exceptions import ComplianceStorageDeniedError, ComplianceStorageError
-from airflow_provider.storage.atomic import discard
 from airflow_provider.storage.locations import Action, Location, storage_errors
 
 
@@ -88,27 +84,8 @@ def test_masked_secrets_are_not_in_the_traceback(messages: str, chain: str) -> N
         seen += [each for each in (error.__cause__, error.__context__) if each is not None]
 
 
-def test_an_error_without_secrets_is_the_cause_as_it_is() -> None:
-    error = ConnectionError("Could not connect to the endpoint")
-    with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("s3://c@b/k")):
-        raise error
-    assert raised.value.__cause__ is error
-
-
 def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:
     with pytest.raises(ComplianceStorageError) as raised, storage_errors(Location("/in/M\udce4rz.pdf")):
         raise OSError("M\udce4rz.pdf is locked")
     assert r"'/in/M\xe4rz.pdf' can't be written: M\xe4rz.pdf is locked" in str(raised.value)
     "".join(traceback.format_exception(raised.value)).encode()
-
-
-def test_warning_about_a_leftover_has_no_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class File:
-        def discard(self) -> None:
-            raise OSError(LEAKS[0])
-
-    file: Any = File()
-    with caplog.at_level(logging.WARNING):
-        discard(file, Location(f"{tmp_path}/x"))
-    assert "Could not remove" in caplog.text
-    assert SECRET not in caplog.text

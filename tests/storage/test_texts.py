@@ -7,6 +7,7 @@ import errno
 import gzip
 import hashlib
 import random
+import tempfile
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -16,67 +17,20 @@ import pytest
 
 from airflow_provider.exceptions import ComplianceStorageError
 from airflow_provider.storage import texts
-from airflow_provider.storage.atomic import create
 from airflow_provider.storage.locations import Location
 
 
-class SlowFile:
-    """A file of a store that takes its time, then fails."""
-
-    def __init__(self) -> None:
-        self.events: list[str] = []
-        self.begun = threading.Event()
-        self.may_end = threading.Event()
-
-    def write(self, data: Any) -> None:
-        self.begun.set()
-        self.may_end.wait(240)
-        self.events.append("written")
-        raise OSError("The store is full.")
-
-    def discard(self) -> None:
-        self.events.append("discarded")
+@pytest.fixture(autouse=True)
+def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
 
 
-async def endless() -> AsyncIterator[bytes]:
-    for _ in range(4):
-        yield bytes(texts.BATCH_BYTES)
-    await asyncio.sleep(60)
-
-
-def test_cancelled_text_is_discarded_when_its_writing_thread_has_ended(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    file, complaints = SlowFile(), []
-    monkeypatch.setattr(texts, "create", lambda _: file)
-
-    async def scenario() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
-        storing = asyncio.create_task(texts._store(endless(), Location(f"{tmp_path}/x"), compress=False))
-        await asyncio.to_thread(file.begun.wait, 30)
-        for _ in range(2):  # Airflow may ask more than once
-            storing.cancel()
-            await asyncio.sleep(0.05)
-        assert file.events == []
-        file.may_end.set()
-        with pytest.raises(asyncio.CancelledError):
-            await storing
-
-    asyncio.run(scenario())
-    assert file.events == ["written", "discarded"]
-    assert complaints == []  # of an error that was not retrieved
-
-
-class RecordingFile:
-    """A file that keeps what it gets, and lets a test look on."""
-
-    def __init__(self) -> None:
-        self.content = b""
-
-    def write(self, data: Any) -> None:
-        self.content += data
-
-    def commit(self) -> None: ...
+def files(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
 
 
 async def batches(count: int) -> AsyncIterator[bytes]:
@@ -84,29 +38,95 @@ async def batches(count: int) -> AsyncIterator[bytes]:
         yield bytes([number]) * texts.BATCH_BYTES
 
 
-def store(pieces: AsyncIterator[bytes], location: Location, *, compress: bool = False) -> texts.Written:
-    return asyncio.run(texts._store(pieces, location, compress))
+def draft(location: Location, *, compress: bool = False, replace: bool = True) -> texts._Draft:
+    return texts._Draft(location, compress, replace)
+
+
+def test_cancelled_text_is_discarded_when_its_writing_thread_has_ended(tmp_path: Path, disk: Path) -> None:
+    begun, may_end, events, complaints = threading.Event(), threading.Event(), list[str](), list[Any]()
+    slow = draft(Location(f"{tmp_path}/x"))
+    add, close = slow.add, slow.close
+
+    def add_slowly(batch: bytearray) -> Any:
+        content = add(batch)
+        begun.set()
+        may_end.wait(240)
+        events.append("written")
+        return content
+
+    def close_then_say() -> None:
+        close()
+        events.append("closed")
+
+    slow.add, slow.close = add_slowly, close_then_say  # type: ignore[method-assign,assignment]  # to look on
+
+    async def scenario() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, said: complaints.append(said))
+        storing = asyncio.create_task(texts._store(batches(4), slow))
+        await asyncio.to_thread(begun.wait, 30)
+        assert files(disk)
+        for _ in range(2):  # Airflow may ask more than once
+            storing.cancel()
+            await asyncio.sleep(0.05)
+        assert events == []
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await storing
+
+    asyncio.run(scenario())
+    assert events == ["written", "closed"]
+    assert complaints == []  # of an error that was not retrieved
+    assert list(tmp_path.rglob("*")) == [disk]
 
 
 @pytest.mark.parametrize("compress", [False, True])
-def test_a_large_text_is_stored_and_hashed_as_it_came(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compress: bool
+@pytest.mark.parametrize("size", [0, 99_999, 777_777])
+def test_a_text_is_stored_and_hashed_as_it_came(
+    tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch, compress: bool, size: int
 ) -> None:
     monkeypatch.setattr(texts, "BATCH_BYTES", 100_000)
-    text = random.Random(1).randbytes(texts.SINGLE_PUT_BYTES + 777_777)
+    text, on_disk = random.Random(1).randbytes(size), list[bool]()
 
     async def pieces() -> AsyncIterator[bytes]:
         for start in range(0, len(text), 33_333):
             yield text[start : start + 33_333]
 
-    written = store(pieces(), Location(f"{tmp_path}/x"), compress=compress)
+    async def confirm() -> None:
+        on_disk.append(bool(files(disk)))
+
+    target = Location(f"{tmp_path}/x")
+    written = asyncio.run(texts._store(pieces(), draft(target, compress=compress), confirm))
     stored = (tmp_path / "x").read_bytes()
     assert (gzip.decompress(stored) if compress else stored) == text
-    assert written == texts.Written(len(stored), hashlib.sha256(stored).hexdigest())
+    assert written == texts.Written(target.uri, len(stored), hashlib.sha256(stored).hexdigest())
+    assert on_disk == [size > 100_000]
+    assert list(disk.iterdir()) == []
 
 
-def test_a_download_waits_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    file, piece, taken, ahead = RecordingFile(), bytes(256 * 1024), list[int](), list[int]()
+@pytest.mark.parametrize("replace", [True, False])
+def test_a_text_replaces_another_one_or_gets_a_name_with_its_hash(tmp_path: Path, replace: bool) -> None:
+    target = tmp_path / "x.txt"
+    target.write_bytes(b"old")
+    written = asyncio.run(texts._store(batches(2), draft(Location(str(target)), replace=replace)))
+    name = "x.txt" if replace else f"x-{written.sha256[:12]}.txt"
+    assert written.uri == f"{tmp_path}/{name}"
+    assert (tmp_path / name).stat().st_size == written.bytes == 2 * texts.BATCH_BYTES
+    assert replace or target.read_bytes() == b"old"
+
+
+def test_a_text_that_may_not_be_written_is_not(tmp_path: Path, disk: Path) -> None:
+    async def refuse() -> None:
+        raise PermissionError("A newer attempt has taken over.")
+
+    with pytest.raises(PermissionError):
+        asyncio.run(texts._store(batches(2), draft(Location(f"{tmp_path}/x")), refuse))
+    assert list(tmp_path.rglob("*")) == [disk]
+
+
+def test_a_download_waits_for_a_slow_disk(tmp_path: Path) -> None:
+    piece, taken, ahead = bytes(256 * 1024), list[int](), list[int]()
+    slow = draft(Location(f"{tmp_path}/x"))
+    add = slow.add
 
     async def pieces() -> AsyncIterator[bytes]:
         for _ in range(6 * texts.BATCH_BYTES // len(piece)):
@@ -114,36 +134,35 @@ def test_a_download_waits_for_a_slow_disk(monkeypatch: pytest.MonkeyPatch, tmp_p
             yield piece
             await asyncio.sleep(0)
 
-    def write(data: Any) -> None:
-        ahead.append(sum(taken) - len(file.content))
-        file.content += data
+    def look(batch: bytearray, *, is_last: bool = False) -> Any:
+        ahead.append(sum(taken) - slow._size)
+        return add(batch, is_last=is_last)
 
-    monkeypatch.setattr(file, "write", write)
-    monkeypatch.setattr(texts, "create", lambda _: file)
-    store(pieces(), Location(f"{tmp_path}/x"))
+    slow.add = look  # type: ignore[method-assign]  # to look on
+    asyncio.run(texts._store(pieces(), slow))
     assert max(ahead) <= texts.BATCH_BYTES + len(piece)
 
 
 @pytest.mark.parametrize("failing", [1, 2, 4])
 def test_a_full_disk_ends_a_transfer_and_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, failing: int
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, disk: Path, failing: int
 ) -> None:
-    created = create
+    create = tempfile.NamedTemporaryFile
 
-    def full(location: Location) -> Any:
-        file, calls = created(location), list[int]()
+    def full(*args: Any) -> Any:
+        file, calls = create(*args), list[int]()
         write = file.write
 
-        def fail(data: Any) -> None:
+        def fail(data: bytes) -> int:
             calls.append(len(data))
             if len(calls) == failing:
                 raise OSError(errno.ENOSPC, "No space left on device")
-            write(data)
+            return write(data)
 
-        setattr(file, "write", fail)  # noqa: B010 - its type is a protocol
+        file.write = fail  # type: ignore[method-assign,assignment]  # to let it fail
         return file
 
-    monkeypatch.setattr(texts, "create", full)
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", full)
     with pytest.raises(ComplianceStorageError, match="No space left on device"):
-        store(batches(4), Location(f"{tmp_path}/x"))
-    assert list(tmp_path.iterdir()) == []
+        asyncio.run(texts._store(batches(4), draft(Location(f"{tmp_path}/x"))))
+    assert list(tmp_path.rglob("*")) == [disk]
