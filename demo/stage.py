@@ -116,6 +116,7 @@ class Stage:
             "COMPLIANCE_PAGES": f"{here}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{here}/pages/",
             "COMPLIANCE_REASSESSED": f"{here}/reassessed/",
+            "COMPLIANCE_SOURCES": f"{here}/documents/ {here}/pages.txt",
             "COMPLIANCE_TEXTS": f"{here}/first/",
             "COMPLIANCE_WATCH_SECONDS": "5",
             "COMPLIANCE_WEB_PAGES": " ".join(self.jobs),

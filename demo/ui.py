@@ -98,7 +98,7 @@ def _print_welcome(stage: Stage, airflow: Deployment) -> None:
         "",
         f"No login needed. Last night has started: {len(stage.expected)} documents are assessed.",
         "In about two minutes, some documents and a framework change, and the next night starts.",
-        "Open its task `close`, then Details, for the link to the report of the night.",
+        "Browse, Compliance lists all nights with their reports.",
         f"Answer the forms about it, and those of assess-and-review, under {airflow.url}/required_actions",
         "Trigger any other example as it is: all of them use the emulator and local folders.",
         "",

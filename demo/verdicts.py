@@ -61,7 +61,7 @@ class Verdicts:
 
 def check_verdicts(night: Night, last: Night | None) -> Verdicts:
     """Read the rows of a night, and compare every verdict with the rule, and with the last night."""
-    found = sorted(night.folder.glob("_assess/**/assessments.jsonl"))
+    found = sorted(night.folder.glob("**/_assess/**/assessments.jsonl"))
     if len(found) != 1:
         return Verdicts([], [], night.folder, [f"{night.folder}: it has {len(found)} tables of assessments."])
     rows, findings = _read(found[0]), _read(found[0].with_name("findings.jsonl"))

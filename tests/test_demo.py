@@ -247,7 +247,7 @@ def places_of(example: Path) -> set[str]:
     if Version(airflow_version) < Version(needed := NEEDED.get(example.stem, "2.11")):
         pytest.skip(f"needs Airflow {needed}")
     names = runpy.run_path(str(example))
-    values = [names["made"].params.dump(), names.get("PAGES")]
+    values = [names["made"].params.dump(), *(names.get(each) for each in ("PAGES", "SOURCES", "NIGHTS"))]
     return set(re.findall(r"\w+://[^\s'\"]+", str(values)))
 
 

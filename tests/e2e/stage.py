@@ -79,6 +79,7 @@ class Stage:
             "COMPLIANCE_PAGES": f"{documents}/pages.txt",
             "COMPLIANCE_PAGE_TEXTS": f"{texts}/pages/",
             "COMPLIANCE_REASSESSED": f"{texts}/reassessed/",
+            "COMPLIANCE_SOURCES": f"{documents}/inbox/ {documents}/pages.txt",
             "COMPLIANCE_TEXTS": f"{texts}/first/",
             "COMPLIANCE_WATCH_SECONDS": "1",
             "COMPLIANCE_WEB_PAGES": " ".join(self.pages),

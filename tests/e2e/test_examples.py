@@ -150,7 +150,7 @@ def check_evidence(stage: Stage, closed: dict[str, Any]) -> None:
 
 def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -> None:
     run = succeeded(first_run(deployment, WHOLE_NIGHT))
-    good, result = as_str_list(stage.nightly), run.returned("assess")
+    good, result = as_str_list(stage.nightly), run.returned("night.assess")
     criteria = [
         (framework["codeName"], criterion)
         for framework in stage.service.frameworks()
@@ -170,12 +170,12 @@ def test_the_schedule_runs_a_whole_night(deployment: Deployment, stage: Stage) -
         for framework, criterion in criteria
     }
     assert b"</html>" in stage.read(result["report"])
-    assert run.returned("group_findings") == []  # nothing has changed in a first night: no one is asked
-    closed = run.returned("close")
+    assert run.returned("night.group_findings") == []  # nothing has changed in a first night: no one is asked
+    closed = run.returned("night.close")
     assert (closed["documents"], closed["completed"]) == (len(stage.nightly), len(good))
     assert (closed["assessed"], sum(closed["categories"].values())) == (len(cells), len(found))
     check_evidence(stage, closed)
-    assert run.returned("close_reviewed") == closed  # there were no decisions to add
+    assert run.returned("night.close_reviewed") == closed  # there were no decisions to add
 
 
 def test_an_expert_s_review_arrives_once(runs: dict[str, Run], stage: Stage) -> None:
