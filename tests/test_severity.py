@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_provider.reports.verdicts import VerdictCounts
-from airflow_provider.review.selection import NightFinding
+from airflow_provider.review.selection import ReviewedFinding
 from airflow_provider.severity import INSUFFICIENT, MISSING, NO_CATEGORY, SUFFICIENT, normalize_category
 
 CHANGES = {
@@ -30,7 +30,7 @@ CHANGES = {
 def test_report_and_form_agree_on_what_became_worse(before: str, after: str) -> None:
     counts = VerdictCounts()
     counts.add_finding({"category": after, "changed_from": before})
-    is_later, _, _ = NightFinding(1, category=after, changed_from=before).priority
+    is_later, _, _ = ReviewedFinding(1, category=after, changed_from=before).priority
     assert (counts.worse == 1) is (not is_later) is CHANGES[before, after]
 
 
@@ -52,5 +52,5 @@ def test_spellings_of_a_category_are_the_same_category(given: str | None, expect
 
 
 def test_sufficient_in_another_spelling_needs_no_expert() -> None:
-    assert not NightFinding(1, category="Sufficiently regulated").is_wanted("insufficient")
-    assert NightFinding(1, category="missing").is_wanted("insufficient")
+    assert not ReviewedFinding(1, category="Sufficiently regulated").is_wanted("insufficient")
+    assert ReviewedFinding(1, category="missing").is_wanted("insufficient")

@@ -13,6 +13,7 @@ from airflow_provider.evidence.manifests import ASSESS, FINDINGS, INGEST
 from airflow_provider.evidence.snapshots import Snapshot
 from airflow_provider.reports.outcomes import OutcomeStats
 from airflow_provider.reports.verdicts import VerdictCounts
+from airflow_provider.review.state import EXPIRED, NO_DECISION
 from airflow_provider.storage.names import to_bytes
 
 DECISION_KEY = (
@@ -64,9 +65,10 @@ class NightCounts:
     def _add(self, snapshot: Snapshot, row: Mapping[str, Any]) -> None:
         kind = snapshot.kind
         if kind not in (INGEST, ASSESS, FINDINGS):
-            # A task's result and the file that it has written name the same decision.
-            key = json.dumps([row.get(name) for name in DECISION_KEY], default=str)
-            self._decisions.add(hashlib.sha256(key.encode()).hexdigest())
+            if row["decision"] not in (NO_DECISION, EXPIRED):
+                # A task's result and the file that it has written name the same decision.
+                key = json.dumps([row.get(name) for name in DECISION_KEY], default=str)
+                self._decisions.add(hashlib.sha256(key.encode()).hexdigest())
             return
         place = self._places[INGEST if kind == INGEST else ASSESS].get(digest_row(kind, row))
         origin = snapshot.manifest.folder if kind == FINDINGS else snapshot.manifest.uri

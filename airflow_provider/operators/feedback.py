@@ -5,15 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.client.findings import parse_id
-from airflow_provider.exceptions import (
-    ComplianceError,
-    ComplianceInputError,
-    ComplianceStateError,
-    ComplianceUncertainError,
-)
+from airflow_provider.exceptions import ComplianceInputError, ComplianceUncertainError
 from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_id, optional
@@ -27,20 +23,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ComplianceReviewAssessmentOperator", "ComplianceSubmitFeedbackOperator", "group_findings"]
 
-STATE_KEY, LEASE_KEY = "compliance_feedback", "compliance_feedback_lease"
+# Imported on first use: they need Airflow's human-in-the-loop operators, and storage.
+LAZY = {
+    "ComplianceReviewAssessmentOperator": "airflow_provider.operators.review",
+    "group_findings": "airflow_provider.review.grouping",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import what reviews need on first use: Airflow's human-in-the-loop operators, and storage."""
-    if name == "group_findings":
-        from airflow_provider.review.grouping import group_findings
-
-        return group_findings
-    if name != "ComplianceReviewAssessmentOperator":
+    if name not in LAZY:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from airflow_provider.operators.review import ComplianceReviewAssessmentOperator
-
-    return ComplianceReviewAssessmentOperator
+    return getattr(import_module(LAZY[name]), name)
 
 
 class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
@@ -90,79 +83,39 @@ class ComplianceSubmitFeedbackOperator(ComplianceBaseOperator):
     @entry_point
     def execute(self, context: Context) -> None:
         """Send the feedback, unless a previous attempt has."""
-        from airflow_provider.review.state import Lease, Unstored
+        from airflow_provider.review.state import UNCERTAIN, Outbox
         from airflow_provider.storage.task_state import open_state_store
 
         number = _response_id(self.assessment_response_id)
         expert_id = as_id(self.expert_id, "expert_id")
-        rational_feedback = optional(self.rational_feedback)
-        feedback = (
-            expert_id,
-            "" if rational_feedback is None else str(rational_feedback),
-            number,
-            optional(self.category_feedback),
-        )
+        rationale = optional(self.rational_feedback)
+        category = optional(self.category_feedback)
+        feedback = (expert_id, "" if rationale is None else str(rationale), number, category)
         about = "" if number is None else f" on assessment response {number}"
-        store = open_state_store(context, self.hook)
-        store = Unstored() if store is None else store
-        lease = Lease(store, LEASE_KEY, describe_attempt(context["ti"]))
-        state = {
-            "digest": _digest(feedback),
-            "max_tries": context["ti"].max_tries,  # a clear raises it, a retry does not
+        ti = context["ti"]
+        outbox = Outbox(open_state_store(context, self.hook), describe_attempt(ti), self.log)
+        identity = {
+            "digest": hashlib.sha256(json.dumps(feedback, default=str).encode()).hexdigest(),
+            "max_tries": ti.max_tries,  # a clear raises it, a retry does not
             "run_started": str(getattr(context.get("dag_run"), "start_date", None)),  # or was created again
             "account": self.hook.account_digest,
         }
-
-        def send() -> bool:
-            """Send it, unless another attempt has; before each try, because another one may have begun."""
-            lease.check()
-            stored = self._read(store)
-            outcome = stored.get("outcome") if state.items() <= stored.items() else ""
-            if outcome == "sent":
-                return False
-            if not outcome:
-                store.set(STATE_KEY, {**state, "outcome": "sending"})
-            if outcome or not lease.check():
-                raise as_non_retryable(
-                    ComplianceUncertainError(
-                        f"A previous attempt ended while it sent this feedback{about}, so the service may "
-                        "have accepted it. Check there; to send it again, clear the task."
-                    )
-                )
-            try:
-                self.hook.submit_feedback(*feedback)
-            except ComplianceUncertainError as error:
-                raise as_non_retryable(error) from None
-            except ComplianceError:
-                store.set(STATE_KEY, {**state, "outcome": ""})
-                raise
-            return True
-
-        if not self.call(send):
-            self.log.info("A previous attempt has sent the feedback of expert %s%s.", expert_id, about)
-            return
-        self.log.info("Sent the feedback of expert %s%s.", expert_id, about)
         try:
-            store.set(STATE_KEY, {**state, "outcome": "sent"})
-        except Exception as error:  # of the store: the feedback is sent, so the task must not fail
-            self.log.warning("Could not store for later attempts that the feedback was sent: %s", error)
-
-    @staticmethod
-    def _read(store: Any) -> dict[str, Any]:
-        """Return what an earlier attempt has stored."""
-        stored: Any = store.get(STATE_KEY)
-        if stored is not None and not isinstance(stored, dict):
+            # Checked before each try, because another attempt may have begun.
+            outcome = self.call(
+                lambda: outbox.send("", lambda: self.hook.submit_feedback(*feedback), identity)
+            )
+        except ComplianceUncertainError as error:
+            raise as_non_retryable(error) from None
+        if outcome == UNCERTAIN:
             raise as_non_retryable(
-                ComplianceStateError(
-                    "The state of this task is not what its attempts store, so it is not known whether one "
-                    "has sent the feedback. Check at the service, delete the state, and clear the task."
+                ComplianceUncertainError(
+                    f"A previous attempt ended while it sent this feedback{about}, so the service may "
+                    "have accepted it. Check there; to send it again, clear the task."
                 )
             )
-        return stored or {}
-
-
-def _digest(feedback: Sequence[Any]) -> str:
-    return hashlib.sha256(json.dumps(feedback, default=str).encode()).hexdigest()
+        sender = "A previous attempt has sent" if outcome else "Sent"
+        self.log.info("%s the feedback of expert %s%s.", sender, expert_id, about)
 
 
 def _response_id(given: Any) -> int | None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from inspect import unwrap
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow_provider.client.findings import Finding, parse_id
+from airflow_provider.client.findings import Finding
 from airflow_provider.compat import (
     human_in_the_loop,
     response_timeout_for,
@@ -23,24 +23,16 @@ from airflow_provider.hooks.non_retryable import as_non_retryable
 from airflow_provider.operators.base import ComplianceBaseOperator, entry_point
 from airflow_provider.params import as_json_or_file, optional, required
 from airflow_provider.provenance import describe_attempt, read_provenance
-from airflow_provider.review.form import (
-    build_fields,
-    describe_findings,
-    name_form,
-    parse_answers,
-    render,
-    to_line,
-    verdicts_of,
-)
+from airflow_provider.review.form import Form, list_demands
 from airflow_provider.review.selection import (
     BEYOND_LIMIT,
+    ReviewedFinding,
     Selection,
     Verdict,
     check_only,
     select,
-    verdict_of,
 )
-from airflow_provider.review.state import REVIEW, FeedbackSender, ReviewState
+from airflow_provider.review.state import EXPIRED, NO_DECISION, REVIEW, ReviewState
 from airflow_provider.storage.names import name_in
 
 if TYPE_CHECKING:
@@ -51,11 +43,9 @@ else:
 
 SEND = "Send feedback"
 NOTHING = "No feedback"
-MAX_FINDINGS = 50  # on one form, by default
-MAX_SUBJECT_CHARS = 160
 MORE_HINT = (
     "Some findings are beyond the limit of the form. For a form with those, map the task over "
-    "group_findings(), or over chunk(results, 50); or raise the limit."
+    "group_findings(), or over chunk(results, 15); or raise the limit."
 )
 STORE_HINT = "To have it stored from now on, set `state_path` in the connection, or a `destination`."
 NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or start a new DAG run."
@@ -64,15 +54,16 @@ NEXT_STEP = "Send what is missing with ComplianceSubmitFeedbackOperator, or star
 class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     """Have an expert review the findings of an assessment or of a night, and send the answers as feedback.
 
-    Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with three fields for each:
-    the category, as the service gave it, a switch to agree, and a rationale. Where an expert writes a
-    rationale, feedback is sent. An agreement, or a category that is corrected without a rationale, is only
-    recorded. A finding that is left unchanged is undecided.
+    Needs Airflow 3.1 or newer. The findings are shown under "Required Actions" with two fields for each: the
+    category, as the service gave it, and a rationale. Where an expert writes a rationale, feedback is sent. A
+    category that is corrected without a rationale is only recorded. With one switch the expert agrees with
+    all findings that are left as they are; else these are undecided.
 
     Returns the decisions, a list of dicts: what each is about, `decision` (`agreed`, `commented` or
-    `changed`), `category_before`, `category_after`, who decided and when, what was sent, and `outcome`:
-    `sent`, `recorded` if there was nothing to send, or `uncertain` if the service may have accepted it
-    although the submit failed. Later nights below the same root carry decisions on `findings` forward.
+    `changed`; `none` after "No feedback", `expired` if no one has answered in time), `category_before`,
+    `category_after`, who decided and when, what was sent, and `outcome`: `sent`, `recorded` if there was
+    nothing to send, or `uncertain` if the service may have accepted it although the submit failed. Later
+    nights below the same root carry decisions on `findings` forward.
 
     A retry or clear neither asks nor sends again what was answered or sent before. That is stored below the
     connection's `state_path`, else in `_work/` at a `destination` in object storage, else in Airflow's task
@@ -82,10 +73,10 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     :param results: the results themselves, instead of `assessment_id`: JSON, or the address of a JSON file
     :param findings: the findings of a night, instead: what an assess task returned, or the URI of its
         `findings.jsonl`, one or many; or one of the forms of `group_findings`, which is asked as it is
-    :param only: of `findings`: `changed` since the night before, the default, `insufficient`, both without
+    :param only: of `findings`: `changed` since the previous night, the default, `insufficient`, both without
         what an expert has decided before, or `all`
-    :param limit: at most that many findings on the form, by default 50; of a night, what has become worse
-        first, then what is missing
+    :param limit: at most that many findings on the form, by default 15: what has become worse first, then
+        what is missing
     :param destination: where to write the decisions as JSON Lines, such as `s3://conn_id@bucket/decisions/`;
         below a prefix that ends with a slash each task has a file of its own. An existing file is replaced.
     :param expert_id: ID of the expert; by default the ID of the Airflow user who answers
@@ -129,7 +120,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self.limit = limit
         self.destination = destination
         self.expert_id = expert_id
-        self._names: dict[str, str] = {}  # of what is reviewed: see `name_form`
+        self._form = Form(())
 
     # -- to be overridden
 
@@ -152,7 +143,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     @property
     def topic(self) -> object:
         """The document and the framework, for the name of a mapped task."""
-        return ", ".join(filter(None, [self._reviewed, self._names.get("framework")]))
+        return ", ".join(filter(None, [self._reviewed, self._form.common("framework")]))
 
     @entry_point
     def execute(self, context: Context) -> Any:
@@ -180,32 +171,35 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     def _review(self, context: Context, state: ReviewState) -> Any:
         review = state.review
-        verdicts = verdicts_of(review.shown) if review.has_form else set()
-        selection = self._select(verdicts)
-        asked = {verdict_of(finding) for finding in selection.asked}
-        shown = review.shown if verdicts else describe_findings(selection.asked)
-        resumed = {"shown": shown, "outdated": [verdict[0] for verdict in verdicts - selection.valid]}
-        self._names = name_form(shown, self._reviewed)
+        shown = [ReviewedFinding(**record) for record in review.shown]
+        earlier = {finding.verdict for finding in shown}
+        selection = self._select(earlier)
+        new = {finding.verdict for finding in selection.asked} - earlier
+        if not review.has_form:
+            shown = list(selection.asked)
+        outdated = [number for number, *_ in earlier - selection.valid] if review.has_form else []
+        resumed = {"shown": [finding.record() for finding in shown], "outdated": outdated}
+        self._form = Form(shown, self._reviewed)
         if review.is_open:
             self.log.info("Waiting for the answer to the form of an earlier attempt.")
             send_map_index(self, context)
-            self._set_fields(Finding(parse_id(number), finding["name"]) for number, finding in shown.items())
+            self._set_fields()
             # Airflow resumes at once where the answer came, but the attempt before did not get to read it.
             return wait_for_form(self, context, resumed)
-        is_answered = review.is_answered and (bool(verdicts) or asked <= verdicts_of(review.shown))
-        if is_answered:
-            self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
-        else:
-            self.log.info("Asking about %d findings. Left out: %s.", len(asked), selection.omitted or "none")
-            if selection.left_out[BEYOND_LIMIT]:
-                self.log.warning(MORE_HINT)
-        if verdicts and not asked <= verdicts:
+        if review.has_form and new:
             self._finish(context, state)
             raise ComplianceInputError(
                 "The findings have changed since this task first asked, and Airflow keeps the first form. "
                 "Start a new DAG run to review them."
             )
-        if is_answered or not asked:
+        if review.is_answered and not new:
+            self.log.info("Returning the decisions of an earlier attempt: nothing is asked again.")
+            return self._finish(context, state)
+        left_out = selection.omitted or "none"
+        self.log.info("Asking about %d findings. Left out: %s.", len(selection.asked), left_out)
+        if selection.left_out[BEYOND_LIMIT]:
+            self.log.warning(MORE_HINT)
+        if not selection.asked:
             return self._finish(context, state)
         return self._ask(context, state, selection, resumed)
 
@@ -213,16 +207,9 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         self, context: Context, state: ReviewState, selection: Selection, resumed: dict[str, Any]
     ) -> Any:
         send_map_index(self, context)
-        self._set_fields(selection.asked)
-        framework = self._names["framework"]
-        against = f" against {framework}" if framework else ""
-        self.subject = to_line(f"Review of {self._reviewed}{against}", MAX_SUBJECT_CHARS)
-        self.body = render(
-            selection,
-            self.body or "",
-            reviewed=" · ".join(filter(None, [self._reviewed, framework])),
-            links={"Text": self._names["text_path"], "Source": self._names["source"]},
-        )
+        self._set_fields()
+        self.subject = self._form.subject
+        self.body = self._form.render(self.body or "", selection.omitted, self._read_demands())
         try:
             # Not by way of super(): also a resumed task asks, and Airflow lets only `execute` call `execute`.
             return unwrap(HITLOperator.execute)(self, context)
@@ -232,12 +219,21 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
             waiting.kwargs = {**(waiting.kwargs or {}), **resumed}
             raise
 
-    def _set_fields(self, findings: Iterable[Finding]) -> None:
+    def _read_demands(self) -> dict[tuple[str, str], str]:
+        """Return what the criteria demand, as the service lists them, by framework and criterion."""
+        if not any(finding.framework for finding in self._form.findings):
+            return {}
+        try:
+            return list_demands(self.hook.list_frameworks())
+        except ComplianceError as error:
+            self.log.warning("The form does not show what the criteria demand: %s", error)
+            return {}
+
+    def _set_fields(self) -> None:
         from airflow.sdk import Param
         from airflow.sdk.definitions.param import ParamsDict
 
-        fields = build_fields(findings)
-        self.params = ParamsDict({name: Param(**field) for name, field in fields.items()})
+        self.params = ParamsDict({name: Param(**field) for name, field in self._form.fields.items()})
 
     # -- the answer
 
@@ -246,43 +242,58 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     @entry_point
     def execute_complete(
-        self, context: Context, event: dict[str, Any], shown: Any = None, outdated: Collection[int] = ()
+        self,
+        context: Context,
+        event: dict[str, Any],
+        shown: Iterable[Mapping[str, Any]] = (),
+        outdated: Collection[int] = (),
     ) -> Any:
         """Store the answer, then send it.
 
-        :param shown: the findings on the form, by ID
+        :param shown: the findings on the form
         :param outdated: IDs of those whose verdict has changed since then
         """
-        shown = shown or {}
-        self._names = name_form(shown, self._reviewed)
+        self._form = Form([ReviewedFinding(**record) for record in shown], self._reviewed)
         state = self._state(context)
         user = event.get("responded_by_user")
         if user is None:
-            state.close_form()
-        answer = super().execute_complete(context, event)
-        if user is None:
             self.log.warning("No one answered in time: sending no feedback.")
-            return self._finish(context, state)
-        is_feedback = SEND in answer["chosen_options"]
-        decisions, warnings = parse_answers(
-            answer["params_input"], shown, outdated=outdated, with_feedback=is_feedback
-        )
+            self._record(context, state, {}, EXPIRED)
+            self._write(context, state)
+        answer = super().execute_complete(context, event)
+        if user is not None:
+            undecided = "" if SEND in answer["chosen_options"] else NO_DECISION
+            at = event["responded_at"]
+            self._record(context, state, answer["params_input"], undecided, outdated, user, at)
+        return self._finish(context, state)
+
+    def _record(
+        self,
+        context: Context,
+        state: ReviewState,
+        answered: Mapping[str, Any],
+        undecided: str,
+        outdated: Collection[int] = (),
+        user: dict[str, str] | None = None,
+        at: datetime | None = None,
+    ) -> None:
+        """Store the decisions of a form; after one that has expired, the next attempt asks again."""
+        decisions, warnings = self._form.parse(answered, outdated=outdated, undecided=undecided)
         for warning in warnings:
             self.log.warning("%s", warning)
         signature = {
-            "expert_id": self._expert(user) if decisions else "",
-            "answered_by": user["id"],
-            "decided_at": event["responded_at"].isoformat(),
+            "expert_id": self._expert(user) if user and decisions else "",
+            "answered_by": user["id"] if user else "",
+            "decided_at": (at or datetime.now(UTC)).isoformat(),
             **read_provenance(context),
         }
-        state.record_answer(shown, [{**decision, **signature} for decision in decisions])
-        counts = Counter(decision["decision"] for decision in decisions)
-        self.log.info(
-            "Recorded decisions: %s. Undecided findings: %d.",
-            ", ".join(f"{number} {decision}" for decision, number in counts.items()) or "none",
-            len(shown) - len(decisions),
+        state.record_answer(
+            [{**decision, **signature} for decision in decisions],
+            shown=[finding.record() for finding in self._form.findings],
+            is_answered=user is not None,
         )
-        return self._finish(context, state)
+        counts = Counter(decision["decision"] for decision in decisions)
+        self.log.info("Recorded decisions: %s, on %d findings.", dict(counts), len(self._form.findings))
 
     def _expert(self, user: dict[str, str]) -> str:
         expert = optional(self.expert_id) or self.expert_of(user)
@@ -297,7 +308,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         try:
             self._write(context, state)  # before anything is sent: the task may die
             try:
-                refused = FeedbackSender(self.hook, state, self.log).send()
+                refused = state.send_all(self.hook)
             finally:
                 decisions = self._write(context, state)
             if refused:
@@ -305,7 +316,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
         except ComplianceError as error:
             if state.is_persistent:
                 raise
-            sent = [one["assessment_response_id"] for one in state.feedback if state.outcome(one)]
+            sent = list(state.sent)
             message = (
                 f"{error} Feedback was sent on {len(sent)} of {len(state.feedback)} findings: {sent}. "
                 f"Nothing of that is stored, so there is no retry. {NEXT_STEP} {STORE_HINT}"
@@ -320,7 +331,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
     def _state(self, context: Context, *, is_new_attempt: bool = False) -> ReviewState:
         attempt = describe_attempt(context["ti"])
-        return ReviewState(self._open_store(context), attempt, is_new_attempt=is_new_attempt)
+        return ReviewState(self._open_store(context), attempt, self.log, is_new_attempt=is_new_attempt)
 
     def _write(self, context: Context, state: ReviewState) -> list[dict[str, Any]]:
         """Write all decisions, unless another attempt has taken over; return them."""
@@ -341,7 +352,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
 
         :param shown: the verdicts on the form of an earlier attempt
         """
-        from airflow_provider.review.grouping import load_findings, parse_limit
+        from airflow_provider.review.grouping import MAX_FINDINGS, load_findings, parse_limit
 
         limit = parse_limit(self.limit) or MAX_FINDINGS
         if self.findings is None:
@@ -361,7 +372,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     @property
     def _reviewed(self) -> str:
         """The name of the document, or what is known instead."""
-        if name := self._names.get("document"):
+        if name := self._form.document:
             return name
         if self.findings is not None:
             return "findings"

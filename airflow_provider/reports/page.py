@@ -29,6 +29,12 @@ CATEGORIES = {
 }
 OTHER = ("U", "other", "without a known category")
 LEGEND = {style: words for _, style, words in (*CATEGORIES.values(), OTHER)}
+# Why a verdict is another one than in the previous night.
+CAUSES = {
+    "document": "the text is new",
+    "framework": "the framework has changed",
+    "judge": "text and framework are the same",
+}
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
 State = tuple[str, str]

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import date
 from itertools import chain
 from typing import Any
 
 from airflow_provider.provenance import instance_of
+from airflow_provider.review.state import EXPIRED, NO_DECISION
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.layout import NIGHTS
@@ -57,23 +58,17 @@ def write_decisions(
     return written
 
 
-def _by_night(decisions: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
+def _by_night(decisions: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
     """Return the decisions on findings of nights, by the root and the time of their night."""
-    roots: dict[tuple[str, str], str] = {}
+    keys = [(str(decision.get("findings") or ""), str(decision.get("night"))) for decision in decisions]
+    roots = {key: find_root(*key) for key in dict.fromkeys(keys) if key[0]}
+    for findings, _ in (key for key, root in roots.items() if not root):
+        shown = one_line(redact(findings))
+        log.warning("Later nights will not find decisions on '%s': no night has published it.", shown)
     nights: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for decision in decisions:
-        if not (findings := str(decision.get("findings") or "")):
-            continue
-        key = findings, str(decision["night"])
-        if key not in roots:
-            roots[key] = find_root(*key)
-            if not roots[key]:
-                log.warning(
-                    "Later nights will not find decisions on '%s': no night has published it.",
-                    one_line(redact(findings)),
-                )
-        if roots[key]:
-            nights.setdefault((roots[key], key[1]), []).append(decision)
+    for key, decision in zip(keys, decisions, strict=True):
+        if root := roots.get(key):
+            nights.setdefault((root, key[1]), []).append(decision)
     return nights
 
 
@@ -101,6 +96,8 @@ def read_decisions(nights: EarlierNights, cells: Collection[str]) -> dict[tuple[
     with ThreadPoolExecutor(READERS) as readers:
         tables = list(readers.map(lambda entry: list(entry.rows(DECISIONS)), entries))
     for row in chain.from_iterable(tables):
+        if row["decision"] in (NO_DECISION, EXPIRED):
+            continue
         key = str(row["cell"]), str(row["criterion"])
         decision = {
             "expert": str(row["expert_id"] or row["answered_by"]),

@@ -8,20 +8,21 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
 from typing import Any
 
-from airflow_provider.client.findings import Finding, parse_id
-from airflow_provider.client.models import FeedbackCategory
+from airflow_provider.client.findings import Finding
+from airflow_provider.client.models import FeedbackCategory, Framework
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.reports.page import plural, split_source
-from airflow_provider.review.selection import NightFinding, Selection, Verdict
+from airflow_provider.reports.page import CAUSES, plural, split_source
+from airflow_provider.review.selection import ReviewedFinding
 from airflow_provider.review.state import PENDING, RECORDED
 from airflow_provider.severity import normalize_category
 
 CATEGORIES = [str(category) for category in FeedbackCategory]
-AGREED, CATEGORY, RATIONALE = "agreed_", "category_", "rationale_"
-ORIGIN = ("source", "text_path", "night", "cell", "findings")  # of a finding of a night
-DECIDED = ("document", "framework", "criterion", "source", "night", "cell", "findings")
+AGREE, CATEGORY, RATIONALE = "agree_with_the_rest", "category_", "rationale_"
+ABOUT = ("document", "framework", "criterion", "source", "night", "cell", "findings")  # of a decision
 MAX_LABEL_CHARS = 60
 MAX_CONTEXT_CHARS = 600  # on each side of a passage
 MAX_HINT_CHARS = 240
@@ -39,142 +40,183 @@ JOINER = "\u2060"
 INSTRUCTIONS = """\
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
 - The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
-- If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
-- No feedback is sent on findings that you leave unchanged.
-- **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with."""
+- If you agree with everything that you leave as it is, switch that on: it is recorded, not sent.
+- **Send feedback** sends every rationale, **No feedback** nothing. Both record that you agree."""
 
 
-def describe_findings(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
-    """Return as JSON, by ID, what a form shows: the answers come in another process, and are about that."""
-    return {
-        str(finding.id): {
-            "name": format_name(finding, MAX_LABEL_CHARS),
-            "document": finding.document,
-            "framework": finding.framework,
-            "criterion": finding.code or finding.title,
-            "category": finding.category,
-            **{name: getattr(finding, name) for name in ORIGIN if isinstance(finding, NightFinding)},
-        }
-        for finding in findings
-    }
+class Form:
+    """A form about findings.
 
-
-def verdicts_of(shown: Mapping[str, Mapping[str, Any]]) -> set[Verdict]:
-    """Return the verdicts that a form shows, as `describe_findings` describes them."""
-    return {(parse_id(number), each["category"], each.get("cell", "")) for number, each in shown.items()}
-
-
-def name_form(shown: Mapping[str, Mapping[str, Any]], default: str) -> dict[str, str]:
-    """Return what all findings on a form have in common: document, framework, source, text_path.
-
-    :param default: the name of the document if it is unknown
+    :param findings: in the order in which they are shown
+    :param default: its name, if that of the document is unknown
     """
-    names = ("document", "framework", "source", "text_path", "criterion")
-    values = {name: {finding.get(name) or "" for finding in shown.values()} for name in names}
-    common = {name: found.pop() if len(found) == 1 else "" for name, found in values.items()}
-    criterion = common.pop("criterion")
-    if values["source"]:  # of more than one document of a night
-        default = f"{criterion and f'{criterion} in '}{len(values['source'])} documents"
-    return common | {"document": common["document"] or default}
 
+    def __init__(self, findings: Sequence[ReviewedFinding], default: str = "") -> None:
+        self.findings = findings
+        self._default = default
 
-def build_fields(findings: Iterable[Finding]) -> dict[str, dict[str, Any]]:
-    """Return the fields of the form, as arguments of Airflow's `Param`: three for each finding.
+    def common(self, column: str) -> str:
+        """Return what all findings have in common; empty if they differ."""
+        values = {getattr(finding, column) for finding in self.findings}
+        return str(values.pop()) if len(values) == 1 else ""
 
-    Their names contain the id of the finding, because Airflow may show the form of an earlier attempt.
-    """
-    fields: dict[str, dict[str, Any]] = {}
-    for number, finding in enumerate(findings, 1):
-        given = _known_category(finding.category)
-        label = f"{number}. {format_name(finding, MAX_LABEL_CHARS)}"
-        shown = {category: format_category(category) for category in CATEGORIES}
-        if given:
-            shown[given] += " (as assessed)"
-        fields[f"{CATEGORY}{finding.id}"] = {
-            "default": given,
-            "title": label,
-            "description": to_line(finding.rationale, MAX_HINT_CHARS) or None,
-            "type": ["string", "null"],
-            "enum": [*CATEGORIES, None],
-            "values_display": {**shown, "None": "No category"},
-        }
-        fields[f"{AGREED}{finding.id}"] = {
-            "default": False,
-            "title": f"{number}. Agreed",
-            "description": "Looked at and agreed: recorded, not sent.",
-            "type": ["boolean", "null"],  # else Airflow marks it as required
-        }
-        fields[f"{RATIONALE}{finding.id}"] = {
-            "default": None,
-            "title": f"{number}. Your rationale",
-            "description": "Required to send feedback on this finding, also with another category.",
-            "type": ["string", "null"],
-            "format": "multiline",
-        }
-    return fields
+    @property
+    def document(self) -> str:
+        """The name of the document, or what is known instead."""
+        if name := self.common("document"):
+            return name
+        sources = {finding.source for finding in self.findings}
+        criterion = self.common("criterion")
+        many = f"{criterion and f'{criterion} in '}{len(sources)} documents"
+        return many if len(sources) > 1 else self._default
 
+    @property
+    def subject(self) -> str:
+        """What it is about, how many findings there are, and how bad they are."""
+        framework, night = self.common("framework"), self.common("night")[:10]
+        against = f" against {framework}" if framework else ""
+        with suppress(ValueError):
+            day = date.fromisoformat(night)
+            night = f"{day.day} {day:%b}"
+        of_night = f" (night of {night})" if night else ""
+        return to_line(f"{self.document}{against}: {self._counted}{of_night}", MAX_TITLE_CHARS)
 
-def parse_answers(
-    answered: Mapping[str, Any],
-    shown: Mapping[str, Mapping[str, Any]],
-    *,
-    outdated: Collection[int] = (),
-    with_feedback: bool = True,
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the decisions of an answered form, and warnings about what is not sent.
-
-    A finding with no rationale and an unchanged category gets no feedback, and is a decision only if it was
-    agreed with. So is one without fields: answers through Airflow's REST API may omit them.
-
-    :param shown: what `describe_findings` returned
-    :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
-    :param with_feedback: False to read agreements only
-    """
-    if not with_feedback:
-        answered = {name: value for name, value in answered.items() if name.startswith(AGREED) and value}
-    fields = [name for name in answered if name.startswith((AGREED, CATEGORY, RATIONALE))]
-    numbers = list(dict.fromkeys(name.partition("_")[2] for name in fields))
-    if not set(numbers) <= set(shown):
-        raise ComplianceInputError(
-            "The form has other findings than the results have now: Airflow keeps the form of the first "
-            "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
+    @property
+    def _counted(self) -> str:
+        """How many findings there are and how bad: `5 worse, 2 better, 1 missing`."""
+        counts = Counter(
+            ("worse" if finding.is_worse else "better")
+            if finding.changed_from
+            else format_category(finding.category).lower()
+            for finding in self.findings
         )
-    decisions: list[dict[str, Any]] = []
-    warnings: list[str] = []
-    for number in numbers:
-        finding = shown[number]
-        given = _known_category(finding["category"])
-        category = answered.get(f"{CATEGORY}{number}", given) or None
-        rationale = str(answered.get(f"{RATIONALE}{number}") or "").strip()
-        is_agreed = answered.get(f"{AGREED}{number}") in (True, "true")
-        if category not in (None, *CATEGORIES):
-            warnings.append(f"Ignored the category of '{finding['name']}', which does not exist.")
-            category = given
-        is_changed = category not in (None, given)
-        if is_changed and not rationale:
+        kinds = dict.fromkeys(["worse", "better", *(kind for kind, _ in counts.most_common())])
+        return ", ".join(f"{counts[kind]} {kind}" for kind in kinds if counts[kind])
+
+    @property
+    def fields(self) -> dict[str, dict[str, Any]]:
+        """The fields, as arguments of Airflow's `Param`: one switch, and two for each finding.
+
+        Their names contain the id of the finding, because Airflow may show the form of an earlier attempt.
+        """
+        fields: dict[str, dict[str, Any]] = {
+            AGREE: {
+                "default": False,
+                "title": "Agree with everything that I leave as it is",
+                "description": "Looked at and agreed: recorded, not sent.",
+                "type": ["boolean", "null"],  # else Airflow marks it as required
+            }
+        }
+        for number, finding in enumerate(self.findings, 1):
+            given = _known_category(finding.category)
+            name = format_name(finding, MAX_LABEL_CHARS)
+            document = to_line(finding.document, MAX_LABEL_CHARS)
+            label = f"{number}. {f'{document}: ' if document else ''}{name}"
+            shown = {category: format_category(category) for category in CATEGORIES}
+            if given:
+                shown[given] += " (as assessed)"
+            fields[f"{CATEGORY}{finding.id}"] = {
+                "default": given,
+                "title": label,
+                "description": to_line(finding.rationale, MAX_HINT_CHARS) or None,
+                "type": ["string", "null"],
+                "enum": [*CATEGORIES, None],
+                "values_display": {**shown, "None": "No category"},
+            }
+            fields[f"{RATIONALE}{finding.id}"] = {
+                "default": None,
+                "title": f"{number}. Your rationale",
+                "description": "Required to send feedback on this finding, also with another category.",
+                "type": ["string", "null"],
+                "format": "multiline",
+            }
+        return fields
+
+    def render(
+        self, heading: str = "", omitted: str = "", demands: Mapping[tuple[str, str], str] | None = None
+    ) -> str:
+        """Return the Markdown above the fields.
+
+        :param heading: Markdown of the DAG author, shown first
+        :param omitted: which findings are not on the form
+        :param demands: what criteria demand, by framework and criterion
+        """
+        title = " · ".join(filter(None, [self.document, self.common("framework")]))
+        links = {"Text": self.common("text_path"), "Source": self.common("source")}
+        about = [f"**{escape(title, MAX_TITLE_CHARS)}**"] if title else []
+        about += [_link(label, uri) for label, uri in links.items() if uri]
+        left_out = omitted and f"*Findings that are not on the form: {omitted}.*"
+        counted = f"### {plural(len(self.findings), 'finding')} to review: {escape(self._counted, 300)}"
+        parts = [heading.strip(), " · ".join(about), counted, INSTRUCTIONS, left_out, "---"]
+        differing = [name for name in ("document", "framework") if not self.common(name)]
+        for number, finding in enumerate(self.findings, 1):
+            demand = (demands or {}).get((finding.framework, finding.criterion), "")
+            parts.append(_block(number, finding, differing, demand))
+        return "\n\n".join(part for part in parts if part)
+
+    def parse(
+        self, answered: Mapping[str, Any], *, outdated: Collection[int] = (), undecided: str = ""
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Return the decisions of an answer, and warnings about what is not sent.
+
+        A finding that is left as it is gets no feedback, and is a decision only if the expert agrees. The
+        same goes for one without fields: answers through Airflow's REST API may omit them.
+
+        :param outdated: responses whose verdict has changed since the form was shown: nothing is sent on them
+        :param undecided: `none` or `expired` if the form was not filled in, to record that for each finding
+        """
+        ids = {name.partition("_")[2] for name in answered if name.startswith((CATEGORY, RATIONALE))}
+        if not undecided and not ids <= {str(finding.id) for finding in self.findings}:
+            raise ComplianceInputError(
+                "The form has other findings than the results have now: Airflow keeps the form of the first "
+                "attempt of a task. Nothing was sent. Start a new DAG run to review the new results."
+            )
+        left = "agreed" if answered.get(AGREE) in (True, "true") else undecided
+        decisions: list[dict[str, Any]] = []
+        warnings: list[str] = []
+        for finding in self.findings:
+            answers = {} if undecided else answered
+            given = _known_category(finding.category)
+            category = answers.get(f"{CATEGORY}{finding.id}", given) or None
+            rationale = str(answers.get(f"{RATIONALE}{finding.id}") or "").strip()
+            name = format_name(finding, MAX_LABEL_CHARS)
+            if category not in (None, *CATEGORIES):
+                warnings.append(f"Ignored the category of '{name}', which does not exist.")
+                category = given
+            is_changed = category not in (None, given)
+            if is_changed and not rationale:
+                warnings.append(
+                    f"The new category of '{name}' is recorded, but not sent: the service needs a rationale."
+                )
+            if decision := "changed" if is_changed else "commented" if rationale else left:
+                decisions.append(
+                    {
+                        **{column: getattr(finding, column) for column in ABOUT},
+                        "decision": decision,
+                        "category_before": finding.category,
+                        "category_after": category if is_changed else finding.category,
+                        "rational_feedback": rationale,
+                        "assessment_response_id": finding.id,
+                        "category_feedback": category if rationale else None,
+                        "outcome": PENDING if rationale and finding.id not in outdated else RECORDED,
+                    }
+                )
+        if outdated:
             warnings.append(
-                f"The new category of '{finding['name']}' is recorded, but not sent: the service requires a "
-                "rationale."
+                f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
+                "decisions on them are recorded for what it showed, and not sent."
             )
-        if rationale or is_agreed or is_changed:
-            decisions.append(
-                {
-                    **{name: finding[name] for name in DECIDED if name in finding},
-                    "decision": "changed" if is_changed else "agreed" if is_agreed else "commented",
-                    "category_before": finding["category"],
-                    "category_after": category if is_changed else finding["category"],
-                    "rational_feedback": rationale,
-                    "assessment_response_id": parse_id(number),
-                    "category_feedback": category if rationale else None,
-                    "outcome": PENDING if rationale and parse_id(number) not in outdated else RECORDED,
-                }
-            )
-    if outdated:
-        warnings.append(
-            f"The verdicts of responses {sorted(outdated)} have changed since the form was shown: "
-            "decisions on them are recorded for what it showed, and not sent."
-        )
-    return decisions, warnings
+        return decisions, warnings
+
+
+def list_demands(frameworks: Iterable[Framework]) -> dict[tuple[str, str], str]:
+    """Return what criteria demand, by the code name of the framework and the code or name of each."""
+    return {
+        (framework.code_name or "", name or ""): criterion.description or ""
+        for framework in frameworks
+        for criterion in framework.criteria
+        for name in (criterion.name, criterion.code_name)
+    }
 
 
 def _known_category(category: str | None) -> str | None:
@@ -204,29 +246,6 @@ def format_name(finding: Finding, limit: int = MAX_TITLE_CHARS) -> str:
     return to_line(finding.title or finding.code, limit) or f"Response {finding.id}"
 
 
-def render(
-    selection: Selection,
-    heading: str = "",
-    *,
-    reviewed: str = "",
-    links: Mapping[str, str] | None = None,
-) -> str:
-    """Return the Markdown above the form.
-
-    :param heading: Markdown of the DAG author, shown first
-    :param reviewed: the name of what is reviewed
-    :param links: URIs of its text and its source, by the label of the link
-    """
-    findings = selection.asked
-    title = f"**{escape(reviewed, MAX_TITLE_CHARS)}**" if reviewed else ""
-    about = " · ".join(filter(None, [title, *(_link(label, uri) for label, uri in (links or {}).items())]))
-    omitted = selection.omitted and f"*Findings that are not on the form: {selection.omitted}.*"
-    parts = [heading.strip(), about, _summary(findings), INSTRUCTIONS, omitted, "---"]
-    differing = [name for name in ("document", "framework") if len({getattr(f, name) for f in findings}) > 1]
-    parts += [_block(number, finding, differing) for number, finding in enumerate(findings, 1)]
-    return "\n\n".join(part for part in parts if part)
-
-
 def _link(label: str, uri: str) -> str:
     """Return a link where a browser can open the URI, else the URI as text, without a login or connection."""
     folder, name, url = split_source(uri, MAX_URI_CHARS)
@@ -234,35 +253,24 @@ def _link(label: str, uri: str) -> str:
     return f"[{label}](<{url}>)" if url else f"{label}: {escape(shown, MAX_URI_CHARS)}"
 
 
-def _summary(findings: Sequence[Finding]) -> str:
-    counts = Counter(escape(format_category(finding.category), 80).lower() for finding in findings)
-    of_each = " · ".join(f"{number} {category}" for category, number in counts.most_common())
-    return f"### {plural(len(findings), 'finding')} to review: {of_each}"
-
-
-def _block(number: int, finding: Finding, differing: Iterable[str]) -> str:
+def _block(number: int, finding: ReviewedFinding, differing: Collection[str], demand: str) -> str:
     code = f" ({escape(finding.code, 60)})" if finding.code and finding.title else ""
     facts = [f"**{escape(format_category(finding.category), 80)}**"]
     if finding.score is not None:
         facts.append(f"score {finding.score:g}")
     facts += [escape(value, MAX_LABEL_CHARS) for name in differing if (value := getattr(finding, name))]
-    if isinstance(finding, NightFinding):
-        facts += _night_facts(finding, differing)
-    facts.append(f"response {finding.id}")
-    quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
-    title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"
-    return "\n\n".join([title, " · ".join(facts), f"> {quoted}", *_passage(finding)])
-
-
-def _night_facts(finding: NightFinding, differing: Iterable[str]) -> list[str]:
-    """Return the last verdict, if it was another one, and links on a form about many documents."""
-    facts = []
     if finding.changed_from:
         facts.append(f"before: {escape(format_category(finding.changed_from), 80).lower()}")
+    if finding.because in CAUSES:
+        facts.append(f"why: {CAUSES[finding.because]}")
     if "document" in differing:
         links = {"Text": finding.text_path, "Source": finding.source}
         facts += [_link(label, uri) for label, uri in links.items() if uri]
-    return facts
+    facts.append(f"response {finding.id}")
+    quoted = escape(finding.rationale, MAX_RATIONALE_CHARS) or "*The service gave no rationale.*"
+    title = f"#### {number}\\. {escape(format_name(finding), MAX_TITLE_CHARS)}{code}"
+    demanded = [f"Demanded: {escape(demand, MAX_CONTEXT_CHARS)}"] if demand else []
+    return "\n\n".join([title, " · ".join(facts), *demanded, f"> {quoted}", *_passage(finding)])
 
 
 def _passage(finding: Finding) -> list[str]:

@@ -10,20 +10,23 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal
 
-from airflow_provider.client.findings import Finding, parse_id
+from airflow_provider.client.findings import parse_id
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageDeniedError
 from airflow_provider.params import as_json, optional, required
-from airflow_provider.review.selection import NightFinding, Verdict, check_only, select, verdict_of
+from airflow_provider.review.selection import ReviewedFinding, Verdict, check_only, select
 from airflow_provider.storage.atomic import put_sync
 from airflow_provider.storage.jsonl import parse_line, read_lines, to_lines
-from airflow_provider.storage.locations import Location, read_objects
+from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 
 log = logging.getLogger(__name__)
 
 FORMS = "forms"  # beside `findings.jsonl`
+MAX_FINDINGS = 15  # on one form, by default
+READERS = 16
 
 
 def group_findings(
@@ -32,7 +35,7 @@ def group_findings(
     only: Literal["changed", "insufficient", "all"] = "changed",
     limit: int | None = None,
     by: Literal["document", "criterion"] = "document",
-    max_findings: int = 50,
+    max_findings: int = MAX_FINDINGS,
 ) -> list[dict[str, Any]]:
     """Group findings of a night into forms, one for each mapped task of a review.
 
@@ -41,7 +44,7 @@ def group_findings(
     was cleared, it returns the same forms, followed by new ones for new verdicts.
 
     :param findings: what the assess task returned, or the URI of its `findings.jsonl`; one or many
-    :param only: `changed`: the category differs from the night before; `insufficient`: it is not
+    :param only: `changed`: the category differs from the previous night; `insufficient`: it is not
         SUFFICIENTLY_REGULATED; `all`, also what an expert has decided before
     :param limit: at most that many findings; the log says how many are left out
     :param by: a form is about one document, or about one criterion of all documents
@@ -65,9 +68,9 @@ def group_findings(
     earlier = _read_earlier(folder)
     shown = {verdict for verdicts in earlier.values() for verdict in verdicts}
     selection = select(_read_tables(tables), at_most or most * max_findings + 1, only=only, shown=shown)
-    groups: dict[tuple[str, ...], list[Finding]] = {}
+    groups: dict[tuple[str, ...], list[ReviewedFinding]] = {}
     for finding in selection.asked:
-        if verdict_of(finding) not in shown:
+        if finding.verdict not in shown:
             groups.setdefault(_group_of(finding, by), []).append(finding)
     added = [
         group[start : start + max_findings]
@@ -87,14 +90,13 @@ def group_findings(
         location = folder / f"{number:06}.jsonl"
         put_sync(location, to_lines(map(vars, group)))
         forms.append({"form": location.uri, "outdated": []})
-    log.info(
-        "Findings to review (%s): %d. Left out: %s.", only, len(selection.asked), selection.omitted or "none"
-    )
+    number, left_out = len(selection.asked), selection.omitted or "none"
+    log.info("Findings to review (%s): %d. Left out: %s.", only, number, left_out)
     log.info("Grouped by %s: %d forms, %d of them new.", by, len(forms), len(added))
     return forms
 
 
-def load_findings(value: Any) -> tuple[Iterator[NightFinding], bool]:
+def load_findings(value: Any) -> tuple[Iterator[ReviewedFinding], bool]:
     """Return the findings that a parameter names, and whether they are on a form, so selected already.
 
     Findings on a form whose verdict has changed since are left out.
@@ -104,7 +106,7 @@ def load_findings(value: Any) -> tuple[Iterator[NightFinding], bool]:
         return _read_tables(tables), False
     outdated = {number for form in forms for number in form.get("outdated") or ()}
     places = [Location(form["form"]) for form in forms]
-    found = (finding for place in places for finding in _read_form(place, place.read()))
+    found = (finding for place in places for finding in _read_form(place))
     return (finding for finding in found if finding.id not in outdated), True
 
 
@@ -134,8 +136,8 @@ def _parse(value: Any) -> tuple[list[str], list[Mapping[str, Any]]]:
     return tables, forms
 
 
-def _group_of(finding: Any, by: str) -> tuple[str, ...]:
-    return (finding.source,) if by == "document" else (finding.framework, finding.code or finding.title)
+def _group_of(finding: ReviewedFinding, by: str) -> tuple[str, ...]:
+    return (finding.source,) if by == "document" else (finding.framework, finding.criterion)
 
 
 def parse_limit(given: Any) -> int | None:
@@ -148,16 +150,17 @@ def parse_limit(given: Any) -> int | None:
     return number
 
 
-def _read_tables(uris: Iterable[str]) -> Iterator[NightFinding]:
+def _read_tables(uris: Iterable[str]) -> Iterator[ReviewedFinding]:
     for uri in uris:
         for row in _read_rows(Location(uri)):
-            yield NightFinding.from_row(row, uri)
+            yield ReviewedFinding.from_row(row, uri)
 
 
-def _read_form(location: Location, content: bytes | None) -> list[NightFinding]:
-    if content is None:
-        raise _missing(location)
-    return [NightFinding(**parse_line(line, f"The form '{location}'")) for line in content.splitlines()]
+def _read_form(location: Location) -> list[ReviewedFinding]:
+    try:
+        return [ReviewedFinding(**record) for record in _read_rows(location)]
+    except TypeError:
+        raise ComplianceInputError(f"The form '{location}' is not one of group_findings.") from None
 
 
 def _read_rows(location: Location) -> Iterator[dict[str, Any]]:
@@ -167,20 +170,17 @@ def _read_rows(location: Location) -> Iterator[dict[str, Any]]:
             if line.strip():
                 yield parse_line(line, f"The findings are damaged: line {number} of '{table}'")
     except FileNotFoundError:
-        raise _missing(location) from None
-
-
-def _missing(location: Location) -> ComplianceStorageDeniedError:
-    return ComplianceStorageDeniedError(
-        f"The findings '{location}' do not exist. Give `findings` what the assess task returned."
-    )
+        raise ComplianceStorageDeniedError(
+            f"The findings '{location}' do not exist. Give `findings` what the assess task returned."
+        ) from None
 
 
 def _read_earlier(folder: Location) -> dict[str, set[Verdict]]:
     """Return the verdicts on the forms of earlier calls, by the URI of the form, in order."""
     forms = [folder / name for name in folder.list_names() if name.endswith(".jsonl")]
-    contents = read_objects(folder, [form.path for form in forms])
+    with ThreadPoolExecutor(READERS) as readers:
+        found = readers.map(_read_form, forms)
     return {
-        form.uri: {verdict_of(finding) for finding in _read_form(form, content)}
-        for form, (_, content) in zip(forms, contents, strict=True)
+        form.uri: {finding.verdict for finding in findings}
+        for form, findings in zip(forms, found, strict=True)
     }

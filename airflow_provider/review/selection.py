@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from airflow_provider.client.findings import Finding, parse_id, parse_number
@@ -15,8 +15,10 @@ from airflow_provider.severity import SUFFICIENT, is_worse, normalize_category, 
 from airflow_provider.storage.names import name_in, printable
 
 TEXT_COLUMNS = (
-    "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "expert"
+    "source", "text_path", "night", "cell", "framework", "title", "rationale", "changed_from", "because",
+    "expert",
 )  # fmt: skip
+NOT_KEPT = ("rationale", "passage", "context")  # the texts that only the form itself shows
 BEYOND_LIMIT = "beyond the limit"
 
 Verdict = tuple[int | None, str | None, str]
@@ -24,13 +26,15 @@ Verdict = tuple[int | None, str | None, str]
 
 
 @dataclass(frozen=True)
-class NightFinding(Finding):
-    """A row of `findings.jsonl`.
+class ReviewedFinding(Finding):
+    """A finding that an expert is asked about; what follows is known if it is a row of `findings.jsonl`.
 
     :param night: when it was assessed
     :param cell: identifies text, framework and payload, so that the next night finds a decision on it
-    :param changed_from: the category of the night before, if that was another one
+    :param changed_from: the category of the previous night, if that was another one
+    :param because: what has changed: `document`, `framework` or `judge`
     :param expert: who has decided on it before
+    :param findings: the URI of the table
     """
 
     source: str = ""
@@ -38,14 +42,29 @@ class NightFinding(Finding):
     night: str = ""
     cell: str = ""
     changed_from: str = ""
+    because: str = ""
     expert: str = ""
     findings: str = ""
 
     @property
+    def criterion(self) -> str:
+        """The criterion, by its code if it has one."""
+        return self.code or self.title
+
+    @property
+    def verdict(self) -> Verdict:
+        """What identifies the verdict: a service may keep the ID of a response whose category changes."""
+        return self.id, self.category, self.cell
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether the category is worse than in the previous night."""
+        return bool(self.changed_from) and is_worse(self.changed_from, self.category)
+
+    @property
     def priority(self) -> tuple[bool, int, bool]:
         """Sorts what has become worse first, then by category, the worst first, changed before unchanged."""
-        before = self.changed_from
-        return not (before and is_worse(before, self.category)), -severity_of(self.category), not before
+        return not self.is_worse, -severity_of(self.category), not self.changed_from
 
     def is_wanted(self, only: str) -> bool:
         """Return whether an expert is asked about it, decided or not."""
@@ -53,8 +72,13 @@ class NightFinding(Finding):
             return bool(self.changed_from)
         return only == "all" or normalize_category(self.category) != SUFFICIENT
 
+    def record(self) -> dict[str, Any]:
+        """Return what is kept of it until the form is answered: the answer comes in another process."""
+        kept = {name: value for name, value in vars(self).items() if value and name not in NOT_KEPT}
+        return kept | {"id": self.id}
+
     @classmethod
-    def from_row(cls, row: Mapping[str, Any], uri: str) -> NightFinding:
+    def from_row(cls, row: Mapping[str, Any], uri: str) -> ReviewedFinding:
         """Read a row of the table with this URI."""
         texts = {name: str(row.get(name) or "") for name in TEXT_COLUMNS}
         criterion = str(row.get("criterion") or "")
@@ -69,9 +93,7 @@ class NightFinding(Finding):
         )
 
 
-def verdict_of(finding: Finding) -> Verdict:
-    """Return what identifies the verdict: a service may keep the ID of a response whose category changes."""
-    return finding.id, finding.category, getattr(finding, "cell", "")
+COLUMNS = tuple(column.name for column in fields(ReviewedFinding))
 
 
 def check_only(only: Any) -> str:
@@ -89,7 +111,7 @@ class Selection:
     :ivar valid: the verdicts on an earlier form that still hold
     """
 
-    asked: tuple[Finding, ...] = ()
+    asked: tuple[ReviewedFinding, ...] = ()
     left_out: Counter[str] = field(default_factory=Counter)
     valid: set[Verdict] = field(default_factory=set)
 
@@ -108,25 +130,25 @@ def select(
 ) -> Selection:
     """Select the findings that an expert is asked about; only those are held in memory.
 
-    :param only: of a night: `changed` or `insufficient`, without what an expert has decided before, or `all`
+    :param only: `changed` or `insufficient`, without what an expert has decided before, or `all`
     :param shown: the verdicts that an earlier form showed
     """
     selection = Selection()
     criteria: dict[int, tuple[str, str]] = {}
     chosen: set[int] = set()
 
-    def choose() -> Iterator[Finding]:
+    def choose() -> Iterator[ReviewedFinding]:
         for finding in map(_storable, findings):
-            if (verdict := verdict_of(finding)) in shown:
-                selection.valid.add(verdict)
-            if isinstance(finding, NightFinding) and not finding.is_wanted(only):
+            if finding.verdict in shown:
+                selection.valid.add(finding.verdict)
+            if not finding.is_wanted(only):
                 continue
-            criterion = verdict[2], finding.code or finding.title
+            criterion = finding.cell, finding.criterion
             if finding.id is None:
                 reason = "without a response ID"
             elif criteria.setdefault(finding.id, criterion) != criterion:
                 reason = "with the response ID of another finding"
-            elif only != "all" and isinstance(finding, NightFinding) and finding.expert:
+            elif only != "all" and finding.expert:
                 reason = "decided by an expert before"
             elif finding.id in chosen:  # equal texts share a verdict: one decision is enough
                 continue
@@ -136,28 +158,29 @@ def select(
                 continue
             selection.left_out[reason] += 1
 
-    first = heapq.nsmallest(limit, choose(), key=lambda finding: getattr(finding, "priority", ()))
+    first = heapq.nsmallest(limit, choose(), key=lambda finding: finding.priority)
     selection.asked = tuple(_tell_apart(first))
     selection.left_out[BEYOND_LIMIT] += len(chosen) - len(selection.asked)
     return selection
 
 
-def _storable(finding: Finding) -> Finding:
+def _storable(finding: Finding) -> ReviewedFinding:
     """Return a finding that Airflow can store: without invalid UTF-8, as in a file name, and without NUL."""
-    odd: dict[str, Any] = {
+    values: dict[str, Any] = {name: value for name in COLUMNS if (value := getattr(finding, name, "")) != ""}
+    odd = {
         name: printable(value).replace("\0", "\ufffd")
-        for name, value in vars(finding).items()
+        for name, value in values.items()
         if isinstance(value, str) and not (value.isascii() and value.isprintable())
     }
-    return replace(finding, **odd) if odd else finding
+    return ReviewedFinding(**values | odd)
 
 
-def _tell_apart(findings: Sequence[Finding]) -> Iterator[Finding]:
+def _tell_apart(findings: Sequence[ReviewedFinding]) -> Iterator[ReviewedFinding]:
     """Name documents by their whole source where two have the same file name."""
     sources: dict[str, set[str]] = {}
     for finding in findings:
-        sources.setdefault(finding.document, set()).add(getattr(finding, "source", ""))
+        sources.setdefault(finding.document, set()).add(finding.source)
     for finding in findings:
-        if len(sources[finding.document]) > 1 and isinstance(finding, NightFinding):
+        if len(sources[finding.document]) > 1:
             finding = replace(finding, document="".join(split_source(finding.source)[:2]))  # without a login
         yield finding

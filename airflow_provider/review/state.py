@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -20,28 +20,11 @@ from airflow_provider.provenance import is_newer
 from airflow_provider.waiting.refusals import outlast_refusals_sync
 from airflow_provider.waiting.rules import is_refusal
 
-REVIEW, SENT = "compliance_review", "compliance_review_sent"
-LEASE = "compliance_review_lease"
+REVIEW, SENT, LEASE = "compliance_review", "compliance_feedback_sent", "compliance_feedback_lease"
 PENDING, RECORDED = "pending", "recorded"  # outcomes of a decision: to be sent, or not
-SENDING = "sending"
+NO_DECISION, EXPIRED = "none", "expired"  # decisions that say that no one has decided
+SENDING, UNCERTAIN = "sending", "uncertain"
 FEEDBACK_FIELDS = ("expert_id", "rational_feedback", "assessment_response_id", "category_feedback")
-
-
-@dataclass
-class Review:
-    """What is stored of a review: its newest form, and all decisions.
-
-    :param shown: what the form shows: see `describe_findings`
-    :param has_form: Airflow has the form, open or not; it never changes the form of a task instance
-    :param is_open: the form waits for its answer
-    :param is_answered: the form was answered
-    """
-
-    shown: dict[str, dict[str, Any]] = field(default_factory=dict)
-    has_form: bool = False
-    is_open: bool = False
-    is_answered: bool = False
-    decisions: list[dict[str, Any]] = field(default_factory=list)
 
 
 class Unstored(dict[str, Any]):
@@ -50,170 +33,187 @@ class Unstored(dict[str, Any]):
     set = dict.__setitem__
 
 
-class Lease:
-    """What the newest attempt of a task holds: an older one, which Airflow considered dead, stops.
+class Outbox:
+    """Sends each feedback at most once, although attempts of a task may die, or run side by side.
 
-    The store has no compare-and-set. A sender writes its intent, then checks its lease; a process that takes
-    the lease reads the intents afterwards. So one of two stops, or finds the other's intent.
+    The newest attempt holds a lease: an older one, which Airflow considered dead, stops. The store has no
+    compare-and-set. A sender writes its intent, then checks its lease; a process that takes the lease reads
+    the intents afterwards. So one of two stops, or finds the other's intent, which is never sent again. Each
+    feedback has its own key, so that concurrent attempts do not overwrite each other.
 
+    :param store: see `storage.task_state`; None where nothing survives an attempt
     :param attempt: see `describe_attempt`
     :ivar found: the lease that was held before
     """
 
-    def __init__(self, store: Any, key: str, attempt: Mapping[str, Any]) -> None:
-        self._store, self._key = store, key
-        self.holder = {**attempt, "process": uuid4().hex}
-        self.found: dict[str, Any] = self._store.get(key) or {}
+    def __init__(self, store: Any, attempt: Mapping[str, Any], log: Any) -> None:
+        self.store: Any = Unstored() if store is None else store
+        self._log = log
+        self._holder = {**attempt, "process": uuid4().hex}
+        self.found: dict[str, Any] = self.store.get(LEASE) or {}
         self._acquire(self.found)
 
-    def check(self) -> bool:
-        """Return whether this process still holds it; reacquire it from an older attempt."""
-        held = self._store.get(self._key) or {}
-        if held == self.holder:
+    def check_lease(self) -> bool:
+        """Return whether this process still holds the lease; reacquire it from an older attempt."""
+        held = self.store.get(LEASE) or {}
+        if held == self._holder:
             return True
-        if not held or not is_newer(self.holder, held):
+        if not held or not is_newer(self._holder, held):
             raise _superseded(held)
         self._acquire(held)
         return False
 
     def _acquire(self, held: Mapping[str, Any]) -> None:
-        if is_newer(held, self.holder):
+        if is_newer(held, self._holder):
             raise _superseded(held)
-        self._store.set(self._key, self.holder)
+        self.store.set(LEASE, self._holder)
+
+    def send(self, name: object, submit: Callable[[], Any], about: Mapping[str, Any] | None = None) -> str:
+        """Send a feedback; return an empty string, or its outcome if an attempt has sent it before.
+
+        :param name: identifies it among those of the task
+        :param about: what it must have been about; else it is another one
+        """
+        self.check_lease()
+        if outcome := self.outcome(name, about):
+            return outcome
+        self._record(name, SENDING, about)
+        if not self.check_lease():
+            return UNCERTAIN
+        try:
+            submit()
+        except ComplianceUncertainError:
+            raise
+        except ComplianceError:
+            self._record(name, "", about)
+            raise
+        try:
+            self._record(name, "sent", about)
+        except Exception as error:  # of the store: the feedback is sent, so the task must not fail
+            self._log.warning("Could not store for later attempts that the feedback was sent: %s", error)
+        return ""
+
+    def outcome(self, name: object, about: Mapping[str, Any] | None = None) -> str:
+        """Return `sent`, `uncertain`, or an empty string if it is not sent yet."""
+        stored = self.store.get(f"{SENT}_{name}") or {}
+        outcome = str(stored.get("outcome", "")) if (about or {}).items() <= stored.items() else ""
+        return UNCERTAIN if outcome == SENDING else outcome
+
+    def _record(self, name: object, outcome: str, about: Mapping[str, Any] | None) -> None:
+        self.store.set(f"{SENT}_{name}", {**self._holder, **(about or {}), "outcome": outcome})
 
 
-class ReviewState:
+@dataclass
+class Review:
+    """What is stored of a review: its newest form, and all decisions.
+
+    :param shown: the findings on the form
+    :param has_form: Airflow has the form, open or not; it never changes the form of a task instance
+    :param is_open: the form waits for its answer
+    :param is_answered: the form was answered
+    """
+
+    shown: Sequence[dict[str, Any]] = ()
+    has_form: bool = False
+    is_open: bool = False
+    is_answered: bool = False
+    decisions: list[dict[str, Any]] = field(default_factory=list)
+
+
+class ReviewState(Outbox):
     """Stores what must not be asked or sent again.
 
-    The intent is written before a submit: if an attempt dies in between, the feedback is uncertain and never
-    sent again. Each feedback has its own key, so that concurrent attempts do not overwrite each other, and
-    the newest attempt holds a lease: see `begin`.
-
-    :param store: see `storage.task_state`; None where nothing survives an attempt
-    :param attempt: see `describe_attempt`; an older one stops when it finds the lease of a newer one
     :param is_new_attempt: the attempt starts now; otherwise it is resumed
     """
 
-    def __init__(self, store: Any, attempt: Mapping[str, Any], *, is_new_attempt: bool = False) -> None:
-        self._store: Any = Unstored() if store is None else store
+    def __init__(
+        self, store: Any, attempt: Mapping[str, Any], log: Any, *, is_new_attempt: bool = False
+    ) -> None:
+        super().__init__(store, attempt, log)
         self.is_persistent = store is not None
-        self._lease = Lease(self._store, LEASE, attempt)
-        self.check_lease = self._lease.check
-        stored = self._store.get(REVIEW)
+        stored = self.store.get(REVIEW)
         self.review = Review(**(stored or {}))
         # A run that was deleted and created again counts its attempts from 1, and has no form yet.
-        is_created_again = is_new_attempt and self._lease.found.get("try_number", 0) >= attempt["try_number"]
+        is_created_again = is_new_attempt and self.found.get("try_number", 0) >= attempt["try_number"]
         if is_created_again or stored is None:
             self.review = replace(self.review, has_form=False, is_open=False)
-            self._store.set(REVIEW, asdict(self.review))
-
-    # -- the form and its answer
+            self.store.set(REVIEW, asdict(self.review))
 
     @property
     def feedback(self) -> list[dict[str, Any]]:
         """The decisions to send, sent or not."""
         return [decision for decision in self.review.decisions if decision["outcome"] == PENDING]
 
-    def record_form(self, shown: Mapping[str, Any]) -> None:
+    @property
+    def sent(self) -> dict[int, str]:
+        """The outcomes of what was sent or may have been, by response."""
+        numbers = [row["assessment_response_id"] for row in self.feedback]
+        return {number: outcome for number in numbers if (outcome := self.outcome(number))}
+
+    def record_form(self, shown: Sequence[dict[str, Any]]) -> None:
         """Record that the form is shown."""
-        self._update(shown=dict(shown), has_form=True, is_open=True, is_answered=False)
+        self._update(shown=shown, has_form=True, is_open=True, is_answered=False)
 
-    def close_form(self) -> None:
-        """Record that the form is closed: unless it was answered, the next attempt asks again."""
-        self._update(is_open=False)
-
-    def record_answer(self, shown: Mapping[str, Any], decisions: Sequence[dict[str, Any]]) -> None:
-        """Record the decisions on a form; feedback that was sent before stays as it is."""
-        self.review = Review(**(self._store.get(REVIEW) or {}))
-        given = [feedback for feedback in self.feedback if self.outcome(feedback)]
+    def record_answer(
+        self, decisions: Sequence[dict[str, Any]], shown: Sequence[dict[str, Any]], *, is_answered: bool
+    ) -> None:
+        """Record the decisions on a form, which is closed now; what was sent before stays as it is."""
+        self.review = Review(**(self.store.get(REVIEW) or {}))
+        sent = self.sent
+        given = [row for row in self.feedback if row["assessment_response_id"] in sent]
         merged = {decision["assessment_response_id"]: decision for decision in (*decisions, *given)}
-        self._update(shown=dict(shown), decisions=list(merged.values()), is_open=False, is_answered=True)
+        self._update(shown=shown, decisions=list(merged.values()), is_open=False, is_answered=is_answered)
 
     def _update(self, **changes: Any) -> None:
         self.check_lease()
         self.review = replace(self.review, **changes)
-        self._store.set(REVIEW, asdict(self.review))
+        self.store.set(REVIEW, asdict(self.review))
 
     def results(self) -> list[dict[str, Any]]:
         """Return all decisions, each with what has become of it."""
-        sent = {feedback["assessment_response_id"]: self.outcome(feedback) for feedback in self.feedback}
+        sent = self.sent
         return [
-            {**decision, "outcome": sent.get(decision["assessment_response_id"]) or decision["outcome"]}
-            for decision in self.review.decisions
+            {**row, "outcome": sent.get(row["assessment_response_id"], row["outcome"])}
+            for row in self.review.decisions
         ]
 
-    # -- sending
-
-    def begin(self, feedback: dict[str, Any]) -> str:
-        """Return an empty string if this process must send it now, else its outcome.
-
-        See `Lease` for why it is checked twice.
-        """
-        self.check_lease()
-        if noted := self.outcome(feedback):
-            return noted
-        self.record_outcome(feedback, SENDING)
-        return "" if self.check_lease() else "uncertain"
-
-    def outcome(self, feedback: dict[str, Any]) -> str:
-        """Return `sent`, `uncertain`, or an empty string if it is not sent yet."""
-        outcome = str((self._store.get(_key(feedback)) or {}).get("outcome", ""))
-        return "uncertain" if outcome == SENDING else outcome
-
-    def record_outcome(self, feedback: dict[str, Any], outcome: str) -> None:
-        """Record `sending`, `sent`, `uncertain`, or an empty string if it was surely not sent."""
-        self._store.set(_key(feedback), {"outcome": outcome, **self._lease.holder})
-
-
-class FeedbackSender:
-    """Sends the feedback of a review.
-
-    :param hook: of the service
-    """
-
-    def __init__(self, hook: Any, state: ReviewState, log: Any) -> None:
-        self._hook, self._state, self._log = hook, state, log
-        self._is_failing = False
-
-    def send(self) -> list[str]:
+    def send_all(self, hook: Any) -> list[str]:
         """Send what is not sent yet; return which feedback the service refused, and why."""
         refused: list[str] = []
-        later: list[dict[str, Any]] = []
-        for feedback in self._state.feedback:
+        later: list[partial[None]] = []
+        for row in self.feedback:
+            send = partial(self._send, row, hook)
             try:
-                self._send(feedback)
+                send()
             except ComplianceError as error:
                 if is_refusal(error):  # it may come from a gateway: the others are sent first
-                    later.append(feedback)
+                    later.append(send)
                 elif isinstance(error, (ComplianceInputError, ComplianceHttpError)) and not error.transient:
-                    refused.append(f"response {feedback['assessment_response_id']}: {error}")
+                    refused.append(f"response {row['assessment_response_id']}: {error}")
                 else:
                     raise
-        for feedback in later:
-            outlast_refusals_sync(partial(self._send, feedback), self._hook.get_conn(), self._log)
+        for send in later:
+            outlast_refusals_sync(send, hook.get_conn(), self._log)
         return refused
 
-    def _send(self, feedback: dict[str, Any]) -> None:
-        number = feedback["assessment_response_id"]
-        if outcome := self._state.begin(feedback):
-            if outcome == "uncertain":
-                self._log.warning("Not sending feedback on response %s again: it may have arrived.", number)
-            return
+    _is_failing = False  # the last feedback got no clear response
+
+    def _send(self, row: dict[str, Any], hook: Any) -> None:
+        number = row["assessment_response_id"]
+        submit = partial(hook.submit_feedback, **{name: row[name] for name in FEEDBACK_FIELDS})
         try:
-            self._hook.submit_feedback(**{name: feedback[name] for name in FEEDBACK_FIELDS})
+            outcome = self.send(number, submit)
         except ComplianceUncertainError as error:
-            self._state.record_outcome(feedback, "uncertain")
             self._log.warning("Not sending feedback on response %s again: %s", number, error)
-            self._stop_in_outage(error)
-        except ComplianceError:
-            self._state.record_outcome(feedback, "")
-            raise
+            self._stop_in_outage(error, hook)
         else:
             self._is_failing = False
-            self._state.record_outcome(feedback, "sent")
-            self._log.info("Sent feedback on response %s.", number)
+            if outcome == UNCERTAIN:
+                self._log.warning("Not sending feedback on response %s again: it may have arrived.", number)
+            elif not outcome:
+                self._log.info("Sent feedback on response %s.", number)
 
-    def _stop_in_outage(self, error: ComplianceError) -> None:
+    def _stop_in_outage(self, error: ComplianceError, hook: Any) -> None:
         """Raise a transient error in an outage, so that a retry sends the others: each is sent only once."""
         if self._is_failing:
             raise ComplianceConnectionError(
@@ -222,14 +222,10 @@ class FeedbackSender:
             ) from error
         self._is_failing = True
         try:
-            self._hook.list_frameworks()
+            hook.list_frameworks()
         except ComplianceError as outage:
             if outage.transient:
                 raise
-
-
-def _key(feedback: dict[str, Any]) -> str:
-    return f"{SENT}_{feedback['assessment_response_id']}"
 
 
 def _superseded(held: Mapping[str, Any]) -> ComplianceSupersededError:

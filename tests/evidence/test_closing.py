@@ -112,13 +112,14 @@ def test_decisions_are_in_the_evidence_with_expert_and_time_and_count_once(night
     one = nights.write("decisions/x/one.jsonl", [decision("a")])
     nights.write("decisions/two.jsonl", [decision("b")])
     results = [[decision("a")], [], [decision("c", decision="agreed")]]
+    nights.write("decisions/three.jsonl", [decision("d", decision="none"), decision("e", decision="expired")])
     result = nights.close(1, reviewed=[*results, one, f"file://{nights.folder}/decisions/"])
     assert result["decisions"] == 3
     manifests = nights.entries[0].record["manifests"]
     assert [manifest["counts"] for manifest in manifests] == [
-        {"changed": 1}, {"changed": 1}, {"agreed": 1, "changed": 1}
+        {"changed": 1}, {"expired": 1, "none": 1}, {"changed": 1}, {"agreed": 1, "changed": 1}
     ]  # fmt: skip
-    rows = [json.loads(line) for line in read(f"{nights.base}{manifests[2]['path']}").splitlines()]
+    rows = [json.loads(line) for line in read(f"{nights.base}{manifests[3]['path']}").splitlines()]
     assert rows == [decision("a"), decision("c", decision="agreed")]
 
 

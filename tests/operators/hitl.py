@@ -21,11 +21,11 @@ from tests.support.attempts import StateStore, TaskInstance, fire, heard
 
 RESULTS = [
     {"id": 1, "name": "Exit", "category": "MISSING", "rationale": "Nothing was found.", "score": 0.5},
-    {"id": 2, "name": "Audit", "category": "SUFFICIENTLY_REGULATED", "rationale": "Clause 2.", "score": 0.95},
-    {"id": 3, "name": "Data", "category": "NOT_SUFFICIENTLY_REGULATED", "rationale": "Half of it."},
+    {"id": 2, "name": "Audit", "category": "NOT_SUFFICIENTLY_REGULATED", "rationale": "Half of it."},
+    {"id": 3, "name": "Data", "category": "SUFFICIENTLY_REGULATED", "rationale": "Clause 2.", "score": 0.95},
 ]
 EXPERT = {"id": "ada", "name": "Ada L."}
-Answer = dict[int, tuple[str | None, str | None] | Literal["agreed"]] | str | None
+Answer = dict[int | Literal["rest"], tuple[str | None, str | None] | Literal["agreed"]] | str | None
 
 
 def stored(value: Any) -> Any:
@@ -80,7 +80,7 @@ class FakeHitl:
         if isinstance(given, dict):
             for number, one in given.items():
                 values |= (
-                    {f"agreed_{number}": True}
+                    {"agree_with_the_rest": True}
                     if one == "agreed"
                     else dict(zip((f"category_{number}", f"rationale_{number}"), one, strict=True))
                 )

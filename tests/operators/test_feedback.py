@@ -14,8 +14,8 @@ from airflow.providers.common.compat.sdk import DAG, AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.operators import feedback
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
+from airflow_provider.review.state import SENT
 from airflow_provider.waiting import refusals, rules
 from tests.support.attempts import Attempts, Interrupted, StateStore
 from tests.support.state_stores import STATE_STORES, make_attempts
@@ -179,22 +179,11 @@ def test_a_run_that_was_created_again_sends_again(service: Emulator, attempts: A
     assert len(sent(service)) == 2
 
 
-@pytest.mark.parametrize("stored", ["sent", [], 7])
-def test_a_state_that_makes_no_sense_sends_nothing(
-    service: Emulator, attempts: Attempts, stored: Any
-) -> None:
-    attempts.store = StateStore({feedback.STATE_KEY: stored})
-    with pytest.raises(exc.ComplianceStateError, match="delete the state, and clear the task") as error:
-        attempts.run(submit())
-    assert isinstance(error.value, AirflowFailException)
-    assert not sent(service)
-
-
 @pytest.mark.parametrize("stored", [{}, {"outcome": "sent"}])
 def test_a_state_that_is_not_about_this_feedback_is_ignored(
     service: Emulator, attempts: Attempts, stored: Any
 ) -> None:
-    attempts.store = StateStore({feedback.STATE_KEY: stored})
+    attempts.store = StateStore({f"{SENT}_": stored})
     attempts.run(submit())
     assert len(sent(service)) == 1
 

@@ -28,17 +28,19 @@ def form(hitl: FakeHitl) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("given", "subject"),
     [
-        ({"results": NAMED}, "Review of cloud.pdf against DORA"),
-        ({"results": {"document": {"name": "C"}, "framework": {"id": 2}, "results": RESULTS}}, "Review of C"),
-        ({"results": [*NAMED[:2], {**NAMED[2], "fileName": "other.pdf"}]}, "Review of results against DORA"),
-        ({"results": RESULTS}, "Review of results"),
+        ({"results": NAMED}, "cloud.pdf against DORA"),
+        ({"results": {"document": {"name": "C"}, "framework": {"id": 2}, "results": RESULTS}}, "C"),
+        ({"results": [*NAMED[:2], {**NAMED[2], "fileName": "other.pdf"}]}, "results against DORA"),
+        ({"results": RESULTS}, "results"),
     ],
 )
 def test_the_headline_names_the_document_and_the_framework(
     service: Emulator, hitl: FakeHitl, given: dict[str, Any], subject: str
 ) -> None:
     hitl.run(Made(**given), "No feedback")
-    assert form(hitl)["subject"].removesuffix(" against framework 2") == subject
+    named, _, counted = form(hitl)["subject"].partition(": ")
+    assert named.removesuffix(" against framework 2") == subject
+    assert counted == "1 missing, 1 not sufficiently regulated, 1 sufficiently regulated"
 
 
 # -- the map index
@@ -54,7 +56,7 @@ def test_a_mapped_review_has_the_name_of_its_document_before_and_after_it_is_ans
     supervisor = SimpleNamespace(send=lambda msg: shown.append(msg.rendered_map_index))
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", supervisor, raising=False)
     hitl.map_index = 0
-    hitl.run(Made(results=NAMED), {1: "agreed"})
+    hitl.run(Made(results=NAMED), {"rest": "agreed"})
     assert shown == ["cloud.pdf, DORA"]
     assert hitl.context["map_index_template"] == compat.TITLE_TEMPLATE
     assert hitl.context["task"].title == "cloud.pdf, DORA"
@@ -85,7 +87,7 @@ def test_decisions_are_written_as_they_are_returned(
 ) -> None:
     path = tmp_path / "decisions.jsonl"
     returned = hitl.run(
-        Made(results=NAMED, destination=str(path)), {1: "agreed", 2: ("MISSING", "Clause 2 is void.")}
+        Made(results=NAMED, destination=str(path)), {"rest": "agreed", 2: ("MISSING", "Clause 2 is void.")}
     )
     assert rows(path) == returned
     for each in returned:
@@ -93,6 +95,7 @@ def test_decisions_are_written_as_they_are_returned(
     assert [(each["document"], each["framework"], each["decision"]) for each in returned] == [
         ("cloud.pdf", "DORA", "agreed"),
         ("cloud.pdf", "DORA", "changed"),
+        ("cloud.pdf", "DORA", "agreed"),
     ]
 
 
@@ -104,7 +107,7 @@ def test_decisions_on_file_say_what_was_sent_when_sending_failed(
     review = Made(destination=str(path))
     service.fail("submit_feedback", status=429, retry_after=0, skip=1)
     with pytest.raises(exc.ComplianceThrottledError):
-        hitl.run(review, {1: ("MISSING", "One."), 2: ("MISSING", "Two."), 3: "agreed"})
+        hitl.run(review, {1: ("MISSING", "One."), 2: ("MISSING", "Two."), "rest": "agreed"})
     assert [each["outcome"] for each in rows(path)] == ["sent", "pending", "recorded"]
     hitl.run(review)
     assert [each["outcome"] for each in rows(path)] == ["sent", "sent", "recorded"]

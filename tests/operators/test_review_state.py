@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import LEASE, REVIEW
+from airflow_provider.review.state import LEASE, REVIEW, SENT
 from airflow_provider.storage.locations import Location
 from tests.operators.hitl import RESULTS, FakeHitl, Made, sent
 from tests.support.state_stores import STATE_STORES, make_store, use_state_path
@@ -136,7 +136,7 @@ def test_an_attempt_that_failed_before_it_asked_needs_no_check(
     assert [each[1] for each in sent(service)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("key", [LEASE, REVIEW, "compliance_review_sent_1"])
+@pytest.mark.parametrize("key", [LEASE, REVIEW, f"{SENT}_1"])
 def test_damaged_state_stops_a_review(
     service: Emulator, in_objects: FakeHitl, tmp_path: Path, key: str
 ) -> None:

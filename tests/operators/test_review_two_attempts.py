@@ -22,7 +22,7 @@ from airflow.providers.common.compat.sdk import AirflowFailException
 from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
-from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, FeedbackSender, ReviewState
+from airflow_provider.review.state import FEEDBACK_FIELDS, PENDING, ReviewState
 from tests.operators.hitl import FakeHitl, Made, sent
 from tests.support.attempts import Interrupted, StateStore
 
@@ -153,7 +153,7 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
         for number in range(1, 6)
     ]
     store, turns = StateStore(), Turns(seed)
-    ReviewState(store, {"try_number": 0}).record_answer({}, feedback)
+    ReviewState(store, {"try_number": 0}, log).record_answer(feedback, [], is_answered=True)
     arrived: Counter[int] = Counter()
     ends: dict[str, Any] = {}
 
@@ -165,9 +165,8 @@ def test_attempts_that_run_side_by_side_send_each_feedback_at_most_once(seed: in
             arrived[assessment_response_id] += 1
 
         try:
-            state = ReviewState(Shared(store, turns, name), {"try_number": number})
-            hook = SimpleNamespace(submit_feedback=submit)
-            assert FeedbackSender(hook, state, log).send() == []
+            state = ReviewState(Shared(store, turns, name), {"try_number": number}, log)
+            assert state.send_all(SimpleNamespace(submit_feedback=submit)) == []
             ends[name] = state.results()
         except exc.ComplianceError as error:
             ends[name] = error

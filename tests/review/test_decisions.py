@@ -26,6 +26,7 @@ def decision(findings: str = "", **changes: Any) -> dict[str, Any]:
         "night": NIGHT,
         "cell": "c1",
         "criterion": "D-1",
+        "decision": "changed",
         "category_before": "MISSING",
         "category_after": "SUFFICIENTLY_REGULATED",
         "expert_id": "e-1",
@@ -142,6 +143,12 @@ def test_the_latest_of_two_decisions_is_read(tmp_path: Path) -> None:
         late = {"decided_at": f"2026-03-01T{hour}:00:00+00:00", "expert_id": "", "answered_by": expert}
         write(decision(uri, **late), task=ti("r1", f"review-{expert}"))
     assert read(tmp_path)["c1", "D-1"]["expert"] == "eve"
+
+
+@pytest.mark.parametrize("kind", ["none", "expired"])
+def test_a_form_that_no_one_has_filled_in_decides_nothing(tmp_path: Path, kind: str) -> None:
+    write(decision(assessed(tmp_path), decision=kind))
+    assert read(tmp_path) == {}
 
 
 def test_edited_decisions_are_ignored_with_a_warning(

@@ -1,38 +1,40 @@
-"""What an expert reads: readable, with the service's text escaped."""
+"""What an expert reads and fills in, and what the answers mean; the service's text is escaped."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airflow_provider.client.findings import Finding
+from airflow_provider.client.models import Framework
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.review.form import (
-    JOINER,
-    describe_findings,
-    escape,
-    format_category,
-    parse_answers,
-    render,
-    to_line,
-)
-from airflow_provider.review.selection import Selection
+from airflow_provider.review.form import JOINER, Form, escape, format_category, list_demands, to_line
+from airflow_provider.review.selection import ReviewedFinding
 
+GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
+EXIT = ReviewedFinding(
+    7, "Exit", MISSING, "Nothing was\nfound.", 0.25, "E-1", "contract.pdf", "DORA",
+    source="s3://in/contract.pdf", text_path="s3://my_aws@out/contract.txt",
+    night="2026-11-17T01:00:00+00:00", cell="c1", changed_from=GOOD, because="framework",
+    findings="s3://out/findings.jsonl",
+)  # fmt: skip
+COMMON = ("document", "framework", "source", "text_path")
+AUDIT = ReviewedFinding(8, "", BAD, document="b.pdf", framework="GDPR", source="https://example.com/b.pdf")
 SHOWN = """\
 From the *author*.
 
-### 2 findings to review: 1 missing · 1 not sufficiently regulated
+**2 documents**
+
+### 2 findings to review: 1 worse\\, 1 not sufficiently regulated
 
 - To give feedback on a finding, write a **rationale** below, and correct the **category** where it is wrong.
 - The service takes no feedback without a rationale. A corrected category without one is recorded, not sent.
-- If you have looked at a finding and agree with it, switch on **Agreed**: this is recorded, not sent.
-- No feedback is sent on findings that you leave unchanged.
-- **Send feedback** sends all of them, **No feedback** none. Both record what you agreed with.
+- If you agree with everything that you leave as it is, switch that on: it is recorded, not sent.
+- **Send feedback** sends every rationale, **No feedback** nothing. Both record that you agree.
 
 *Findings that are not on the form: 2 without a response ID; 1 beyond the limit.*
 
@@ -40,24 +42,127 @@ From the *author*.
 
 #### 1\\. Exit (E\\-1)
 
-**Missing** · score 0.25 · response 7
+**Missing** · score 0.25 · contract\\.pdf · DORA · before: sufficiently regulated \
+· why: the framework has changed · Text: s3\\:\\/\\/out\\/contract\\.txt \
+· Source: s3\\:\\/\\/in\\/contract\\.pdf · response 7
+
+Demanded: An exit plan\\.
 
 > Nothing was found\\.
 
 #### 2\\. Response 8
 
-**Not sufficiently regulated** · response 8
+**Not sufficiently regulated** · b\\.pdf · GDPR · [Source](<https://example.com/b.pdf>) · response 8
 
 > *The service gave no rationale.*"""
 
 
-def test_findings_are_numbered_with_category_score_and_rationale() -> None:
-    findings = (
-        Finding(7, "Exit", "MISSING", "Nothing was\nfound.", 0.25, "E-1"),
-        Finding(8, "", "NOT_SUFFICIENTLY_REGULATED"),
+def test_the_form_shows_category_cause_demand_rationale_and_links() -> None:
+    form = Form([EXIT, AUDIT], "results")
+    demands = {("DORA", "E-1"): "An exit plan.", ("DORA", "E-2"): "Else."}
+    omitted = "2 without a response ID; 1 beyond the limit"
+    assert form.render(" From the *author*.\n", omitted, demands) == SHOWN
+
+
+def test_a_form_about_one_document_names_it_and_links_to_it_once() -> None:
+    body = Form([EXIT, replace(AUDIT, **{name: getattr(EXIT, name) for name in COMMON})]).render()
+    about, counted, *_ = body.split("\n\n")
+    assert about == (
+        r"**contract\.pdf · DORA** · Text: s3\:\/\/out\/contract\.txt · Source: s3\:\/\/in\/contract\.pdf"
     )
-    left_out = Counter({"without a response ID": 2, "decided by an expert before": 0, "beyond the limit": 1})
-    assert render(Selection(findings, left_out), "From the *author*.") == SHOWN
+    assert counted == r"### 2 findings to review: 1 worse\, 1 not sufficiently regulated"
+    assert [body.count(name) for name in ("DORA", "Source", "Demanded", "not on the form")] == [1, 1, 0, 0]
+    assert Form([ReviewedFinding(1)]).render().startswith("### 1 finding to review: 1 no category\n")
+
+
+def test_what_criteria_demand_is_found_by_code_and_by_name() -> None:
+    criteria = [{"codeName": "E-1", "name": "Exit", "description": "A plan."}, {"name": "Audit"}]
+    listed = [Framework.model_validate({"codeName": "DORA", "criteria": criteria})]
+    demands = list_demands(listed)
+    assert (demands["DORA", "E-1"], demands["DORA", "Exit"], demands["DORA", "Audit"]) == ("A plan.",) * 2 + (
+        "",
+    )
+
+
+def test_each_finding_has_its_category_and_an_empty_rationale() -> None:
+    fields = Form([EXIT, AUDIT]).fields
+    assert list(fields) == ["agree_with_the_rest", "category_7", "rationale_7", "category_8", "rationale_8"]
+    assert fields["agree_with_the_rest"] == {
+        "default": False,
+        "title": "Agree with everything that I leave as it is",
+        "description": "Looked at and agreed: recorded, not sent.",
+        "type": ["boolean", "null"],
+    }
+    assert fields["category_7"] == {
+        "default": MISSING,
+        "title": "1. contract.pdf: Exit",
+        "description": "Nothing was found.",
+        "type": ["string", "null"],
+        "enum": [GOOD, BAD, MISSING, None],
+        "values_display": {
+            GOOD: "Sufficiently regulated",
+            BAD: "Not sufficiently regulated",
+            MISSING: "Missing (as assessed)",
+            "None": "No category",
+        },
+    }
+    assert fields["rationale_7"] == {
+        "default": None,
+        "title": "1. Your rationale",
+        "description": "Required to send feedback on this finding, also with another category.",
+        "type": ["string", "null"],
+        "format": "multiline",
+    }
+    assert (fields["category_8"]["title"], fields["category_8"]["description"]) == (
+        "2. b.pdf: Response 8",
+        None,
+    )
+    odd = Form([ReviewedFinding(9, "Odd", "Partly")]).fields["category_9"]
+    assert (odd["default"], odd["title"]) == (None, "1. Odd")
+    assert "(as assessed)" not in str(odd["values_display"])
+
+
+def named(source: str, criterion: str = "D", framework: str = "DORA") -> ReviewedFinding:
+    return ReviewedFinding(1, criterion, document=source, source=source, framework=framework)
+
+
+@pytest.mark.parametrize(
+    ("findings", "document", "framework"),
+    [
+        ([EXIT], "contract.pdf", "DORA"),
+        ([named("a"), named("a", framework="GDPR")], "a", ""),
+        ([named("a"), named("b")], "D in 2 documents", "DORA"),
+        ([named("a"), named("b", "E"), named("c")], "3 documents", "DORA"),
+        ([ReviewedFinding(1, document="a"), ReviewedFinding(2, document="b")], "results", ""),
+        ([ReviewedFinding(1)], "results", ""),
+    ],
+)
+def test_a_form_is_named_after_its_document_or_its_criterion(
+    findings: list[ReviewedFinding], document: str, framework: str
+) -> None:
+    form = Form(findings, "results")
+    assert (form.document, form.common("framework")) == (document, framework)
+
+
+@pytest.mark.parametrize(
+    ("findings", "subject"),
+    [
+        ([EXIT], "contract.pdf against DORA: 1 worse (night of 17 Nov)"),
+        ([replace(EXIT, night="soon", framework="")], "contract.pdf: 1 worse (night of soon)"),
+        (
+            [
+                ReviewedFinding(4, document="a"),
+                *(ReviewedFinding(number, category=BAD, document="a") for number in (2, 3)),
+                ReviewedFinding(1, category=GOOD, changed_from=BAD, document="a"),
+                *(replace(EXIT, document="a", framework=""),) * 2,
+            ],
+            "a: 2 worse, 1 better, 2 not sufficiently regulated, 1 no category",
+        ),
+        ([ReviewedFinding(1, document="x" * 200)], "x" * 159 + "…"),
+    ],
+)
+def test_the_subject_says_how_many_and_how_bad(findings: list[ReviewedFinding], subject: str) -> None:
+    assert Form(findings).subject == subject
 
 
 @pytest.mark.parametrize(
@@ -66,38 +171,35 @@ def test_findings_are_numbered_with_category_score_and_rationale() -> None:
         ("https://example.com/a.pdf?x=1&y=(2)", "[Source](<https://example.com/a.pdf?x=1&y=(2)>)"),
         ("s3://bucket/a.pdf", r"Source: s3\:\/\/bucket\/a\.pdf"),
         ("javascript:alert(1)", r"Source: javascript\:alert\(1\)"),
-        (
-            "https://ada:secret@example.com/",
-            rf"Source: https{JOINER}\:\/\/example\.com\/",
-        ),
+        ("https://ada:secret@example.com/", rf"Source: https{JOINER}\:\/\/example\.com\/"),
         ("https://example.com/a b)", rf"Source: https{JOINER}\:\/\/example\.com\/a b\)"),
         ("https://example.com/>)[x](http://evil.example", None),
     ],
 )
 def test_only_what_a_browser_can_open_safely_is_a_link(uri: str, shown: str | None) -> None:
-    body = render(Selection(()), links={"Source": uri})
-    line = body.partition("\n")[0]
+    line = Form([ReviewedFinding(1, source=uri)]).render().partition("\n")[0]
     assert "](<" not in line if shown is None else line == shown
 
 
-def test_findings_of_several_frameworks_name_theirs() -> None:
-    findings = (Finding(1, "A", framework="DORA"), Finding(2, "B", framework="GDPR"))
-    body = render(Selection(findings), reviewed="a.pdf")
-    assert body.startswith("**a\\.pdf**\n\n### 2 findings")
-    assert "**No category** · DORA · response 1" in body
-    assert "**No category** · GDPR · response 2" in body
-
-
-def test_a_passage_is_bold_in_its_context() -> None:
-    finding = Finding(1, "A", passage="may [inspect](x)", context="The client may [inspect](x) it.")
-    body = render(Selection((finding,)))
-    assert body.endswith("In the text:\n\n> The client **may \\[inspect\\]\\(x\\)** it\\.")
+@pytest.mark.parametrize(
+    ("passage", "context", "shown"),
+    [
+        ("may [x]", "The client may [x] it.", ["In the text:", r"> The client **may \[x\]** it\."]),
+        ("it", "The context is another one.", ["In the text:", "> **it**"]),
+        (" ", "The client.", []),
+    ],
+)
+def test_a_passage_is_bold_in_its_context(passage: str, context: str, shown: list[str]) -> None:
+    body = Form([ReviewedFinding(1, "A", passage=passage, context=context)]).render()
+    assert body.split("\n\n")[-len(shown) or None :][: len(shown)] == shown
+    assert body.count("In the text") == bool(shown)
 
 
 def test_a_long_text_is_cut() -> None:
     assert escape("word " * 1000, 20) == "word word word word…"
     assert to_line("x" * 21, 20) == "x" * 19 + "…"
     assert to_line("x" * 20, 20) == "x" * 20
+    assert to_line("x" + " " * 80 + "y", 20) == "x…"
 
 
 def test_a_category_reads_as_words() -> None:
@@ -124,44 +226,80 @@ def test_signs_that_turn_the_direction_or_hide_are_gone() -> None:
     assert to_line("a\u202eb\u200bc\x00d\ud800", 50) == "a b c d"
 
 
-GOOD, BAD = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED"
-SHOWN_FINDINGS = describe_findings([Finding(1, "Exit", "MISSING"), Finding(2, "Audit", "Partly")])
+PARTLY = ReviewedFinding(2, "Audit", "Partly")
+AGREE = {"agree_with_the_rest": True}
 
 
 @pytest.mark.parametrize(
     ("answered", "decision", "warning"),
     [
         ({}, None, ""),  # the REST API may omit fields
-        ({"category_1": "MISSING", "agreed_1": False, "rationale_1": None}, None, ""),  # left as it is
-        ({"category_1": None, "rationale_1": " "}, None, ""),
-        ({"agreed_1": True}, ("agreed", "MISSING", "", None), ""),
-        ({"agreed_1": "true", "rationale_1": " So. "}, ("agreed", "MISSING", "So.", "MISSING"), ""),
-        ({"rationale_1": "So."}, ("commented", "MISSING", "So.", "MISSING"), ""),
-        ({"category_1": None, "rationale_1": "So."}, ("commented", "MISSING", "So.", None), ""),
-        ({"category_1": BAD, "rationale_1": "So."}, ("changed", BAD, "So.", BAD), ""),
-        ({"category_1": BAD, "agreed_1": True, "rationale_1": "So."}, ("changed", BAD, "So.", BAD), ""),
-        ({"category_1": GOOD}, ("changed", GOOD, "", None), "'Exit' is recorded, but not sent"),
-        ({"category_1": "INVENTED"}, None, "Ignored the category of 'Exit'"),
-        (
-            {"category_1": "INVENTED", "rationale_1": "So."},
-            ("commented", "MISSING", "So.", "MISSING"),
-            "Ignored",
-        ),
-        ({"category_2": None, "rationale_2": "So."}, ("commented", "Partly", "So.", None), ""),
+        ({"category_7": MISSING, "agree_with_the_rest": False, "rationale_7": None}, None, ""),
+        ({"category_7": None, "rationale_7": " "}, None, ""),
+        ({"rationale_7": "So."}, ("commented", MISSING, "So.", MISSING), ""),
+        ({**AGREE, "rationale_7": " So. "}, ("commented", MISSING, "So.", MISSING), ""),
+        ({"category_7": None, "rationale_7": "So."}, ("commented", MISSING, "So.", None), ""),
+        ({"category_7": BAD, "rationale_7": "So."}, ("changed", BAD, "So.", BAD), ""),
+        ({"category_7": GOOD}, ("changed", GOOD, "", None), "'Exit' is recorded, but not sent"),
+        ({"category_7": "INVENTED"}, None, "Ignored the category of 'Exit'"),
+        ({"category_7": "INVENTED", "rationale_7": "So."}, ("commented", MISSING, "So.", MISSING), "Ignored"),
     ],
 )
 def test_an_answer_means_a_decision(answered: dict[str, Any], decision: Any, warning: str) -> None:
-    decisions, warnings = parse_answers(answered, SHOWN_FINDINGS)
+    decisions, warnings = Form([EXIT]).parse(answered)
     names = ("decision", "category_after", "rational_feedback", "category_feedback")
     assert [tuple(each[name] for name in names) for each in decisions] == [decision] * bool(decision)
+    assert [each["outcome"] for each in decisions if decision[2]] == ["pending"] * ("So." in str(decision))
     assert len(warnings) == bool(warning)
     assert warning in "".join(warnings)
-    agreed, _ = parse_answers(answered, SHOWN_FINDINGS, with_feedback=False)
-    assert [each["decision"] for each in agreed] == ["agreed"] * (
-        "agreed_1" in answered and bool(answered["agreed_1"])
-    )
+
+
+def test_a_decision_says_what_it_is_about() -> None:
+    (decision,), _ = Form([EXIT]).parse({"agree_with_the_rest": "true"})
+    assert decision == {
+        "document": "contract.pdf",
+        "framework": "DORA",
+        "criterion": "E-1",
+        "source": EXIT.source,
+        "night": EXIT.night,
+        "cell": "c1",
+        "findings": EXIT.findings,
+        "decision": "agreed",
+        "category_before": MISSING,
+        "category_after": MISSING,
+        "rational_feedback": "",
+        "assessment_response_id": 7,
+        "category_feedback": None,
+        "outcome": "recorded",
+    }
+
+
+def test_the_switch_agrees_with_what_is_left_as_it_is() -> None:
+    answered = {**AGREE, "category_7": GOOD, "rationale_7": "So.", "category_2": None}
+    decisions, _ = Form([EXIT, PARTLY, AUDIT]).parse(answered)
+    assert [each["decision"] for each in decisions] == ["changed", "agreed", "agreed"]
+
+
+@pytest.mark.parametrize("undecided", ["none", "expired"])
+def test_a_form_that_is_not_filled_in_leaves_a_trace(undecided: str) -> None:
+    drafted = {"category_7": GOOD, "rationale_7": "A draft.", "rationale_99": "Of another form."}
+    decisions, warnings = Form([EXIT, PARTLY]).parse(drafted, undecided=undecided)
+    assert [(each["decision"], each["category_after"], each["outcome"]) for each in decisions] == [
+        (undecided, MISSING, "recorded"),
+        (undecided, "Partly", "recorded"),
+    ]
+    assert not warnings
+    agreed, _ = Form([EXIT]).parse({**drafted, **AGREE}, undecided=undecided)
+    assert [(each["decision"], each["rational_feedback"]) for each in agreed] == [("agreed", "")]
+
+
+def test_nothing_is_sent_on_a_verdict_that_has_changed_since() -> None:
+    answered = {"rationale_7": "So.", "rationale_2": "So."}
+    decisions, warnings = Form([EXIT, PARTLY]).parse(answered, outdated=[7])
+    assert [each["outcome"] for each in decisions] == ["recorded", "pending"]
+    assert "The verdicts of responses [7] have changed" in warnings[0]
 
 
 def test_an_answer_to_another_form_is_refused() -> None:
     with pytest.raises(ComplianceInputError, match=r"Nothing was sent\. Start a new DAG run"):
-        parse_answers({"rationale_3": "So."}, SHOWN_FINDINGS)
+        Form([EXIT]).parse({"rationale_3": "So."})

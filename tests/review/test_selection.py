@@ -7,14 +7,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.client.findings import Finding
-from airflow_provider.review.form import build_fields, describe_findings, render
-from airflow_provider.review.selection import (
-    NightFinding,
-    Selection,
-    check_only,
-    select,
-    verdict_of,
-)
+from airflow_provider.review.selection import ReviewedFinding, check_only, select
 
 GOOD, BAD, MISSING = "SUFFICIENTLY_REGULATED", "NOT_SUFFICIENTLY_REGULATED", "MISSING"
 ROW = {
@@ -30,6 +23,7 @@ ROW = {
     "score": 0.25,
     "response_id": 7,
     "changed_from": GOOD,
+    "because": "document",
 }
 
 
@@ -45,7 +39,7 @@ ROW = {
     ],
 )
 def test_only_says_which_findings_need_a_person(row: dict[str, Any], wanted: set[str]) -> None:
-    finding = NightFinding.from_row(row, "u")
+    finding = ReviewedFinding.from_row(row, "u")
     assert {only for only in ("all", "insufficient", "changed") if finding.is_wanted(only)} == wanted
 
 
@@ -64,45 +58,35 @@ def test_worsened_findings_come_first_then_the_worst_changed_before_unchanged() 
         {"category": category, "changed_from": before, "response_id": number}
         for number, (category, before) in enumerate(reversed(order))
     ]
-    asked: Any = select([NightFinding.from_row(row, "u") for row in rows], 50).asked
+    asked = select([ReviewedFinding.from_row(row, "u") for row in rows], 50).asked
     assert [(finding.category, finding.changed_from or None) for finding in asked] == order
 
 
 def test_a_row_is_a_finding_that_knows_where_it_comes_from() -> None:
-    finding = NightFinding.from_row(ROW, "s3://out/findings.jsonl")
-    assert (finding.id, finding.document, finding.framework, finding.code) == (
-        7,
-        "contract.pdf",
-        "DORA",
-        "D-1",
-    )
-    assert describe_findings([finding])["7"] == {
-        "name": "Exit",
+    finding = ReviewedFinding.from_row(ROW, "s3://out/findings.jsonl")
+    assert finding.record() == {
+        "id": 7,
+        "title": "Exit",
+        "category": MISSING,
+        "score": 0.25,
+        "code": "D-1",
         "document": "contract.pdf",
         "framework": "DORA",
-        "criterion": "D-1",
-        "category": MISSING,
         "source": ROW["source"],
         "text_path": ROW["text_path"],
         "night": ROW["night"],
         "cell": "c1",
+        "changed_from": GOOD,
+        "because": "document",
         "findings": "s3://out/findings.jsonl",
     }
+    assert finding.rationale == "Nothing."
+    assert ReviewedFinding(**finding.record()).verdict == finding.verdict == (7, MISSING, "c1")
 
 
 def test_a_criterion_that_is_its_own_title_is_not_repeated() -> None:
-    finding = NightFinding.from_row({**ROW, "criterion": "Exit"}, "u")
-    assert (finding.code, describe_findings([finding])["7"]["criterion"]) == ("", "Exit")
-
-
-def test_the_form_shows_the_last_verdict_and_links_where_documents_differ() -> None:
-    other = {**ROW, "response_id": 8, "source": "https://example.com/b.pdf", "changed_from": None}
-    findings = tuple(NightFinding.from_row(row, "u") for row in (ROW, other))
-    shown = render(Selection(findings)).replace("\\", "")
-    assert "contract.pdf · before: sufficiently regulated · Text: s3://out/contract.txt" in shown
-    assert "b.pdf · Text: s3://out/contract.txt · [Source](<https://example.com/b.pdf>)" in shown
-    assert "Source" not in render(Selection(findings[:1]))
-    assert len(build_fields(findings)) == 6
+    finding = ReviewedFinding.from_row({**ROW, "criterion": "Exit"}, "u")
+    assert (finding.code, finding.criterion) == ("", "Exit")
 
 
 def test_findings_are_left_out_for_a_reason() -> None:
@@ -113,10 +97,11 @@ def test_findings_are_left_out_for_a_reason() -> None:
         "1 without a response ID; 1 with the response ID of another finding; 1 beyond the limit"
     )
     assert len(select(findings, 50).asked) == len(findings)
+    assert select(findings, 50).omitted == ""
 
 
 def test_a_decided_finding_is_asked_about_only_with_all() -> None:
-    finding = NightFinding.from_row({**ROW, "expert": "e-1"}, "u")
+    finding = ReviewedFinding.from_row({**ROW, "expert": "e-1"}, "u")
     chosen = {only: select([finding], 50, only=only) for only in ("changed", "insufficient", "all")}
     assert [check_only(only) for only, each in chosen.items() if each.asked] == ["all"]
     assert chosen["changed"].omitted == "1 decided by an expert before"
@@ -124,8 +109,8 @@ def test_a_decided_finding_is_asked_about_only_with_all() -> None:
 
 def test_a_verdict_on_an_earlier_form_holds_until_its_category_or_its_cell_changes() -> None:
     rows = [ROW, {**ROW, "category": GOOD}, {**ROW, "cell": "c2"}]
-    findings = [NightFinding.from_row(row, "u") for row in rows]
-    shown = {verdict_of(findings[0])}
+    findings = [ReviewedFinding.from_row(row, "u") for row in rows]
+    shown = {findings[0].verdict}
     assert [select([finding], 50, shown=shown).valid for finding in findings] == [shown, set(), set()]
 
 
@@ -133,6 +118,6 @@ def test_a_verdict_on_an_earlier_form_holds_until_its_category_or_its_cell_chang
     ("source", "shown"), [("in/\udce4.pdf", "in/\\xe4.pdf"), ("a\0b", "a\ufffdb"), ("in/ü.pdf", "in/ü.pdf")]
 )
 def test_every_text_of_a_finding_can_be_stored_by_airflow(source: str, shown: str) -> None:
-    finding = NightFinding.from_row({**ROW, "source": source, "title": source}, "u")
+    finding = ReviewedFinding.from_row({**ROW, "source": source, "title": source}, "u")
     (asked,) = select([finding], 50).asked
-    assert (getattr(asked, "source", ""), asked.title) == (shown, shown)
+    assert (asked.source, asked.title) == (shown, shown)
