@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import limit_source, percent, plural, read_number, read_time
+from airflow_provider.reports.page import limit_source, plural, read_number, read_time
 from airflow_provider.text import sanitize
 
 Row = Mapping[str, Any]
@@ -190,26 +190,17 @@ def generalize(reason: str) -> str:
 
 def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
     """Return the tone, the status and the headline of a report."""
-    total, missing = stats.total, stats.reasons.total
-    completed, failed, cancelled, skipped, other = (stats.outcomes[outcome] for outcome in OUTCOMES)
+    total, failed = stats.total, stats.reasons.total
     if not total:
         return "idle", "Nothing to do", "The run had no documents."
-    everything = "The only document" if total == 1 else f"All {plural(total)}"
-    if skipped == total:
-        return "good", "Nothing new", f"{everything} {_were(total)} skipped."
-    if completed == total:
-        return "good", "All completed", f"{everything} completed."
-    if failed == total:
-        return "bad", "All failed", f"{everything} failed."
-    parts = [f"{failed:,} failed ({percent(failed, total)})"] if failed else []
-    parts += [f"{cancelled:,} {_were(cancelled)} cancelled"] if cancelled else []
-    parts += [f"{skipped:,} {_were(skipped)} skipped"] if skipped else []
-    parts += [f"{other:,} ended with another status"] if other else []
-    if not missing:
-        return "good", "No failures", f"{plural(completed)} completed; {parts[0]}."
-    tone, status = ("warn", "Some failed") if 2 * missing < total else ("bad", "Most failed")
-    return tone, status, f"{completed:,} of {plural(total)} completed; {', '.join(parts)}."
-
-
-def _were(number: int) -> str:
-    return "was" if number == 1 else "were"
+    counts = {
+        "new or changed": stats.outcomes["completed"],
+        "unchanged": stats.outcomes["skipped"],
+        "failed": failed,
+    }
+    counted = ", ".join(f"{number:,} {words}" for words, number in counts.items() if number)
+    headline = f"{plural(total)}: {counted}."
+    if failed:
+        is_bad, status = 2 * failed >= total, "All" if failed == total else "Most"
+        return ("bad", f"{status} failed", headline) if is_bad else ("warn", "Some failed", headline)
+    return "good", "Nothing new" if counts["unchanged"] == total else "No failures", headline

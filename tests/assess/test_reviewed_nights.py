@@ -148,7 +148,7 @@ def test_an_unchanged_night_creates_no_form(service: Emulator, nights: Nights, h
     assert hitl.form is not None
     changed = {each["response_id"] for each in second.findings if each["changed_from"]}
     assert {int(name.partition("_")[2]) for name in list(hitl.form["params"])[1:]} == changed
-    assert hitl.form["subject"] == "Review of empty.pdf against DORA"
+    assert hitl.form["subject"] == "empty.pdf against DORA: 2 better (night of 2 Mar)"
     assert "before: missing" in hitl.form["body"]
 
 

@@ -35,7 +35,7 @@ def page(*rows: Any, **record: Any) -> Page:
     return Page(Night(*rows, **record).render())
 
 
-ONE = "The only document completed."
+ONE = "1 document: 1 new or changed."
 VANISHED = {"totals": {"vanished": 3}}
 WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_from=MISSING)
 
@@ -44,10 +44,10 @@ WORSE, BETTER = finding(category=MISSING, changed_from=GOOD), finding(changed_fr
     ("night", "headline", "status", "tone"),
     [
         (Night(), "There was nothing to do in this night.", "Nothing to do", "idle"),
-        (Night([document()]), ONE, "All completed", "good"),
+        (Night([document()]), ONE, "No failures", "good"),
         (
             Night([document(), document(1, "FAILED"), document(2)]),
-            "2 of 3 documents completed; 1 failed (33.3 %).",
+            "3 documents: 2 new or changed, 1 failed.",
             "Some failed",
             "warn",
         ),
