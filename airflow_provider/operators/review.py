@@ -238,7 +238,7 @@ class ComplianceReviewAssessmentOperator(ComplianceBaseOperator, HITLOperator):
     # -- the answer
 
     def validate_params_input(self, params_input: Any) -> None:
-        """Leave it to `parse_answers`: the form is not known in the process that gets the answer."""
+        """Leave it to `Form.parse`: the form is not known in the process that gets the answer."""
 
     @entry_point
     def execute_complete(

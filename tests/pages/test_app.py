@@ -25,7 +25,8 @@ from airflow_provider.operators.base import REPORT_KEY, ROOT_KEY
 from airflow_provider.pages import app as pages
 from airflow_provider.pages import nights
 from airflow_provider.reports.documents import MAX_DOCUMENTS
-from airflow_provider.review.form import CATEGORY, RATIONALE, parse_answers
+from airflow_provider.review.form import CATEGORY, RATIONALE, Form
+from airflow_provider.review.selection import ReviewedFinding
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest
 from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
@@ -266,9 +267,9 @@ def test_document_shows_its_verdicts_of_all_nights(place: Place, get: Get) -> No
             for name in sources
         ]
         place.publish("assess", day, "findings", rows)
-    finding = {"source": "s3://in/1.pdf", "name": "Exit", "criterion": "exit", "category": "MISSING"}
+    finding = ReviewedFinding(7, "exit", "MISSING", source="s3://in/1.pdf")
     answer = {f"{CATEGORY}7": "SUFFICIENTLY_REGULATED", f"{RATIONALE}7": "Annex 4."}
-    (decision,), _ = parse_answers(answer, {"7": finding})
+    (decision,), _ = Form([finding]).parse(answer)
     place.publish("review", "2026-03-02", "decisions", [{**decision, "expert_id": "ada"}])
 
     found = get(f"/documents/{place.id}", text="IN/1")
