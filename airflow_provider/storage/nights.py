@@ -7,11 +7,11 @@ A task instance reads, then publishes its own tables:
         ...
     earlier.publish({"manifest": Table.of(manifest, content)}, sources, account)  # owning the lease
 
-Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.txt`, with digests of task and run. An entry is a line of JSON
-and a line with hashes of the keys of its rows: a night reads many entries, but only the tables that may have
-what it looks for. A run writes only its own, so runs at the same time never touch the same object. A night
-sees entries of earlier nights, never those of later nights or of its own run. A cleared run sees what its
-first attempt saw. Everything here blocks.
+Entries are in `ROOT/_nights/DATE/KIND-TASK-RUN.txt`, with digests of task and run. An entry has three lines:
+the checksum of the others, JSON, and hashes of the keys of its rows: a night reads many entries, but only the
+tables that may have what it looks for. A run writes only its own, so runs at the same time never touch the
+same object. A night sees entries of earlier nights, never those of later nights or of its own run. A cleared
+run sees what the first instance of its task saw. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 LOOK_BACK_DAYS = 400
 MAX_DATES = 30  # with entries of the same task, and of any task, that a night looks back over
-TEXTS = ("kind", "account", "published_at", "read_at", "written_at")  # of an entry
+PLAIN = ("kind", "account", "published_at", "read_at", "written_at", "facts")  # fields of an entry
 HASH_DIGITS = 8  # of a key: where two have the same, a table is read in vain
 FEW_KEYS = 8  # to search one by one, which is quicker than to split the hashes of a table
 
@@ -150,30 +150,25 @@ class Entry:
     @classmethod
     def parse(cls, content: bytes, root: Location) -> Entry:
         """Read an entry; ValueError if it is damaged."""
-        try:
-            header, keys, end = content.split(b"\n")
-            record = json.loads(header)
-            night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
-            tables = {name: Table(**table) for name, table in record.pop("tables").items()}
-            entry = cls(root, night=night, task=task, tables=tables, keys=keys, **record)
-            night.days_since(night.at)
-        except (TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise ValueError(str(error)) from None
-        texts = [record[name] for name in TEXTS] + [*vars(night).values(), *vars(task).values()]
-        texts += [text for table in tables.values() for text in (table.uri, table.sha256)]
-        if end or not isinstance(entry.facts, dict) or not all(isinstance(text, str) for text in texts):
-            raise ValueError("it is torn, or a field has another type")
-        return entry
+        checksum, _, body = content.partition(b"\n")
+        if checksum != b"%08x" % crc32(body):
+            raise ValueError("it is torn, or was changed")
+        header, keys = body.split(b"\n")
+        record = json.loads(header)
+        night, task = Night(**record.pop("night")), TaskKey(**record.pop("task"))
+        tables = {name: Table(**table) for name, table in record.pop("tables").items()}
+        return cls(root, night=night, task=task, tables=tables, keys=keys, **record)
 
     def dump(self) -> bytes:
         """Return its content."""
         prefix = self.root.uri.rstrip("/") + "/"
-        record: dict[str, Any] = {name: getattr(self, name) for name in (*TEXTS, "facts")}
+        record: dict[str, Any] = {name: getattr(self, name) for name in PLAIN}
         record |= {"night": asdict(self.night), "task": asdict(self.task)}
         record["tables"] = {
             name: asdict(table) | {"uri": _below(prefix, table.uri)} for name, table in self.tables.items()
         }
-        return json.dumps(record).encode() + b"\n" + self.keys + b"\n"
+        body = json.dumps(record).encode() + b"\n" + self.keys
+        return b"%08x\n" % crc32(body) + body
 
     @property
     def path(self) -> str:
@@ -230,10 +225,20 @@ class EarlierNights:
 
     @cached_property
     def own(self) -> Entry | None:
-        """What an earlier attempt of this run has published."""
+        """What an earlier attempt of this task instance has published."""
         location = self.root / self._blank.path
         content = location.read()
         return None if content is None else self._parse(content, location.path)
+
+    @cached_property
+    def _seen_until(self) -> str:
+        """Until when nights had to publish for this run to see them: until its task has read first."""
+        published = (
+            entry.read_at
+            for entry in self._read(self.night.date, f"{self.kind}-")
+            if entry.night.run == self.night.run and entry.task.is_same_task(self.task)
+        )
+        return min(published, default="")
 
     def entries(self, kind: str | None = None, *, same_time: bool = False) -> Iterator[Entry]:
         """Iterate over what is visible to this night, newest first; of a night, the same task first.
@@ -291,8 +296,8 @@ class EarlierNights:
         is_earlier = entry.night.at < self.night.at or (same_time and entry.night.at == self.night.at)
         if not is_earlier or entry.night.run == self.night.run:
             return False
-        if self.own:
-            return entry.published_at <= self.own.read_at  # a cleared run sees what its first attempt saw
+        if self._seen_until:
+            return entry.published_at <= self._seen_until
         # Clocks of workers differ: what is there now was there before this run read it.
         self._read_at = max(self._read_at, entry.published_at)
         return True

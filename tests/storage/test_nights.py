@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -123,6 +123,24 @@ def test_a_cleared_run_sees_what_its_first_attempt_saw(tmp_path: Path) -> None:
     assert found(reader(tmp_path, "2026-11-04"), "b") == {"b": "2026-11-03"}
 
 
+def test_a_document_of_a_cleared_run_that_moves_to_another_shard_is_compared_as_before(
+    tmp_path: Path,
+) -> None:
+    """Night 8 runs in two shards, night 7 is backfilled, and night 8 is cleared with other shards."""
+    shards = [TaskKey("dag", "ingest", str(number)) for number in range(3)]
+    other = TaskKey("dag", "other")
+    publish(reader(tmp_path, "2026-11-06"), "a")
+    for shard in shards[:2]:
+        eighth = reader(tmp_path, "2026-11-08", task=shard)
+        assert found(eighth, "a") == {"a": "2026-11-06"}
+        publish(eighth, shard.instance)
+    publish(reader(tmp_path, "2026-11-07"), "a")
+    for shard in shards:
+        assert found(reader(tmp_path, "2026-11-08", task=shard), "a") == {"a": "2026-11-06"}
+    for task, run in ((other, "2026-11-08"), (shards[0], "another")):
+        assert found(reader(tmp_path, "2026-11-08", run, task), "a") == {"a": "2026-11-07"}
+
+
 @pytest.mark.parametrize("clock", ["2020-01-01T00:00:00.000000+00:00", "2099-01-01T00:00:00.000000+00:00"])
 def test_a_wrong_clock_of_a_worker_hides_no_night(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: str
@@ -190,38 +208,18 @@ def test_a_table_that_was_edited_is_not_used(tmp_path: Path, caplog: pytest.LogC
     assert f"'{table}' was changed after it was published: not compared" in caplog.text
 
 
-@pytest.mark.parametrize("content", [b"", b"{\n\n", b"[]\n\n", b"{}\n\n", b"[" * 100_000 + b"\n\n"])
-def test_a_damaged_entry_is_ignored_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, content: bytes
-) -> None:
-    publish(reader(tmp_path, "2026-11-01"), "a")
-    entry = publish(reader(tmp_path, "2026-11-02"), "a")
-    (tmp_path / entry.path).write_bytes(content)
-    assert found(reader(tmp_path, "2026-11-03"), "a") == {"a": "2026-11-01"}
-    assert "Ignored the damaged entry" in caplog.text
-    assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}  # also where it is the own one
-
-
 @pytest.mark.parametrize(
-    "change",
-    [
-        {"published_at": 5},
-        {"night": {"at": "yesterday", "run": "r"}},
-        {"facts": None},
-        {"task": {"dag_id": "d", "task_id": 5}},
-        {"tables": {"manifest": {"uri": 5, "sha256": ""}}},
-        {"tables": {"manifest": {"uri": "x", "sha256": None}}},
-    ],
+    "damage", [lambda _: b"", lambda content: content[:-1], lambda content: content + b"0"]
 )
-def test_an_entry_with_other_types_is_ignored_with_a_warning(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, change: dict[str, Any]
+def test_a_damaged_entry_is_ignored_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[bytes], bytes]
 ) -> None:
     publish(reader(tmp_path, "2026-11-01"), "a")
     path = tmp_path / publish(reader(tmp_path, "2026-11-02"), "a").path
-    header, keys, _ = path.read_text().split("\n")
-    path.write_text(f"{json.dumps(json.loads(header) | change)}\n{keys}\n")
+    path.write_bytes(damage(path.read_bytes()))
     assert found(reader(tmp_path, "2026-11-03"), "a") == {"a": "2026-11-01"}
     assert "Ignored the damaged entry" in caplog.text
+    assert found(reader(tmp_path, "2026-11-02"), "a") == {"a": "2026-11-01"}  # also where it is the own one
 
 
 def test_a_row_that_does_not_count_leaves_its_key_to_an_older_night(tmp_path: Path) -> None:
