@@ -27,7 +27,6 @@ from airflow_provider.bulk.items import (
     PENDING,
     SKIPPED,
     SUBMITTED,
-    BulkOptions,
 )
 from airflow_provider.event_loop import for_each, in_thread
 from airflow_provider.exceptions import (
@@ -121,9 +120,7 @@ class AssessTask:
         self.log.info("Dry run, nothing was sent: %s", json.dumps(plan))
         return plan
 
-    async def assess(
-        self, run_engine: RunEngine, options: BulkOptions, *, is_new_attempt: bool, changed_only: bool
-    ) -> list[str]:
+    async def assess(self, run_engine: RunEngine, *, is_new_attempt: bool, changed_only: bool) -> list[str]:
         """Assess what is left; return the assessments in flight."""
         async with await self.hook.get_async_conn() as client:
             await self._make_cells(client)
@@ -143,7 +140,7 @@ class AssessTask:
                 self._target,
                 self.found,
             )
-            in_flight = await run_engine(client, self.cells, steps, self.checkpoint, options, outdated)
+            in_flight = await run_engine(client, self.cells, steps, self.checkpoint, outdated)
             for cell in left_over:
                 self.checkpoint.append(cell.reset())
             await self.checkpoint.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceError, ComplianceInputError
@@ -129,24 +130,22 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
             self.log,
             run.deadline.at,
         )
-        threads = 2 * self.concurrency + 2
         if self.is_dry_run:
-            return self._run_in_loop(task.plan(changed_only=self.changed_only), threads)
+            return self._loop.run(task.plan(changed_only=self.changed_only))
         task.checkpoint.acquire()
         assessing = task.assess(
-            self._run_engine,
-            self._options(run),
+            partial(self._run_engine, run),
             is_new_attempt=run.is_new_attempt,
             changed_only=self.changed_only,
         )
-        if job_ids := self._run_in_loop(assessing, threads):
+        if job_ids := self._loop.run(assessing):
             self._defer(run, job_ids)
         return self._publish(run, Outcome(task))
 
     def _publish(self, run: BulkRun, outcome: Outcome) -> dict[str, Any]:
         from airflow_provider.bulk.counts import check_failures
 
-        result = self._run_in_loop(outcome.publish(run.started_at), threads=2)
+        result = self._loop.run(outcome.publish(run.started_at))
         checkpoint = outcome.task.checkpoint
         outcome.send_metrics(self.conn_id)
         report = Location(result["report"])

@@ -9,7 +9,7 @@ import json
 import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
@@ -277,8 +277,7 @@ class TimedWaitingOperator(WaitingOperator):
 class StoringMixin:
     """Runs asynchronous work that a kill cancels, and reports to lineage and assets what was written."""
 
-    _loop: EventLoop | None = None
-    _is_killed = False  # before there was work to cancel
+    concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16)
     _lineage = Lineage()
 
     if TYPE_CHECKING:  # of the operator
@@ -286,20 +285,16 @@ class StoringMixin:
 
     def on_kill(self) -> None:
         """Cancel the work, and leave nothing half-written behind."""
-        if self._loop:
-            self._loop.cancel()
-        else:
-            self._is_killed = True
+        self._loop.cancel()
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
         """Report to OpenLineage what was read and written."""
         return self._lineage.openlineage()
 
-    def _run_in_loop(self, work: Coroutine[Any, Any, T], threads: int) -> T:
-        self._loop = EventLoop(threads)
-        if self._is_killed:
-            self._loop.cancel()
-        return self._loop.run(work)
+    @functools.cached_property
+    def _loop(self) -> EventLoop:
+        """Where all work of the task runs; one that is cancelled starts no more."""
+        return EventLoop(threads=2 * self.concurrency + 2)
 
     def _report_written(
         self, context: Context, written: Lineage, extra: Mapping[str, Any], hook: ComplianceHook | None = None

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.hooks.compliance import check_hook_class
@@ -23,7 +21,6 @@ from airflow_provider.operators.base import (
     push_report,
 )
 from airflow_provider.params import optional
-from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline
@@ -36,7 +33,7 @@ if TYPE_CHECKING:
 
     from airflow_provider.bulk.checkpoint import Checkpoint
     from airflow_provider.bulk.deletes import FinishedJob
-    from airflow_provider.bulk.items import BulkOptions, I, Steps
+    from airflow_provider.bulk.items import I, Steps
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.lineage import Lineage
     from airflow_provider.storage.nights import Night
@@ -96,7 +93,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         self,
         *,
         destination: str,
-        concurrency: int = conf.getint(CONFIG_SECTION, "concurrency", fallback=16),
+        concurrency: int = StoringMixin.concurrency,
         max_failed: MaxFailed = 0,
         root: str | None = None,
         delete_after: str | None = None,
@@ -201,9 +198,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param finished: returns the finished jobs, and those that must not be deleted now
         """
         if run.is_deleting:
-            result["deleted"] = self._run_in_loop(
-                self._delete_jobs(run, checkpoint, *finished()), threads=2 * self.concurrency + 2
-            )
+            result["deleted"] = self._loop.run(self._delete_jobs(run, checkpoint, *finished()))
         ti = run.context["ti"]
         push_report(ti, report)
         extra = {**result, "destination": str(self.destination)}
@@ -232,28 +227,13 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             self.log.warning("Could not delete jobs at the service: %s", error)
             return 0
 
-    def _options(self, run: BulkRun) -> BulkOptions:
-        """Return the options of the engine."""
-        from airflow_provider.bulk.items import BulkOptions
-
-        return BulkOptions(
-            concurrency=self.concurrency,
-            retry_failed=self.refreshes,
-            poll_interval=self.poll_interval,
-            deadline=run.ends_at,
-            cancel_on_kill=self.cancel_on_kill,
-            may_defer=self.deferrable,
-            max_in_flight=self.hook.get_conn().settings.max_in_flight,
-            is_last_attempt=is_last_attempt(run.context["ti"]),
-        )
-
     async def _run_engine(
         self,
+        run: BulkRun,
         client: AsyncComplianceClient,
         items: Sequence[I],
         steps: Steps[I],
         checkpoint: Checkpoint,
-        options: BulkOptions,
         outdated: Sequence[str] = (),
     ) -> list[str]:
         """Process all items; return the jobs in flight.
@@ -261,7 +241,18 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         :param outdated: jobs in flight that no item waits for any more, to be cancelled
         """
         from airflow_provider.bulk.engine import BulkEngine
+        from airflow_provider.bulk.items import BulkOptions
 
+        options = BulkOptions(
+            concurrency=self.concurrency,
+            retry_failed=self.refreshes,
+            poll_interval=self.poll_interval,
+            deadline=run.ends_at,
+            cancel_on_kill=self.cancel_on_kill,
+            may_defer=self.deferrable,
+            max_in_flight=client.settings.max_in_flight,
+            is_last_attempt=is_last_attempt(run.context["ti"]),
+        )
         engine = BulkEngine(
             self.hook, client, items, steps, checkpoint, options, self.log,
             outdated=outdated, clock=self.clock,

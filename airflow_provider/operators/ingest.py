@@ -129,14 +129,13 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             give_up_after=read_give_up_after(),
             skip_unchanged=bool(self.skip_unchanged),
         )
-        threads = 2 * self.concurrency + 2
         if self.is_dry_run:
-            return self._run_in_loop(self._plan(documents, earlier), threads)
+            return self._loop.run(self._plan(documents, earlier))
         self.hook.get_conn()  # asks Airflow for the connection: here, not in another thread
         started = () if run.is_new_attempt else known
         outdated = find_removed(known, addresses, self.log)
         ingesting = self._ingest(run, documents, checkpoint, earlier, started, outdated)
-        if job_ids := self._run_in_loop(ingesting, threads):
+        if job_ids := self._loop.run(ingesting):
             self._defer(run, job_ids)
         check_rows(documents, list(addresses))
         return self._publish(run, documents, checkpoint, earlier)
@@ -192,7 +191,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
             for document in await earlier.decide(documents, started, asked):
                 checkpoint.append(document)
             steps = IngestSteps(client, target, checkpoint.confirm_owner)
-            return await self._run_engine(client, documents, steps, checkpoint, self._options(run), outdated)
+            return await self._run_engine(run, client, documents, steps, checkpoint, outdated)
 
     def _publish(
         self, run: BulkRun, documents: list[Document], checkpoint: Checkpoint, earlier: EarlierDocuments
@@ -203,7 +202,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
 
         manifest, ti = checkpoint.manifest, run.context["ti"]
         publishing = publish(ti, documents, checkpoint, earlier, str(self.destination), run.started_at)
-        report = self._run_in_loop(publishing, threads=self.concurrency + 2)
+        report = self._loop.run(publishing)
         count_documents(self.conn_id, documents, checkpoint)
         result = build_result(documents, manifest) | {"given_up": len(earlier.given_up)}
         transfers = [

@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
-from airflow.providers.common.compat.sdk import conf
-
 from airflow_provider import metrics
 from airflow_provider.event_loop import for_each
-from airflow_provider.exceptions import ComplianceInputError, ComplianceJobError
+from airflow_provider.exceptions import ComplianceJobError
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.lineage import Lineage, Transfer, job_origin
 from airflow_provider.operators.base import StoringMixin, TimedWaitingOperator, entry_point
 from airflow_provider.params import as_str_list, is_many, required, unique
 from airflow_provider.provenance import instance_of
-from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.triggers.content import ComplianceContentTrigger
@@ -31,10 +28,7 @@ if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob
     from airflow_provider.storage.texts import Written
 
-# What a template of names may contain besides what a job gives; the values come from Airflow.
-RUN_FIELDS = ("dag_id", "task_id", "run_id", "map_index", "ds", "ds_nodash", "ts_nodash")
-JOB_FIELDS = ("uuid", "source_name", "source_stem")
-SHARD_FIELDS = frozenset({"uuid", "map_index"})  # one of these distinguishes task instances
+NAME_FIELDS = ("uuid", "source_name", "source_stem")  # of a template of names
 URIS_IN_EVENT = 100  # an asset event is kept forever, so it stays small
 
 
@@ -48,10 +42,8 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
     :param destination: a prefix that ends with `/`, such as `s3://conn_id@bucket/run={{ run_id }}/`, or, for
         one uuid, the full key; for a list it is always a prefix
     :param file_name_template: what the objects are called below a prefix, with the fields `{uuid}`,
-        `{source_name}`, `{source_stem}`, `{dag_id}`, `{task_id}`, `{run_id}`, `{map_index}`, `{ds}`,
-        `{ds_nodash}` and `{ts_nodash}`; values are made safe, equal names get a suffix, also those of
-        mapped tasks and loops; in a loop, `{map_index}` includes the iteration. A name that ends with `.gz`,
-        here or as the full key, is written as gzip
+        `{source_name}` and `{source_stem}`; values are made safe, equal names get a suffix, also those of
+        mapped tasks and loops. A name that ends with `.gz`, here or as the full key, is written as gzip
     :param wait_for_completion: wait for jobs that are still in progress; otherwise, by default, they are an
         error
     """
@@ -89,9 +81,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
     @entry_point
     def execute(self, context: Context) -> list[str]:
         """Poll the jobs, wait for them if asked to, and write their texts."""
-        names.check_template(
-            required(self.file_name_template, "file_name_template"), (*JOB_FIELDS, *RUN_FIELDS)
-        )
+        names.check_template(required(self.file_name_template, "file_name_template"), NAME_FIELDS)
         uuids = unique(self.uuids)
         if not uuids:
             self.log.info("Found no texts to write.")
@@ -123,9 +113,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
         targets = self._targets(context, uuids, jobs)
-        concurrency = conf.getint(CONFIG_SECTION, "concurrency", fallback=16)
-        storing = self._store(hook, targets, concurrency)
-        written = self._run_in_loop(storing, threads=2 * concurrency + 1)
+        written = self._loop.run(self._store(hook, targets))
         uris, results = [targets[uuid].uri for uuid in uuids], [written[uuid] for uuid in uuids]
         context["ti"].xcom_push(key="bytes", value=[result.bytes for result in results])
         context["ti"].xcom_push(key="sha256", value=[result.sha256 for result in results])
@@ -153,20 +141,13 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
         if not is_many(self.uuid) and not destination.is_prefix:
             return {uuids[0]: destination}
         template = self.file_name_template
-        run = _run_fields(context)
-        absent = [name for name in RUN_FIELDS if f"{{{name}}}" in template and name not in run]
-        if absent:
-            raise ComplianceInputError(
-                f"This run has no {absent[0]}: it has no logical date. Use {{run_id}} in the template."
-            )
-        made = {uuid: names.fill_in(template, {**run, **names.job_fields(jobs[uuid])}) for uuid in uuids}
-        if run["map_index"] != "-1" and SHARD_FIELDS.isdisjoint(names.fields_in(template)):
+        made = {uuid: names.fill_in(template, names.job_fields(jobs[uuid])) for uuid in uuids}
+        is_one_of_many = instance_of(context["ti"]) != -1  # mapped, or in a loop
+        if is_one_of_many and "uuid" not in names.fields_in(template):
             made = {uuid: names.add_mark(name, names.digest(uuid)) for uuid, name in made.items()}
         return {uuid: destination / name for uuid, name in names.distinct(made).items()}
 
-    async def _store(
-        self, hook: ComplianceHook, targets: Mapping[str, Location], concurrency: int
-    ) -> dict[str, Written]:
+    async def _store(self, hook: ComplianceHook, targets: Mapping[str, Location]) -> dict[str, Written]:
         from airflow_provider.storage.texts import EMPTY_GZIP_BYTES, store_text
 
         async def store(uuid: str) -> Written:
@@ -186,12 +167,4 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             return written
 
         async with await hook.get_async_conn() as client:
-            return await for_each(store, list(targets), concurrency)
-
-
-def _run_fields(context: Context) -> dict[str, str]:
-    values: Any = context
-    ti = values["ti"]
-    run = {name: str(getattr(ti, name)) for name in ("dag_id", "task_id", "run_id")}
-    run["map_index"] = str(instance_of(ti))
-    return run | {name: str(values[name]) for name in RUN_FIELDS if name not in run and values.get(name)}
+            return await for_each(store, list(targets), self.concurrency)

@@ -104,7 +104,7 @@ def test_iteration_submits_its_own_job_and_its_retry_re_attaches(
     assert {job["uuid"] for job in service.jobs()} == {first, second}
 
 
-@pytest.mark.parametrize("template", ["text.txt", "{map_index}.txt", "{uuid}.txt"])
+@pytest.mark.parametrize("template", ["text.txt", "{uuid}.txt"])
 def test_texts_of_two_iterations_have_different_names(
     service: Emulator, tmp_path: Path, template: str
 ) -> None:

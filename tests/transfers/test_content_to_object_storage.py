@@ -77,10 +77,9 @@ def test_names_are_made_of_what_is_known(service: Emulator, attempts: Attempts, 
         completed(service, file_name="x/VERTRAG.pdf"),
         completed(service, url="https://example.com/docs/page.html?a=1"),
     ]
-    template = "{dag_id}-{task_id}-{run_id}/{map_index}/{ds}/{source_name}_{source_stem}.txt"
-    run = {"ds": "2026-01-01"}
-    uris = attempts.run(transfer(uuids, f"{tmp_path}/", file_name_template=template), **run)
-    names = [uri.removeprefix(f"{tmp_path}/d-t-r/-1/2026-01-01/") for uri in uris]
+    template = "2026-01-01/{source_name}_{source_stem}.txt"
+    uris = attempts.run(transfer(uuids, f"{tmp_path}/", file_name_template=template))
+    names = [uri.removeprefix(f"{tmp_path}/2026-01-01/") for uri in uris]
     assert names[2] == "page.html_page.txt"
     assert all(name.lower().startswith("vertrag.pdf_vertrag-") for name in names[:2])
     assert len(files(tmp_path)) == 3
@@ -96,14 +95,6 @@ def test_mapped_tasks_do_not_overwrite_each_other_s_texts(
         task = transfer([uuid] if many else uuid, f"{tmp_path}/", file_name_template="{source_stem}.txt")
         assert attempts.run(task) == attempts.run(task)
     assert {path.read_text() for path in tmp_path.iterdir()} == {"text 0", "text 1"}
-    attempts.identity = {"map_index": 7}
-    attempts.run(transfer(uuid, f"{tmp_path}/x/", file_name_template="{source_stem}-{map_index}.txt"))
-    assert [path.name for path in (tmp_path / "x").iterdir()] == ["report-7.txt"]
-
-
-def test_a_run_without_a_date_says_what_to_use(service: Emulator, attempts: Attempts, tmp_path: Path) -> None:
-    with pytest.raises(AirflowFailException, match=r"no ds.*Use \{run_id\}"):
-        attempts.run(transfer([completed(service)], tmp_path, file_name_template="{ds}/{uuid}"))
 
 
 def test_a_bad_template_ends_the_task_before_any_request(
