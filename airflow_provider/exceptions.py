@@ -34,6 +34,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Self
+
 from airflow_provider.text import one_line, redact_text
 
 
@@ -128,6 +131,14 @@ class ComplianceInterruptedError(ComplianceError):
 
 class ComplianceSupersededError(ComplianceError):
     """A newer attempt of the task has taken over, so this one must stop without a retry."""
+
+    @classmethod
+    def by(cls, newer: Mapping[str, object]) -> Self:
+        """Return the error for the description of a newer attempt."""
+        return cls(
+            f"Attempt {newer.get('try_number', '?')} of this task has taken over: Airflow considered this "
+            "one dead. This one stops, and cancels and removes nothing. See the log of the other one."
+        )
 
 
 class ComplianceStateError(ComplianceError):

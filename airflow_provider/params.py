@@ -46,7 +46,8 @@ def required(given: Any, what: str) -> Any:
     """
     if optional(given) is None:
         raise ComplianceInputError(
-            f"Missing {what}: the upstream task returned nothing. Check that it ran, and what it returns."
+            f"Missing {what}: it is {given!r}. Set it; if it is a template or the output of a task, check "
+            "what that has returned."
         )
     return given
 

@@ -99,7 +99,7 @@ class Checkpoint:
         """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`."""
         held = self._lease.read_json()
         if held and is_newer(held, self._attempt):
-            raise self._superseded(held)
+            raise ComplianceSupersededError.by(held)
         put_sync(self._lease, self._make_lease())
         self._owned_at = time.time()
 
@@ -117,7 +117,7 @@ class Checkpoint:
         checked_at, asked_at = time.monotonic(), time.time()
         lease = await in_thread(self._lease.read_json)
         if lease is not None and lease.get("token", self._token) != self._token:
-            raise self._superseded(lease)
+            raise ComplianceSupersededError.by(lease)
         if self._owned_at is not None:
             if lease is None:
                 await self._restore_lease(self._owned_at)
@@ -133,13 +133,6 @@ class Checkpoint:
                 "cancels and removes nothing. If no other attempt has finished, clear the task to resume."
             )
         await put(self._lease, self._make_lease())
-
-    def _superseded(self, lease: dict[str, Any]) -> ComplianceSupersededError:
-        return ComplianceSupersededError(
-            f"Attempt {lease.get('try_number')} of this task has taken over at {lease.get('at')}. This "
-            f"process (attempt {self._attempt['try_number']}) stops, and cancels and removes nothing. See "
-            "the log of that attempt."
-        )
 
     def read(self, item_type: type[I]) -> dict[str, I]:
         """Read what earlier attempts have done: the last record of each item, by key.

@@ -118,7 +118,7 @@ def read_accepted_assessment(response: HttpResponse, translate: Translate) -> As
 def as_assessment(record: dict[str, Any], fallback: str, translate: Translate) -> Assessment:
     """Parse an assessment record, whose fields the contract does not define."""
     try:
-        fields = translate(record)
+        fields = translate(record) if record else {}  # a submit may be accepted with a Location alone
         ids = [fields.get(key) for key in ("uuid", "id", "assessmentId")]
         error, status = fields.get("error"), fields.get("status", JobStatus.RUNNING)
     except Exception as problem:

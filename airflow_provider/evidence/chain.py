@@ -73,8 +73,8 @@ class Chain:
         location = self.location(number)
         data = location.read()
         record = None if data is None else parse_json(data)
-        if data is None or not isinstance(record, dict):
-            problem = "does not exist" if data is None else "is damaged: it is not a JSON object"
+        if data is None or not isinstance(record, dict) or not isinstance(record.get("revision", 1), int):
+            problem = "does not exist" if data is None else "is damaged: it is not a record of a night"
             raise DamagedRecordError(
                 f"The record '{location}' {problem}. Restore it from a backup or an earlier version."
             )

@@ -176,10 +176,7 @@ class Closing:
         closed_at = datetime.fromisoformat(str(revision.record["closed_at"])).timestamp()
         closer = {"try_number": revision.record.get("try_number"), "started_at": closed_at}
         if is_newer(closer, describe_attempt(self._ti)):
-            raise ComplianceSupersededError(
-                f"Attempt {closer['try_number']} of this task has closed the night in the meantime, in "
-                f"'{revision.uri}': this attempt stops."
-            )
+            raise ComplianceSupersededError.by(closer)
 
     # -- compared with earlier nights
 

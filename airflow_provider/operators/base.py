@@ -72,19 +72,20 @@ def entry_point(method: Entry) -> Entry:
         try:
             return method(self, context, *args, **kwargs)
         except ComplianceError as error:
-            if error.transient and not isinstance(error, AirflowFailException):
-                log_error(self.log, error, "Airflow tries again if the task has retries left.")
+            advice = "A retry would not help. Correct this, then clear the task."
+            is_final = not error.transient or isinstance(error, AirflowFailException)
+            if not is_final and is_last_attempt(context.get("ti")):
+                advice = "This was the last attempt: clear the task to try again."
+            elif not is_final:
+                advice = "Airflow tries again."
+            # On one line, before Airflow logs it with its traceback.
+            self.log.log(logging.ERROR, "%s %s", error, advice)
+            if not is_final:
                 raise
-            log_error(self.log, error, "A retry would not help. Correct this, then clear the task.")
             final = error if isinstance(error, AirflowFailException) else as_non_retryable(error)
         raise final.with_traceback(None) from None
 
     return cast("Entry", wrapped)
-
-
-def log_error(log: Any, error: ComplianceError, advice: str) -> None:
-    """Log an error on one line, before Airflow logs it with its traceback."""
-    log.error("%s %s", error, advice)
 
 
 def is_last_attempt(ti: Any) -> bool:

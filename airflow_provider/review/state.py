@@ -59,13 +59,13 @@ class Outbox:
         if held == self._holder:
             return True
         if not held or not is_newer(self._holder, held):
-            raise _superseded(held)
+            raise ComplianceSupersededError.by(held)
         self._acquire(held)
         return False
 
     def _acquire(self, held: Mapping[str, Any]) -> None:
         if is_newer(held, self._holder):
-            raise _superseded(held)
+            raise ComplianceSupersededError.by(held)
         self.store.set(LEASE, self._holder)
 
     def send(self, name: object, submit: Callable[[], Any], about: Mapping[str, Any] | None = None) -> str:
@@ -226,10 +226,3 @@ class ReviewState(Outbox):
         except ComplianceError as outage:
             if outage.transient:
                 raise
-
-
-def _superseded(held: Mapping[str, Any]) -> ComplianceSupersededError:
-    return ComplianceSupersededError(
-        f"This attempt stops, because attempt {held.get('try_number', '?')} of this task has taken over: "
-        "Airflow considered this one dead. The other one continues: see its log."
-    )

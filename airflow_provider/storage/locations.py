@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from errno import EDQUOT, ENOSPC
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -278,7 +279,9 @@ def _map_error(error: Exception, location: Location, action: Action) -> Complian
         else:
             continue
         return ComplianceStorageDeniedError(f"{problem} {advice}")
-    return ComplianceStorageError(f"{problem} Check that the store is reachable, then retry.")
+    is_full = any(getattr(cause, "errno", None) in (ENOSPC, EDQUOT) for cause in _causes(error))
+    advice = "Free space or choose another destination" if is_full else "Check that the store is reachable"
+    return ComplianceStorageError(f"{problem} {advice}, then retry.")
 
 
 def _causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -130,10 +130,7 @@ class SubmitState:
                 "submitted. Check at the service, delete the state, and clear the task."
             )
         if is_newer(stored, self._attempt):
-            raise ComplianceSupersededError(
-                f"Attempt {stored['try_number']} of this task has taken over: Airflow considered this one "
-                f"(attempt {self._attempt['try_number']}) dead. It stops: see the log of the other one."
-            )
+            raise ComplianceSupersededError.by(stored)
         return stored
 
     def save(self, state: dict[str, Any], *raised: type[Exception]) -> None:

@@ -99,6 +99,6 @@ def _describe(record: Record) -> str:
         case "CANCELLED":
             return "was cancelled"
         case "UNKNOWN":
-            why = f". {reason}" if reason else ": cancelled, expired, or of another account"
-            return f"is not known to the service{why}"
+            guess = "cancelled, expired, or submitted before its connection got another host or account"
+            return f"is not known to the service{f'. {reason}' if reason else f': {guess}'}"
     return "is still in progress"

@@ -101,6 +101,16 @@ def test_the_verdict_on_each_outcome(call: Call[Any], outcome: Any, verdict: typ
         assert isinstance(one.evaluate(outcome), verdict)
 
 
+@pytest.mark.parametrize("call", [READ, LOGIN])
+def test_an_outage_of_what_has_worked_does_not_blame_the_connection(call: Call[Any]) -> None:
+    one = exchange(call, max_retries=0)
+    with pytest.raises(exc.ComplianceConnectionError, match="is correct and reachable"):
+        one.evaluate(Failure(FailureKind.NOT_CONNECTED))
+    one.has_worked = True
+    with pytest.raises(exc.ComplianceConnectionError, match="It worked before: the service"):
+        one.evaluate(Failure(FailureKind.NOT_CONNECTED))
+
+
 def test_an_answer_without_a_marked_end_that_makes_no_sense_is_asked_for_again() -> None:
     cut = HttpResponse(200, {}, b'{"uu', "https://api.example.com")
     one = exchange(READ, max_retries=1)

@@ -55,7 +55,7 @@ def test_other_files_beside_the_records_do_not_matter(chain: Chain, tmp_path: Pa
     assert chain.numbers() == [1]
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"number": 1'])
+@pytest.mark.parametrize("content", ["", "[]", '{"number": 1', '{"revision": "2"}'])
 def test_a_damaged_head_is_named(chain: Chain, tmp_path: Path, content: str) -> None:
     entry = add(chain, night="n1")
     Path(entry.uri.removeprefix("file://")).write_text(content)

@@ -392,7 +392,7 @@ def test_an_older_attempt_that_still_runs_does_not_replace_what_a_newer_one_has_
     nights: Nights,
 ) -> None:
     nights.close(1, ingested=nights.ingested("1", a="COMPLETED"), identity={"try_number": 2})
-    with pytest.raises(AirflowFailException, match="Attempt 2 of this task has closed the night"):
+    with pytest.raises(AirflowFailException, match="Attempt 2 of this task has taken over"):
         nights.close(
             1,
             ingested=nights.ingested("old", a="FAILED"),

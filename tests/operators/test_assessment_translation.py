@@ -72,6 +72,15 @@ def test_id_and_states_in_other_words(service: Service, attempts: Attempts, defe
     assert attempts.run(task) == "42"
 
 
+def test_an_empty_record_is_not_translated(service: Service, attempts: Attempts, deferrable: bool) -> None:
+    """A submit may be accepted with a Location alone, and a gateway may answer a poll with nothing."""
+    location = {"Location": f"{service.url}/api/v1/assessments/42"}
+    service.on("POST /api/v1/assessments", Reply(202, headers=location))
+    service.on("GET /api/v1/assessments/42/status", Reply(json={}), said("ok"))
+    waiting = {"wait_for_completion": True, "poll_interval": 0.05, "timeout": 240}
+    assert attempts.run(OurSubmit(task_id="t", payload={}, deferrable=deferrable, **waiting)) == "42"
+
+
 def test_a_reason_in_other_words(service: Service, attempts: Attempts, deferrable: bool) -> None:
     service.on("GET /api/v1/assessments/42/status", said("bad", why="no such framework"))
     task = OurSensor(task_id="t", assessment_id=42, poll_interval=0.05, deferrable=deferrable, timeout=240)

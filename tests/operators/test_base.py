@@ -209,16 +209,29 @@ class Failing(ComplianceBaseOperator):
         raise self.error
 
 
+DOWN = exc.ComplianceServerError("Down.", status=503)
+
+
 @pytest.mark.parametrize(
-    ("error", "advice"),
+    ("error", "try_number", "advice"),
     [
-        (exc.ComplianceConfigError("Wrong."), "A retry would not help. Correct this, then clear the task."),
-        (exc.ComplianceServerError("Down.", status=503), "Airflow tries again if the task has retries left."),
+        (
+            exc.ComplianceConfigError("Wrong."),
+            1,
+            "A retry would not help. Correct this, then clear the task.",
+        ),
+        (DOWN, 1, "Airflow tries again."),
+        (DOWN, 2, "This was the last attempt: clear the task to try again."),
     ],
 )
 def test_an_error_is_logged_with_what_to_do(
-    error: exc.ComplianceError, advice: str, caplog: pytest.LogCaptureFixture, attempts: Attempts
+    error: exc.ComplianceError,
+    try_number: int,
+    advice: str,
+    caplog: pytest.LogCaptureFixture,
+    attempts: Attempts,
 ) -> None:
+    attempts.try_number = try_number - 1
     with pytest.raises(exc.ComplianceError):
         attempts.run(heard(Failing(error=error, task_id="t")))
     assert [record.getMessage() for record in caplog.records if record.levelname == "ERROR"] == [

@@ -217,7 +217,7 @@ def test_an_attempt_that_is_overtaken_while_it_is_refused_does_not_send(
     ComplianceHook().list_frameworks()  # the credentials work
     service.fail("submit_feedback", status=403)
     monkeypatch.setattr("time.sleep", lambda _: attempts.run(submit()))
-    with pytest.raises(exc.ComplianceSupersededError, match="attempt 2 of this task has taken over") as error:
+    with pytest.raises(exc.ComplianceSupersededError, match="Attempt 2 of this task has taken over") as error:
         attempts.run(submit())
     assert isinstance(error.value, AirflowFailException)
     assert len(sent(service)) == 1

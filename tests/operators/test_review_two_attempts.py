@@ -43,7 +43,7 @@ def test_the_attempt_that_was_taken_for_dead_stops_and_says_so(
         submit(self, *args, **feedback)
 
     monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
-    with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over") as caught:
+    with pytest.raises(exc.ComplianceError, match="Attempt 2 of this task has taken over") as caught:
         hitl.run(Made(), ANSWER)
     assert isinstance(caught.value, AirflowFailException)  # a dead attempt is not retried
     assert sorted(each[1] for each in sent(service)) == [1, 2, 3]
@@ -64,7 +64,7 @@ def test_an_overtaken_attempt_replaces_no_decisions_of_the_next(
         submit(self, **feedback)
 
     monkeypatch.setattr(ComplianceHook, "submit_feedback", slowly)
-    with pytest.raises(exc.ComplianceError, match="attempt 2 of this task has taken over"):
+    with pytest.raises(exc.ComplianceError, match="Attempt 2 of this task has taken over"):
         hitl.run(review, {1: ("MISSING", "One.")})
     assert [json.loads(line)["outcome"] for line in path.read_text().splitlines()] == ["uncertain"]
 

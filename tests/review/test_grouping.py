@@ -137,8 +137,8 @@ def test_nothing_is_nothing_to_ask(given: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, "upstream task returned nothing"),
-        ("None", "upstream task returned nothing"),
+        (None, "Missing findings: it is None"),
+        ("None", "Missing findings: it is 'None'"),
         ({"manifest": "x"}, "findings contains dict .manifest.: use the result of an assess task"),
         ({"form": None}, "findings contains dict"),
         (7, "findings contains int .7.: use"),

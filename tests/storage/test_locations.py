@@ -76,7 +76,7 @@ def test_a_connection_that_does_not_exist_is_named_and_not_retried(uri: str) -> 
 
 @pytest.mark.parametrize("nothing", [None, "", " ", "None", "null", '""'])
 def test_destination_that_rendered_to_nothing_is_refused(nothing: Any) -> None:
-    with pytest.raises(ComplianceInputError, match="Missing root: the upstream task returned nothing"):
+    with pytest.raises(ComplianceInputError, match="Missing root: it is "):
         Location.to_write(nothing, "root")
 
 

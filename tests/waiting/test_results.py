@@ -28,6 +28,9 @@ def failed(reason: str | None = "It is damaged.") -> dict[str, Any]:
     return {"status": "FAILED", "error": reason}
 
 
+GUESS = "cancelled, expired, or submitted before its connection got another host or account"
+
+
 @pytest.mark.parametrize(
     ("record", "shown"),
     [
@@ -36,7 +39,7 @@ def failed(reason: str | None = "It is damaged.") -> dict[str, Any]:
         ({"status": "CANCELLED"}, "was cancelled."),
         (
             {"status": "UNKNOWN"},
-            "is not known to the service: cancelled, expired, or of another account.",
+            f"is not known to the service: {GUESS}.",
         ),
         ({"status": "UNKNOWN", "error": "It has expired."}, "is not known to the service. It has expired."),
         ({"status": "RUNNING"}, "is still in progress."),

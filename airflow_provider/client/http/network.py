@@ -18,6 +18,8 @@ from airflow_provider.client.http.bodies import BodyError
 from airflow_provider.client.http.wire import PORTS, Failure, FailureKind
 from airflow_provider.exceptions import ComplianceConfigError, ComplianceError
 
+WITHOUT_TLS = ("WRONG_VERSION_NUMBER", "HTTP_REQUEST", "RECORD_LAYER_FAILURE")  # reasons of OpenSSL
+
 
 def ca_file(verify: bool | str) -> str | None:
     """Return the CA file or directory, or None to skip verification.
@@ -156,6 +158,8 @@ def _reason(chain: list[BaseException]) -> str:
     """Describe an error by its innermost OSError, or its type; a repr might show headers."""
     for link in chain:
         if isinstance(link, ssl.SSLError):
+            if link.reason in WITHOUT_TLS:
+                return "the server answers without TLS (is it http://?)"
             return str(getattr(link, "verify_message", "") or link.reason or type(link).__name__)
         if isinstance(link, OSError) and link.strerror:
             return os.strerror(link.errno) if link.errno and link.errno > 0 else link.strerror
