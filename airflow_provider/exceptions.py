@@ -34,10 +34,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from airflow_provider.text import one_line, redact_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class ComplianceError(Exception):
