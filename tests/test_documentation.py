@@ -165,7 +165,7 @@ def test_numbers_for_scaling_are_those_of_the_page_that_measures_them() -> None:
 
 
 def test_the_duration_of_the_demo_is_the_same_everywhere() -> None:
-    texts = (README, PAGES["quickstart.md"], TEXTS["CONTRIBUTING.md"], (ROOT / "Makefile").read_text())
+    texts = (README, TEXTS["CONTRIBUTING.md"], (ROOT / "Makefile").read_text())
     lines = [" ".join(re.findall(r"^.*make demo.*$|^demo: .*$", text, re.MULTILINE)) for text in texts]
     assert all("one minute" in line for line in lines), lines
 

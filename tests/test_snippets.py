@@ -83,24 +83,6 @@ def test_the_night_of_the_readme_runs_as_printed(compliance_service: Emulator, t
     assert len(compliance_service.jobs()) == jobs  # the second night submits nothing
 
 
-@pytest.mark.command
-@pytest.mark.once
-def test_the_commands_of_the_quick_start_make_a_text(compliance_service: Emulator, tmp_path: Path) -> None:
-    text = (DOCS / "quickstart.md").read_text()
-    blocks = re.findall(r"^```bash\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-    install, start, *rest = blocks
-    assert "pip install" in install
-    assert "compliance-emulator" in start
-    connection = compliance_service.connection_json
-    env = environment(VIRTUAL_ENV=str(tmp_path), AIRFLOW_CONN_COMPLIANCE_DEFAULT=connection)
-
-    said = run(["bash", "-euo", "pipefail", "-c", "".join(rest)], ROOT, env)
-
-    assert "Connection success!" in said
-    (job,) = compliance_service.jobs()
-    assert said.split("Connection success!")[1].count(compliance_service.text(job["uuid"]))
-
-
 def test_a_custom_operator_defers_to_the_trigger(compliance_service: Emulator, attempts: Attempts) -> None:
     text = (DOCS / "client.md").read_text().partition("### Defer to a trigger\n")[2]
     (source,) = re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
