@@ -231,26 +231,21 @@ async def find_missing(client: AsyncComplianceClient, uuids: Collection[str], lo
 
 
 async def _find_unknown(client: AsyncComplianceClient, uuids: Collection[str], log: Any) -> set[str]:
-    unknown: set[str] = set()
+    found: dict[str, rules.PollResult] = {}
     left = list(uuids)
     while left:
-        found: dict[str, rules.PollResult] = {}
         await JOBS.poll(client, left, found.__setitem__)
-        errors = {uuid: result for uuid, result in found.items() if isinstance(result, ComplianceError)}
+        errors = {uuid: error for uuid in left if isinstance(error := found[uuid], ComplianceError)}
         if len(errors) == len(left):
             error = next(iter(errors.values()))
             if error.transient:
                 raise error
             log.warning("Not checking whether the service still knows all documents: %s", error)
             break
-        unknown |= {
-            uuid
-            for uuid, result in found.items()
-            if not isinstance(result, ComplianceError) and result["status"] == UNKNOWN
-        }
         # One poll asks for few of those alone that are not found together.
         left = [uuid for uuid, error in errors.items() if isinstance(error, ComplianceNotFoundError)]
-    return unknown
+    records = {uuid: found for uuid, found in found.items() if not isinstance(found, ComplianceError)}
+    return {uuid for uuid, record in records.items() if record["status"] == UNKNOWN}
 
 
 def _has_same_text(one: Document, other: Document) -> bool:

@@ -9,6 +9,7 @@ import tempfile
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -56,20 +57,17 @@ async def store_text(
 
     :param replace: what is there; else a text whose name is taken by another one gets a name with its hash
     """
-    attempt = 0
-    while True:
-        has_started = False
-        try:
-            async with client.stream_content(uuid) as pieces:
-                has_started = True
+    for attempt in count():
+        # A request that fails before the body was retried by the client already.
+        async with client.stream_content(uuid) as pieces:
+            try:
                 return await _store(pieces, _Draft(location, compress, replace), confirm)
-        except ComplianceError as error:
-            # A request that failed before the body was retried by the client already.
-            if not (has_started and error.transient) or attempt == MAX_REFETCHES:
-                raise
-            log.warning("Restarting the download of job %s, which broke off: %s", uuid, error)
+            except ComplianceError as error:
+                if not error.transient or attempt == MAX_REFETCHES:
+                    raise
+                log.warning("Restarting the download of job %s, which broke off: %s", uuid, error)
         await asyncio.sleep(REFETCH_DELAY_SECONDS * 2**attempt)
-        attempt += 1
+    raise AssertionError("unreachable")
 
 
 async def _store(pieces: AsyncIterator[bytes], draft: _Draft, confirm: Confirm | None = None) -> Written:
