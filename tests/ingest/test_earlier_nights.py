@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.items import FAILED
+from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, ItemState
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import write_samples
 from airflow_provider.ingest import resuming
 from airflow_provider.ingest.documents import Document
-from airflow_provider.ingest.earlier import _is_to_blame, _is_young
+from airflow_provider.ingest.earlier import EarlierDocuments, _is_to_blame, _is_young
 from airflow_provider.ingest.sources import fingerprint
 from airflow_provider.operators.ingest import ComplianceIngestOperator
+from airflow_provider.storage.jsonl import to_lines
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import Night
+from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey
 from airflow_provider.waiting import rules
 from tests.support.attempts import Attempts, heard
-from tests.support.night_attempts import FIRST_NIGHT, night_attempts
+from tests.support.night_attempts import night_attempts
 
 GIVEN_UP = "Given up after 3 nights in a row, since 2026-03-01: Damaged. It is sent again "
 PAGE = "https://example.com/privacy-policy"
@@ -186,19 +187,6 @@ def test_a_backfill_takes_texts_of_earlier_nights_only(skipping: Shard) -> None:
     assert {row["path"] for row in after["rows"].values()} == {row["path"] for row in later["rows"].values()}
 
 
-def test_another_account_neither_skips_nor_gives_up(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard.options |= {"skip_unchanged": True}
-    shard.break_document()
-    for night in (1, 2, 3):
-        shard.run(night)
-    connection = {**shard.service.connection(), "login": "bob"}
-    shard.service.add_user("bob", connection["password"])
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    result = shard.run(4)
-    assert (result["completed"], result["skipped"], result["given_up"]) == (2, 0, 0)
-    assert shard.streak(result) == (1, "2026-03-04")
-
-
 def test_a_clear_with_another_account_processes_everything_again(
     skipping: Shard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -211,6 +199,8 @@ def test_a_clear_with_another_account_processes_everything_again(
     production = skipping.run(1, attempts)["rows"]
     assert not {row["uuid"] for row in staging.values()} & {row["uuid"] for row in production.values()}
     assert skipping.run(2)["skipped"] == 3
+    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(skipping.service.connection()))
+    assert skipping.run(3)["skipped"] == 0
 
 
 def test_a_clear_points_to_the_text_that_the_earlier_night_has_now(skipping: Shard) -> None:
@@ -325,94 +315,112 @@ def test_a_cleared_task_that_defers_does_not_fail_for_what_it_gave_up(shard: Sha
     assert attempts.deferrals
 
 
-def test_attempts_and_runs_of_the_same_day_count_once(shard: Shard) -> None:
-    shard.break_document()
-    attempts = night_attempts(1)
-    for _ in range(3):
-        assert shard.streak(shard.run(1, attempts)) == (1, "2026-03-01")
-        attempts.clear()
-    for hour in range(1, 4):
-        assert shard.streak(shard.run(1, later_run(1, hour))) == (1, "2026-03-01")
-    assert shard.submits() == 6
+class History:
+    """One document among seven, night after night, without a service."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder, self.monkeypatch = folder, monkeypatch
+        self.source = str(folder / "a.pdf")
+        self.account, self.limit = "alice", 3
+        self.change(1)
+
+    def do(self, step: str) -> str:
+        """Do what a step says; of a night, return what has become of the document."""
+        match step.split(" ", 1):
+            case ["change", size]:
+                self.change(int(size))
+            case ["remove"]:
+                Path(self.source).unlink()
+            case ["page"]:
+                self.source = PAGE
+            case ["outage"]:
+                self.monkeypatch.setattr(resuming, "fingerprint", fail_for(self.source))
+            case ["limit", nights]:
+                self.limit = int(nights)
+            case ["account", name]:
+                self.account = name
+            case [night, outcome]:
+                return self.run(night, outcome)
+        return ""
+
+    def change(self, size: int) -> None:
+        Path(self.source).write_bytes(b"x" * size)
+
+    def run(self, night: str, outcome: str) -> str:
+        """Run a night, such as 4, or 4.2 for a run at two o'clock."""
+        day, _, hour = night.partition(".")
+        at = f"2026-03-{int(day):02}T{int(hour or 0):02}:00:00+00:00"
+        task = TaskKey("d", "t", outcome)  # documents may move from shard to shard
+        nights = EarlierNights(Location(str(self.folder)), "ingest", Night(at, f"run {night}"), task)
+        earlier = EarlierDocuments(
+            nights, self.account, 2, logging.getLogger("task"), give_up_after=self.limit or None
+        )
+        documents = [Document(self.source), *(Document(f"/in/{number}.pdf") for number in range(6))]
+        asyncio.run(earlier.decide(documents))
+        for number, document in enumerate(documents):
+            if document.state is PENDING:
+                is_bad = number == 0 or (outcome == "most fail" and number < 4)
+                self.finish(document, outcome if is_bad else "succeeds")
+        asyncio.run(earlier.count_failures(documents))
+        content = to_lines(document.row() for document in documents)
+        manifest = Location(f"{self.folder}/{night}-{outcome}.jsonl")
+        Path(manifest.path).write_bytes(content)
+        nights.publish({"manifest": Table.of(manifest, content)}, [d.source for d in documents], self.account)
+        since = (documents[0].failed_since or "")[8:10].lstrip("0")
+        what = "given up" if self.source in earlier.given_up else "sent"
+        return f"{what} {documents[0].failed_nights} {since}".strip()
+
+    def finish(self, document: Document, outcome: str) -> None:
+        """Let a document end."""
+        if outcome in ("fails", "most fail"):
+            document.state, document.error, document.has_failed_job = FAILED, "Damaged.", True
+            if document.source == self.source != PAGE:
+                document.source_version = fingerprint(self.source)
+        elif outcome == "is late":
+            document.state, document.job_id = FAILED, "a-job"
+        elif outcome == "is refused":
+            document.state, document.is_permanent_failure = FAILED, True
+        else:
+            document.state, document.path = (
+                ItemState[outcome.upper()] if outcome.isupper() else COMPLETED,
+                "/t",
+            )
 
 
-def test_later_runs_of_the_same_day_do_not_send_what_was_given_up(shard: Shard) -> None:
-    shard.break_document()
-    for night in (1, 2, 3, 4):
-        shard.run(night)
-    for hour in (1, 2):
-        result = shard.run(4, later_run(4, hour))
-        assert (result["given_up"], shard.streak(result)) == (1, (3, "2026-03-01"))
-    assert shard.submits() == 3
-
-
-def later_run(night: int, hour: int) -> Attempts:
-    dag_run = SimpleNamespace(logical_date=FIRST_NIGHT + timedelta(days=night - 1, hours=hour))
-    return Attempts(identity={"run_id": f"run-{night}-{hour}:00"}, context={"dag_run": dag_run})
-
-
-@pytest.mark.parametrize("what", ["succeeds", "is skipped"])
-def test_a_document_that_has_a_text_again_starts_from_zero(shard: Shard, what: str) -> None:
-    shard.options |= {"skip_unchanged": what == "is skipped"}
-    before, stat = Path(shard.bad).read_bytes(), Path(shard.bad).stat()
-    shard.run(1)
-    shard.rewrite()
-    shard.break_document()
-    assert shard.streak(shard.run(2)) == (1, "2026-03-02")
-    shard.service.clear_planned_failures()
-    Path(shard.bad).write_bytes(before)
-    os.utime(shard.bad, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    result = shard.run(3)
-    assert (result["failed"], result["skipped"], shard.streak(result)) == (
-        0, 3 if what == "is skipped" else 0, (None, None)
-    )  # fmt: skip
-    shard.rewrite()
-    shard.break_document()
-    assert shard.streak(shard.run(4)) == (1, "2026-03-04")
-
-
-def test_a_source_that_changes_is_sent_again(shard: Shard) -> None:
-    shard.break_document()
-    for night in (1, 2, 3, 4):
-        shard.run(night)
-    shard.rewrite()
-    result = shard.run(5)
-    assert (result["given_up"], shard.streak(result)) == (0, (1, "2026-03-05"))
-
-
-def test_a_run_without_a_limit_sends_it(shard: Shard, monkeypatch: pytest.MonkeyPatch) -> None:
-    shard.break_document()
-    for night in (1, 2, 3, 4):
-        shard.run(night)
-    for night, limit in enumerate(("0", "-1"), 5):
-        monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", limit)
-        assert shard.run(night)["given_up"] == 0
-        assert shard.submits() == night - 1
-    monkeypatch.setenv("AIRFLOW__COMPLIANCE__GIVE_UP_AFTER", "3")
-    assert shard.run(7)["given_up"] == 1
-
-
-def test_a_file_that_is_missing_is_given_up_until_it_is_there(shard: Shard, tmp_path: Path) -> None:
-    missing = tmp_path / "in" / "missing.pdf"
-    shard.sources += [str(missing), ""]
-    shard.options |= {"max_failed": 2}
-    for night in (1, 2, 3):
-        assert shard.run(night)["given_up"] == 0
-    result = shard.run(4)
-    assert result["given_up"] == 2
-    assert "missing.pdf" in result["rows"][str(missing)]["error"]
-    missing.write_bytes(Path(shard.bad).read_bytes())
-    result = shard.run(5)
-    assert (result["completed"], result["given_up"]) == (4, 1)
-
-
-def test_a_page_is_tried_again_every_week(shard: Shard) -> None:
-    shard.service.fail_jobs("Not found.", match="*privacy-policy", times=None)
-    shard.sources = [shard.sources[1], PAGE]
-    given_up = [shard.run(night)["given_up"] for night in (1, 2, 3, 4, 5, 6, 7, 8, 9, 17, 18)]
-    assert given_up == [0, 0, 0, 1, 1, 1, 1, 0, 1, 0, 1]
-    error = shard.run(19)["rows"][PAGE]["error"]
-    assert error.startswith("Given up after 5 nights in a row, since 2026-03-01: Not found. It is sent again")
+@pytest.mark.parametrize(
+    "history",
+    [
+        "1 fails: sent 1 1; 2 fails: sent 2 1; 3 fails: sent 3 1; 9 fails: given up 3 1",
+        # Attempts, and runs of the same day, count once, and none sends what was given up.
+        "1 fails: sent 1 1; 1 fails: sent 1 1; 1.2 fails: sent 1 1; 1.3 fails: sent 1 1; 2 fails: sent 2 1",
+        "1 fails; 2 fails; 3 fails; 4 fails: given up 3 1; 4.1 fails: given up 3 1; 4.2 fails: given up 3 1",
+        # Nights count in their own order.
+        "11 fails; 12 fails; 13 fails; 5 fails: sent 1 5; 6 fails: sent 2 5; 14 fails: given up 3 11",
+        # A text starts from zero, also one of an earlier night.
+        "1 fails; 2 succeeds: sent 0; 3 fails: sent 1 3",
+        "1 fails; 2 SKIPPED: sent 0; 3 fails: sent 1 3",
+        # A failure that is not the document's keeps the streak.
+        "1 fails; 2 is late: sent 1 1; 3 fails: sent 2 1; 4 most fail: sent 2 1; 5 fails: sent 3 1",
+        "1 most fail: sent 0; 2 fails: sent 1 2",
+        # It is sent again if its source has changed, or if that is unknown.
+        "1 fails; 2 fails; 3 fails; 4 fails; change 2; 5 fails: sent 1 5",
+        "1 fails; 2 fails; 3 fails; outage; 4 is late: sent 3 1",
+        "remove; 1 is refused; 2 is refused; 3 is refused; 4 fails: given up 3 1; change 1; 5 succeeds: sent 0",
+        # Without a limit, and by another account.
+        "1 fails; 2 fails; 3 fails; 4 fails; limit 0; 5 fails: sent 4 1; limit 3; 6 fails: given up 4 1",
+        "1 fails; 2 fails; 3 fails; account bob; 4 fails: sent 1 4; account alice; 5 fails: given up 3 1",
+        # A web page is tried once a week.
+        "page; 1 fails; 2 fails; 3 fails; 4 fails: given up 3 1; 7 fails: given up 3 1; 8 fails: sent 4 1; "
+        "9 fails: given up 4 1; 17 fails: sent 5 1; 18 fails: given up 5 1",
+    ],
+)
+def test_a_document_is_given_up_after_three_nights_in_a_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: str
+) -> None:
+    document = History(tmp_path, monkeypatch)
+    for step, _, expected in (part.partition(": ") for part in history.split("; ")):
+        found = document.do(step)
+        assert not expected or found == expected, step
 
 
 @pytest.mark.parametrize(
@@ -427,49 +435,6 @@ def test_a_page_is_tried_again_every_week(shard: Shard) -> None:
 )
 def test_only_failures_of_the_document_itself_count(fields: dict[str, Any], is_to_blame: bool) -> None:
     assert _is_to_blame(Document("/in/a.pdf", state=FAILED, **fields)) is is_to_blame
-
-
-def test_a_failure_that_does_not_count_keeps_the_streak(shard: Shard) -> None:
-    shard.break_document()
-    shard.run(1)
-    shard.service.configure(jobs="manual")
-    assert shard.streak(shard.run(2, timeout=0.5, max_failed=3)) == (1, "2026-03-01")
-    shard.service.configure(jobs="instant")
-    assert shard.streak(shard.run(3)) == (2, "2026-03-01")
-
-
-def test_a_night_in_which_most_documents_fail_does_not_count(
-    shard: Shard, service: Emulator, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    shard.sources = [str(sample.path) for sample in write_samples(tmp_path / "in", pdfs=7, docx=0, pages=0)]
-    for name in shard.sources[:4]:
-        service.fail_jobs("No model is loaded.", match=Path(name).name, times=None)
-    with caplog.at_level(logging.INFO, "task"):
-        result = shard.run(1, max_failed=7)
-    assert (result["failed"], shard.streak(result)) == (4, (None, None))
-    assert "Most documents have failed: this night does not count for give_up_after." in caplog.text
-    service.clear_planned_failures()
-    for name in shard.sources[:3]:
-        service.fail_jobs("Damaged.", match=Path(name).name, times=None)
-    assert shard.streak(shard.run(2, max_failed=7)) == (1, "2026-03-02")
-
-
-def test_nights_count_in_their_own_order(shard: Shard) -> None:
-    shard.break_document()
-    for night in (11, 12, 13):
-        shard.run(night)
-    assert [shard.streak(shard.run(night)) for night in (5, 6)] == [(1, "2026-03-05"), (2, "2026-03-05")]
-    assert shard.run(14)["given_up"] == 1
-
-
-def test_a_store_that_cannot_tell_the_version_now_lets_the_document_be_sent(
-    shard: Shard, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shard.break_document()
-    for night in (1, 2, 3):
-        shard.run(night)
-    monkeypatch.setattr(resuming, "fingerprint", fail_for(shard.bad))
-    assert shard.run(4)["given_up"] == 0
 
 
 # -- dry run, root
