@@ -378,7 +378,7 @@ class History:
                 document.source_version = fingerprint(self.source)
         elif outcome == "is late":
             document.state, document.job_id = FAILED, "a-job"
-        elif outcome == "is refused":
+        elif outcome == "is bad":
             document.state, document.is_permanent_failure = FAILED, True
         else:
             document.state, document.path = (
@@ -405,13 +405,13 @@ class History:
         # It is sent again if its source has changed, or if that is unknown.
         "1 fails; 2 fails; 3 fails; 4 fails; change 2; 5 fails: sent 1 5",
         "1 fails; 2 fails; 3 fails; outage; 4 is late: sent 3 1",
-        "remove; 1 is refused; 2 is refused; 3 is refused; 4 fails: given up 3 1; change 1; 5 succeeds: sent 0",
+        "remove; 1 is bad; 2 is bad; 3 is bad; 4 fails: given up 3 1; change 1; 5 fails: sent 1 5",
         # Without a limit, and by another account.
         "1 fails; 2 fails; 3 fails; 4 fails; limit 0; 5 fails: sent 4 1; limit 3; 6 fails: given up 4 1",
         "1 fails; 2 fails; 3 fails; account bob; 4 fails: sent 1 4; account alice; 5 fails: given up 3 1",
         # A web page is tried once a week.
-        "page; 1 fails; 2 fails; 3 fails; 4 fails: given up 3 1; 7 fails: given up 3 1; 8 fails: sent 4 1; "
-        "9 fails: given up 4 1; 17 fails: sent 5 1; 18 fails: given up 5 1",
+        "page; 1 fails; 2 fails; 3 fails; 7 fails: given up 3 1; 8 fails: sent 4 1; 9 fails: given up 4 1",
+        "page; 1 fails; 2 fails; 3 fails; 7 fails; 17 fails: sent 4 1; 18 fails: given up 4 1",
     ],
 )
 def test_a_document_is_given_up_after_three_nights_in_a_row(
