@@ -28,14 +28,12 @@ NAMES = {
         "operators.content.ComplianceRefreshContentOperator",
         "operators.content.ComplianceCancelContentOperator",
         "sensors.content.ComplianceContentSensor",
-    ],
-    "storage.md": ["transfers.content_to_object_storage.ComplianceContentToObjectStorageOperator"],
-    "assessments.md": [
         "operators.assessment.ComplianceSubmitAssessmentOperator",
         "operators.assessment.ComplianceGetAssessmentResultsOperator",
         "operators.assessment.ComplianceCancelAssessmentOperator",
         "sensors.assessment.ComplianceAssessmentSensor",
     ],
+    "storage.md": ["transfers.content_to_object_storage.ComplianceContentToObjectStorageOperator"],
     "frameworks.md": [
         "operators.framework.ComplianceListFrameworksOperator",
         "operators.framework.ComplianceListCriteriaOperator",
