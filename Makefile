@@ -106,10 +106,11 @@ ON_AIRFLOW := operators policies review sensors transfers triggers $(patsubst %,
   $(patsubst %,evidence/test_%.py,dag operator) $(patsubst %,frameworks/test_%.py,older_airflow operators watching watching_faults watching_state) \
   $(patsubst %,hooks/test_%.py,compliance_hook configuration connection forking) ingest/test_operator.py \
   $(patsubst %,test_%.py,imports params private_apis provider_info)
+ON_EACH_AIRFLOW := airflow-2.11-py3.11 airflow-3.1-py3.12 airflow-3.4-py3.13 # 3.3: make test-commands
 ON_OLDEST := storage stores $(patsubst %,ingest/test_%.py,kills resuming sources) test_demo.py
 ON_LOWEST := storage stores contract $(patsubst %,client/test_%.py,both_clients content encodings limits network uploads) \
   $(patsubst %,emulator/test_%.py,extraction samples service) emulator/service/test_tokens.py
-tests_in = $(addprefix tests/,$(ON_AIRFLOW) $(if $(filter airflow-2.%,$(1)),$(ON_OLDEST)) $(if $(filter lowest-%,$(1)),$(ON_LOWEST)))
+tests_in = $(addprefix tests/,$(ON_AIRFLOW) $(if $(filter $(ON_EACH_AIRFLOW),$(1)),test_night_runs.py) $(if $(filter airflow-2.%,$(1)),$(ON_OLDEST)) $(if $(filter lowest-%,$(1)),$(ON_LOWEST)))
 
 cell-%: .venv-cells/%/.ready
 	@mkdir -p build/cells

@@ -10,16 +10,14 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from tests.support.dag_test import prepare
+
 DAG_FILE = Path(__file__).parent / "dags" / "night.py"
 
 
 def main(folder: Path) -> None:
-    os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(DAG_FILE.parent)
-    Path(os.environ["AIRFLOW_HOME"]).mkdir(exist_ok=True)
+    prepare(DAG_FILE.parent)
     import airflow
-    from airflow.utils.db import initdb
-
-    initdb()
     from airflow.utils.session import create_session
 
     from airflow_provider.emulator import Emulator

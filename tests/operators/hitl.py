@@ -94,11 +94,14 @@ class FakeHitl:
         }
         return self.response
 
-    def run(self, make: Callable[[], Any], given: Answer = None) -> Any:
-        """Make one attempt; each of its parts is a process of its own, with a new task object."""
+    def run(self, make: Callable[[], Any], given: Answer = None, **more: Any) -> Any:
+        """Make one attempt; each of its parts is a process of its own, with a new task object.
+
+        :param more: of the context
+        """
         self.tries += 1
         ti = Instance(try_number=self.tries, map_index=self.map_index)
-        context: Any = {"ti": ti, "task_instance": ti}
+        context: Any = {"ti": ti, "task_instance": ti, **more}
         self.context = context
         if self.store is not None:
             context["task_state_store"] = self.store

@@ -9,16 +9,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.support.dag_test import prepare
+
 DAG_FILE = Path(__file__).parent / "dags" / "loop.py"
 
 
 def main(folder: Path) -> None:
-    os.environ["AIRFLOW__CORE__DAGS_FOLDER"] = str(DAG_FILE.parent)
     os.environ["AIRFLOW__COMPLIANCE__STATE_PATH"] = f"file://{folder}/state/"
-    Path(os.environ["AIRFLOW_HOME"]).mkdir(exist_ok=True)
-    from airflow.utils.db import initdb
-
-    initdb()
+    prepare(DAG_FILE.parent)
     from airflow_provider.emulator import Emulator
 
     with Emulator(jobs="polls:1") as emulator:  # a job that is not waited for stays in flight

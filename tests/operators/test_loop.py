@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
-import subprocess
-import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +24,10 @@ from airflow_provider.storage.nights import Night
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
 from tests.operators import run_loop
 from tests.support.attempts import TaskInstance
+from tests.support.dag_test import run_program
 from tests.support.jobs import completed
 from tests.support.state_stores import make_attempts
 
-ROOT = Path(__file__).parents[2]
 OUTSIDE = UUID(int=0)
 PAGE = "http://127.0.0.1:9/page"
 
@@ -146,32 +142,13 @@ def test_iteration_deletes_its_own_jobs_and_old_ones_of_others(tmp_path: Path) -
 # -- as Airflow runs it
 
 
-@pytest.fixture(scope="module")
-def loop_run(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """What the DAG with a loop has left."""
-    folder = tmp_path_factory.mktemp("loop")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
-    environment |= {
-        "AIRFLOW_HOME": str(folder / "home"),
-        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        "PYTHONPATH": str(ROOT),
-    }
-    command = [sys.executable, "-m", run_loop.__name__, str(folder)]
-    # It makes a database and runs eight tasks: half a minute of CPU, of which a busy machine gives little.
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=900
-    )
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    return folder, json.loads((folder / "found.json").read_text())
-
-
 @task_group
 def body() -> None: ...
 
 
 @pytest.mark.skipif(not hasattr(body, "loop"), reason="loops come with Airflow 3.4")
-def test_each_iteration_of_a_real_loop_has_its_own_jobs_and_manifest(loop_run: Any) -> None:
-    folder, found = loop_run
+def test_each_iteration_of_a_real_loop_has_its_own_jobs_and_manifest(tmp_path: Path) -> None:
+    folder, found = tmp_path, run_program(run_loop.__name__, tmp_path)
     assert found["state"] == "success"
     jobs = Counter(job["name"].rpartition("/")[2] for job in found["jobs"])
     assert jobs == {"": 4, "?0": 2}  # `submit` and `ingest` of each iteration; `mapped` of each

@@ -7,6 +7,7 @@ import re
 from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -241,6 +242,16 @@ def test_a_form_that_expires_is_recorded_and_asked_again_after_a_clear(
     returned = hitl.run(review, {1: ("MISSING", "After a clear.")})
     assert [row["decision"] for row in returned] == ["commented"]
     assert (hitl.asked, len(sent(service))) == (2, 1)
+
+
+@pytest.mark.parametrize(("defaults", "asked"), [("No feedback", 0), (None, 1)])
+def test_dag_test_waits_for_an_answer_only_without_defaults(
+    service: Emulator, hitl: FakeHitl, caplog: pytest.LogCaptureFixture, defaults: str | None, asked: int
+) -> None:
+    dag_run = SimpleNamespace(triggering_user_name="dag_test")
+    hitl.run(Made(log_here=True, defaults=defaults), "No feedback", dag_run=dag_run)
+    assert hitl.asked == asked
+    assert "--mark-success-pattern" in caplog.text
 
 
 def test_a_mapped_review_may_have_a_timeout() -> None:
