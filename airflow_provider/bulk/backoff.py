@@ -26,7 +26,7 @@ FIRST_DELAY_SECONDS, MAX_DELAY_SECONDS = 2.0, 120.0
 MIN_MANY_ITEMS = 4
 
 
-class AdaptiveLimiter:
+class AdaptiveLimiter(rules.Limiter):
     """Limits requests in flight (AIMD): half as many after a 429, one more after each round without one.
 
     :param max_limit: never more than that

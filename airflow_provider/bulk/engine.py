@@ -72,7 +72,6 @@ class BulkEngine(Generic[I]):
         """
         pipeline = self._pipeline
         progress = Progress(pipeline.counts, len(pipeline.items), self._steps.noun, self._log)
-        accepts, request = pipeline.refreshes.accepts, self._limiter.request
         if self._outdated:  # before others are submitted
             await self._cancel(self._outdated)
         try:
@@ -81,8 +80,8 @@ class BulkEngine(Generic[I]):
                 self._steps.kind,
                 (),
                 self._options.poll_interval,
-                accepts,
-                request,
+                pipeline.refreshes.accepts,
+                self._limiter,
                 self._hook.account_digest,
             ) as self._updates:
                 pipeline.start(self._updates)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
@@ -17,19 +17,18 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.text import mask_address, redact
 from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
-from airflow_provider.waiting.rules import PollResult
+from airflow_provider.waiting.rules import Limiter, PollResult
 
 if TYPE_CHECKING:
     from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.client.models import Assessment, ContentJob
 
 MAX_REASON_CHARS = 500
-POLL_CONCURRENCY = 8
 MAX_PROBES = 2  # jobs of a batch that fails, to tell an outage from a job at fault
 MAX_POLLED_ALONE = 100  # jobs of batches that fail, in one round
-POLLS_PER_SECOND = 25 * POLL_CONCURRENCY  # of new assessments; a short `poll_interval` may cause more
 
 OnResult = Callable[[str, PollResult], None]
+NO_LIMITER = Limiter()
 
 
 class JobKind(ABC):
@@ -37,22 +36,26 @@ class JobKind(ABC):
 
     :cvar id_name: the field of its id, in models and records
     :cvar has_batches: many are polled in one request, so at the same times
+    :cvar min_interval: shortest time between two polls, in seconds
     """
 
     noun: str
     id_name: str
     has_batches = False
-
-    def min_interval(self, count: int) -> float:
-        """Return the shortest time in seconds between two polls of this number of jobs."""
-        return 1.0
+    min_interval = 1.0
 
     def describe(self, ids: Sequence[str]) -> str:
         """Name one job by its id, and many by their number."""
         return f"{self.noun} {ids[0]}" if len(ids) == 1 else f"{len(ids)} {self.noun}s"
 
     @abstractmethod
-    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
+    async def poll(
+        self,
+        client: AsyncComplianceClient,
+        ids: Iterable[str],
+        on_result: OnResult,
+        limiter: Limiter = NO_LIMITER,
+    ) -> None:
         """Poll these, and report the result of each."""
 
     async def poll_one(self, client: AsyncComplianceClient, identifier: str) -> PollResult:
@@ -132,13 +135,22 @@ class Jobs(JobKind):
     noun = "job"
     id_name = "uuid"
     has_batches = True
+    min_interval = 0.25  # some take less than a second
 
-    def min_interval(self, count: int) -> float:
-        """Poll new jobs often: some take less than a second."""
-        return 0.25
-
-    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
+    async def poll(
+        self,
+        client: AsyncComplianceClient,
+        ids: Iterable[str],
+        on_result: OnResult,
+        limiter: Limiter = NO_LIMITER,
+    ) -> None:
         """Poll batch by batch; if one fails because of one of its jobs, poll these alone."""
+        async with limiter.request():
+            await self._poll_batches(client, [*ids], on_result)
+
+    async def _poll_batches(
+        self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult
+    ) -> None:
         # Shuffled, so that the same jobs do not share a batch with the one at fault every time.
         rest, single = random.sample(ids, len(ids)), _SinglePolls(client, on_result)
         while rest:
@@ -186,17 +198,21 @@ class Assessments(JobKind):
     noun = "assessment"
     id_name = "id"
 
-    def min_interval(self, count: int) -> float:
-        """Poll many less often: each poll is a request."""
-        return max(1.0, count / POLLS_PER_SECOND)
-
-    async def poll(self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult) -> None:
+    async def poll(
+        self,
+        client: AsyncComplianceClient,
+        ids: Iterable[str],
+        on_result: OnResult,
+        limiter: Limiter = NO_LIMITER,
+    ) -> None:
         """Poll a few at a time; a 404 means unknown if the service answers for others or lists frameworks."""
         not_found: dict[str, ComplianceNotFoundError] = {}
 
         async def poll_one(each: str) -> bool:
             try:
-                on_result(each, to_record(await client.get_assessment(each)))
+                async with limiter.request():
+                    assessment = await client.get_assessment(each)
+                on_result(each, to_record(assessment))
             except ComplianceNotFoundError as error:
                 not_found[each] = error
             except ComplianceError as error:
@@ -205,7 +221,7 @@ class Assessments(JobKind):
                 return True
             return False
 
-        has_worked = any((await for_each(poll_one, ids, POLL_CONCURRENCY)).values())
+        has_worked = any((await for_each(poll_one, ids, limiter.polls)).values())
         is_there = not not_found or has_worked or await _lists_frameworks(client)
         for each, error in not_found.items():
             # The path is our assumption, so the reason is worth keeping.
@@ -230,7 +246,7 @@ class _SinglePolls:
     async def poll(self, uuids: list[str]) -> list[str]:
         """Poll jobs, and return those that are too many for this round."""
         count, self._left = self._left, max(0, self._left - len(uuids))
-        await for_each(self._poll_one, uuids[:count], POLL_CONCURRENCY)
+        await for_each(self._poll_one, uuids[:count], NO_LIMITER.polls)
         return uuids[count:]
 
     def report(self, uuids: Sequence[str], error: ComplianceError) -> None:

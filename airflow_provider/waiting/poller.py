@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Callable, Collection, Iterable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -16,10 +16,12 @@ from airflow_provider import metrics
 from airflow_provider.event_loop import is_in_task
 from airflow_provider.exceptions import ComplianceError, ComplianceThrottledError
 from airflow_provider.waiting.connection import PollerConnection, read_account
+from airflow_provider.waiting.kinds import NO_LIMITER
 from airflow_provider.waiting.results import UNKNOWN, Record
-from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, PollState, accept_final
+from airflow_provider.waiting.rules import LAST_POLL_SECONDS, Accepts, Limiter, Pace, PollState, accept_final
 
 if TYPE_CHECKING:
+    from airflow_provider.client.aio import AsyncComplianceClient
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
     from airflow_provider.waiting.rules import PollResult
@@ -31,9 +33,6 @@ PHASE_SECONDS = 86_400.0  # longer than any poll interval
 
 Update = tuple[str, Record | Exception]
 """What a subscription gets: the id, and the record or the error that ends the wait for it."""
-
-Request = Callable[[], AbstractAsyncContextManager[None]]
-"""Returns what to enter while a request is in flight, such as `AdaptiveLimiter.request`."""
 
 
 @dataclass(eq=False)
@@ -48,11 +47,21 @@ class Poller:
 
     :param phase: where the grid of its poll times begins: other processes poll at other times
     :param account: of the jobs; empty if unknown
+    :param limiter: of all requests of the task
     """
 
-    def __init__(self, hook: ComplianceHook, kind: JobKind, phase: float = 0.0, account: str = "") -> None:
+    def __init__(
+        self,
+        hook: ComplianceHook,
+        kind: JobKind,
+        phase: float = 0.0,
+        account: str = "",
+        limiter: Limiter = NO_LIMITER,
+    ) -> None:
         self._conn_id = hook.conn_id
         self._kind = kind
+        self._limiter = limiter
+        self._pace = Pace()
         self._name = f"{kind.noun}s of '{hook.conn_id}'"
         self._phase = phase
         self._failing_since: float | None = None
@@ -62,6 +71,7 @@ class Poller:
         self._has_progress = asyncio.Event()  # a round is done, or something is not waited for any more
         self._rounds = 0  # of polls that have begun
         self._rounds_done = 0
+        self._ended = 0  # how many are not waited for any more
         self._urgent: set[str] = set()
         self._wakes_at = float("inf")
         self._is_connection_doubtful = False
@@ -110,12 +120,11 @@ class Poller:
     def join(self, subscription: Subscription, ids: Collection[str]) -> None:
         """Poll these for a subscription, too."""
         now = _now()
-        min_interval = self._kind.min_interval(len(self._watched) + len(ids))
+        phase = self._phase if self._kind.has_batches else now
         for each in ids:
-            phase = self._phase if self._kind.has_batches else _random_phase()
             one = self._watched.setdefault(each, _Watched(each, now, subscription.poll_interval, phase=phase))
             one.poll_interval = min(one.poll_interval, subscription.poll_interval)
-            one.schedule(now, min_interval)
+            one.schedule(now, self._kind.min_interval)
             one.subscriptions.append(subscription)
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
@@ -163,24 +172,29 @@ class Poller:
             await self._connection.close()
 
     async def _due(self) -> list[str]:
-        """Wait until it is time to poll some, and name them."""
+        """Wait until it is time to poll some, and name them, the longest due first."""
         while True:
             now = _now()
             watched = self._watched.values()
-            if due := [one.id for one in watched if one.next_poll_at <= now or one.id in self._urgent]:
-                return due
+            if due := [one for one in watched if self._due_at(one) <= now]:
+                return [one.id for one in sorted(due, key=lambda one: one.next_poll_at)]
             self._joined.clear()
-            self._wakes_at = min((one.next_poll_at for one in watched), default=now + 3600)
+            self._wakes_at = min(map(self._due_at, watched), default=now + 3600)
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._wakes_at - now):
                     await self._joined.wait()
+
+    def _due_at(self, one: PollState) -> float:
+        if one.id in self._urgent:
+            return 0.0
+        return min(max(one.next_poll_at, self._pace.resumes_at), one.poll_by)
 
     async def _poll(self, ids: list[str]) -> None:
         self._round_at = _now()
         due_at = (self._watched[each].next_poll_at for each in ids if each not in self._urgent)
         lag = self._round_at - min(due_at, default=self._round_at)
         self._rounds += 1
-        self._urgent.clear()
+        urgent, self._urgent = self._urgent, set()
         self._is_connection_doubtful = False
         try:
             client = await self._connection.open()
@@ -192,20 +206,14 @@ class Poller:
             foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
             for each in foreign:
                 self._publish(each, self._connection.moved_error)
-            known = [each for each in ids if each not in foreign]
-            async with AsyncExitStack() as stack:
-                for request in self._requests(known):
-                    await stack.enter_async_context(request())
-                for part in self._parts(known):
-                    await self._kind.poll(client, part, self._on_result)
+            ids = await self._poll_parts(client, [each for each in ids if each not in foreign], urgent)
         has_changed = self._is_connection_doubtful and await self._connection.reload()
         if has_changed:
             log.info("The connection of %s has changed: using the new one.", self._name)
         now = _now()
-        min_interval = self._kind.min_interval(len(self._watched))
         for each in ids:
             if one := self._watched.get(each):
-                one.schedule(now, min_interval)
+                one.schedule(now, self._kind.min_interval)
                 if has_changed:
                     one.next_poll_at = now
         self._rounds_done += 1
@@ -213,11 +221,38 @@ class Poller:
         self._log_outage(now)
         self._send_gauges(lag)
 
-    def _parts(self, ids: list[str]) -> list[list[str]]:
-        """Return what to poll together: a job at fault must not make the batch of others fail every time."""
-        failing = {each for each in ids if (one := self._watched.get(each)) and one.failing_since is not None}
-        parts = [each for each in ids if each not in failing], [each for each in ids if each in failing]
-        return [part for part in parts if part]
+    async def _poll_parts(
+        self, client: AsyncComplianceClient, ids: list[str], urgent: Collection[str]
+    ) -> list[str]:
+        """Poll in batches, or as long as it pays; return what was polled."""
+        if self._kind.has_batches:
+            # A job at fault must not make the batch of others fail every time.
+            failing = {
+                each for each in ids if (one := self._watched.get(each)) and one.failing_since is not None
+            }
+            for part in ([each for each in ids if each not in failing], [*failing]):
+                if part:
+                    await self._kind.poll(client, part, self._on_result, self._limiter)
+            return ids
+        polled: list[str] = []
+        ended_before = self._ended
+
+        def while_it_pays() -> Iterator[str]:
+            ended, vain = self._ended, 0
+            for each in ids:
+                ended, vain = (ended, vain + 1) if ended == self._ended else (self._ended, 1)
+                has_to = each in urgent or self._is_overdue(each)
+                if has_to or (vain <= self._limiter.polls and not self._urgent):
+                    polled.append(each)
+                    yield each
+
+        await self._kind.poll(client, while_it_pays(), self._on_result, self._limiter)
+        self._pace.observe(_now(), len(polled), self._ended - ended_before)
+        return polled
+
+    def _is_overdue(self, identifier: str) -> bool:
+        one = self._watched.get(identifier)
+        return one is not None and one.poll_by <= _now()
 
     def _log_outage(self, now: float) -> None:
         """Log when polling begins to fail, and when it works again; each wait logs it from time to time."""
@@ -243,10 +278,6 @@ class Poller:
         for metric, value in values.items():
             metrics.gauge(metric, self._conn_id, value, kind=self._kind.noun, process=process)
 
-    def _requests(self, ids: Iterable[str]) -> set[Request]:
-        watched = (self._watched[each] for each in ids if each in self._watched)
-        return {each.request for one in watched for each in one.subscriptions if each.request}
-
     def _on_result(self, identifier: str, found: PollResult) -> None:
         one = self._watched.get(identifier)
         if one is None:
@@ -260,6 +291,9 @@ class Poller:
                 self._publish(identifier, ended)
             return
         self._last_success_at = now
+        if found["status"] == UNKNOWN and self._connection.has_moved:
+            self._publish(identifier, self._connection.moved_error)
+            return
         is_believed = ended is not None or found["status"] != UNKNOWN  # unknown only after a while
         if is_believed:
             self._offer(one, found, now)
@@ -283,6 +317,7 @@ class Poller:
 
     def _drop(self, identifier: str) -> _Watched | None:
         self._has_progress.set()
+        self._ended += 1
         return self._watched.pop(identifier, None)
 
 
@@ -295,7 +330,7 @@ class Subscription:
     """Updates on what is waited for; ids can be added and removed while it runs.
 
     :param accepts: whether a record ends the wait for it
-    :param request: limits how many requests are in flight
+    :param limiter: of all requests of the task
     :param account: what the connection is, see `ComplianceHook.account_digest`; jobs of another service or
         account have another poller, even if the connection has the same name
     """
@@ -305,7 +340,7 @@ class Subscription:
     poll_interval: float
     account: str
     accepts: Accepts = accept_final
-    request: Request | None = None
+    limiter: Limiter = NO_LIMITER
     ids: set[str] = field(default_factory=set)
     queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
     poller: Poller = field(init=False)
@@ -335,7 +370,8 @@ class Subscription:
         pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
         poller = pollers.get(self._key)
         if poller is None or poller.is_over:
-            poller = pollers[self._key] = Poller(self.hook, self.kind, _random_phase(), self.account)
+            poller = Poller(self.hook, self.kind, _random_phase(), self.account, self.limiter)
+            pollers[self._key] = poller
         return poller
 
     @property
@@ -368,7 +404,7 @@ async def subscribe(
     ids: Collection[str],
     poll_interval: float,
     accepts: Accepts = accept_final,
-    request: Request | None = None,
+    limiter: Limiter = NO_LIMITER,
     account: str = "",
 ) -> AsyncIterator[Subscription]:
     """Get an update on each: the record or the error that ends the wait for it.
@@ -376,7 +412,7 @@ async def subscribe(
     :param account: of the jobs; by default that of the connection, which is read for it
     """
     account = account or await read_account(hook)
-    subscription = Subscription(hook, kind, poll_interval, account, accepts, request)
+    subscription = Subscription(hook, kind, poll_interval, account, accepts, limiter)
     subscription.add(ids)
     try:
         yield subscription

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field
 
 from airflow_provider.exceptions import (
@@ -21,6 +22,8 @@ MAX_OUTAGE_PAUSE_SECONDS = 60.0  # seconds between two failing polls, unless `po
 UNKNOWN_SECONDS = 30.0  # how long a job must stay unknown before it counts as gone
 REFRESH_GRACE_SECONDS = 30.0  # after which a result without times counts as the result of a refresh
 MIN_POLL_SECONDS = 0.1  # between two polls, even if `poll_interval` is 0
+MIN_VAIN_POLL_SECONDS, MAX_VAIN_POLL_SECONDS = 1 / 64, 1 / 8  # for each poll that finds no end
+MAX_POLLS = 64  # in flight
 LOG_INTERVAL_SECONDS = 300.0  # between two log lines of a wait
 LAST_POLL_SECONDS = 60.0  # for the last poll after the deadline; less than EVENT_GRACE_SECONDS
 
@@ -65,6 +68,43 @@ def next_poll_time(
     at = ((now - phase) // step + 1) * step + phase
     # On the grid itself, rounding may yield the present time again.
     return at if at - now > step / 1000 else at + step
+
+
+class Limiter:
+    """How many requests may be in flight, at least one; this one limits polls only."""
+
+    limit = 8.0
+
+    @property
+    def polls(self) -> int:
+        """How many of them may be polls."""
+        return int(min(self.limit, MAX_POLLS))
+
+    def request(self) -> AbstractAsyncContextManager[None]:
+        """Wait until a request may be sent; enter it while the request is in flight."""
+        return nullcontext()
+
+
+class Pace:
+    """How fast to poll work of which each poll is a request of its own.
+
+    What was submitted first ends first, more or less. So polls go on, the longest due first, as long as they
+    find work that has ended. Those that find none cost a pause, which is longer the fewer find anything.
+
+    :ivar resumes_at: until then, only what has not been polled for a whole `poll_interval` is
+    """
+
+    def __init__(self) -> None:
+        self.resumes_at = 0.0
+        self._seconds = MIN_VAIN_POLL_SECONDS
+
+    def observe(self, now: float, polled: int, ended: int) -> None:
+        """Record how many of some polls have found work that has ended."""
+        if ended:
+            self._seconds = max(MIN_VAIN_POLL_SECONDS, self._seconds / 2)
+        else:
+            self._seconds = min(MAX_VAIN_POLL_SECONDS, self._seconds * 2)
+        self.resumes_at = max(now, self.resumes_at) + (polled - ended) * self._seconds
 
 
 @dataclass
@@ -112,6 +152,7 @@ class PollState:
     The one place that decides which errors a wait outlasts, in triggers and in workers.
 
     :param since: when the wait began, on a monotonic clock
+    :param poll_by: when it has not been polled for a whole `poll_interval`
     :param phase: where the grid of its poll times begins
     """
 
@@ -119,6 +160,7 @@ class PollState:
     since: float
     poll_interval: float
     next_poll_at: float = 0.0
+    poll_by: float = 0.0
     failing_since: float | None = None
     refusals: Refusals = field(default_factory=Refusals)
     unknown_since: float | None = None
@@ -160,6 +202,7 @@ class PollState:
         if self.failing_since is not None or self.unknown_since is not None:
             min_interval = max(min_interval, 1.0)
         self.next_poll_at = next_poll_time(now, since, interval, min_interval, phase=self.phase)
+        self.poll_by = max(self.next_poll_at, now + interval)
 
 
 def outage_message(seconds: float, cause: object) -> str:

@@ -20,7 +20,7 @@ from airflow_provider.sensors.assessment import ComplianceAssessmentSensor
 from airflow_provider.triggers import base
 from airflow_provider.triggers.assessment import ComplianceAssessmentTrigger
 from airflow_provider.triggers.content import ComplianceContentTrigger
-from airflow_provider.waiting.kinds import POLL_CONCURRENCY
+from airflow_provider.waiting.kinds import NO_LIMITER
 from tests.support.attempts import Attempts, fire, until
 from tests.support.jobs import ASSESSMENT_PATHS, in_our_hands
 
@@ -102,7 +102,7 @@ def test_many_triggers_share_a_login_and_ask_a_few_at_a_time(service: Emulator) 
     assert {each["status"] for each in endings} == {"success"}
     counters = service.counters()
     assert counters["logins"] == 1
-    assert 1 < counters["max_in_flight"] <= POLL_CONCURRENCY
+    assert 1 < counters["max_in_flight"] <= NO_LIMITER.polls
     assert service.count("get_assessment") == 3 * len(ids)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import ComplianceError
-from airflow_provider.waiting.kinds import JobKind, OnResult
+from airflow_provider.waiting.kinds import NO_LIMITER, JobKind, OnResult
+from airflow_provider.waiting.rules import Limiter
 from tests.support.virtual_time import seconds
 
 RUNNING = {"status": "RUNNING"}
@@ -122,13 +124,28 @@ class _Hook:
 class _Kind(JobKind):
     noun = "job"
     id_name = "uuid"
+    has_batches = True
 
     def __init__(self, service: PolledService) -> None:
         self._service = service
 
-    async def poll(self, client: Any, ids: Sequence[str], on_result: OnResult) -> None:
+    async def poll(
+        self, client: Any, ids: Iterable[str], on_result: OnResult, limiter: Limiter = NO_LIMITER
+    ) -> None:
         assert client.is_open
-        self._service.polls.append((round(seconds(), 3), sorted(ids)))
+        if self.has_batches:
+            async with limiter.request():
+                await self._poll(sorted(ids), on_result)
+        else:
+
+            async def poll(identifier: str) -> None:
+                async with limiter.request():
+                    await self._poll([identifier], on_result)
+
+            await for_each(poll, ids, limiter.polls)
+
+    async def _poll(self, ids: list[str], on_result: OnResult) -> None:
+        self._service.polls.append((round(seconds(), 3), ids))
         await asyncio.sleep(self._service.poll_seconds)
         for each in ids:
             found = self._service.result(each)

@@ -44,7 +44,7 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
     tmp_path: Path,
 ) -> None:
     """However seldom it is polled."""
-    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
+    monkeypatch.setattr(JOBS, "min_interval", 3600.0)
     how: dict[str, Any] = {"deferrable": deferrable, "timeout": 0.5, "poll_interval": 3600}
     task: Any
     if kind == "submit":
@@ -86,7 +86,7 @@ def test_a_job_that_completes_just_before_the_deadline_is_a_success(
 def test_all_who_share_a_deadline_share_the_last_poll(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(JOBS, "min_interval", lambda _: 3600.0)
+    monkeypatch.setattr(JOBS, "min_interval", 3600.0)
     uuids = [running(service) for _ in range(50)]
     deadline = time.time() + 0.5
 

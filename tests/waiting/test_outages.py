@@ -35,7 +35,7 @@ MANY = 30
 @pytest.fixture(autouse=True)
 def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
     for kind in (JOBS, ASSESSMENTS):
-        monkeypatch.setattr(kind, "min_interval", lambda _: 0.02)
+        monkeypatch.setattr(kind, "min_interval", 0.02)
     monkeypatch.setattr(polling, "MAX_OUTAGE_PAUSE_SECONDS", 0.1, raising=False)
 
 

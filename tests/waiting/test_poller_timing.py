@@ -14,7 +14,7 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.waiting import poller as poller_module
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
+from airflow_provider.waiting.kinds import JOBS
 from airflow_provider.waiting.poller import Subscription, subscribe
 from airflow_provider.waiting.rules import accept_any
 from tests.support import virtual_time
@@ -357,19 +357,6 @@ def test_an_outage_that_begins_within_a_round_concerns_all(service: PolledServic
     play(story())
 
 
-def test_many_are_polled_less_often_if_each_is_a_request(service: PolledService) -> None:
-    kind = service.kind()
-    kind.min_interval = lambda count: float(count)
-
-    async def story() -> None:
-        ids = [service.job(name) for name in "abc"]
-        async with subscribe(service.hook(), kind, ids, 60.0):
-            await asyncio.sleep(7)
-
-    play(story())
-    assert service.poll_times == [3, 6]
-
-
 def test_a_connection_that_does_not_close_is_left_after_five_seconds(service: PolledService) -> None:
     service.job("a")
     service.close_seconds = 3600.0
@@ -497,6 +484,25 @@ def test_a_job_of_another_service_with_the_same_id_is_not_taken(
     play(story())
 
 
+@pytest.mark.parametrize("is_edited_before", [True, False])
+def test_a_moved_connection_is_noticed_by_the_first_poll_that_does_not_find_a_job(
+    service: PolledService, is_edited_before: bool
+) -> None:
+    """Another name of the same service has the job; another service does not."""
+    service.job(ID, UNKNOWN if is_edited_before else AWAY, s5=UNKNOWN)
+
+    async def story() -> float:
+        if is_edited_before:
+            service.settings = "second"
+        async with shared(service)(ID, account="first") as updates:
+            service.settings = "second"
+            _, update = await updates.get()
+            assert "leads to another service or account now" in str(update)
+            return seconds()
+
+    assert play(story()) < (1.5 if is_edited_before else 10)
+
+
 @pytest.mark.parametrize("problem", ["refused", "hangs"])
 def test_a_connection_that_became_unusable_is_not_used(service: PolledService, problem: str) -> None:
     service.has_worked = True
@@ -560,27 +566,38 @@ def test_a_bug_ends_all_waits_and_the_next_one_gets_a_new_poller(service: Polled
     assert [each.is_open for each in service.clients] == [False, False]
 
 
-def test_a_round_of_polls_counts_once_for_each_limiter(service: PolledService) -> None:
-    for name in "abcd":
-        service.job(name)
-    taken: list[str] = []
+class Counting(rules.Limiter):
+    """Counts what is in flight."""
 
-    def request(name: str) -> Any:
-        @asynccontextmanager
-        async def enter() -> AsyncIterator[None]:
-            taken.append(name)
-            yield
-            taken.append(f"-{name}")
+    limit = 3.0
 
-        return enter
+    def __init__(self) -> None:
+        self.in_flight = self.peak = self.requests = 0
+
+    @asynccontextmanager
+    async def request(self) -> AsyncIterator[None]:
+        self.requests += 1
+        self.in_flight += 1
+        self.peak = max(self.peak, self.in_flight)
+        yield
+        self.in_flight -= 1
+
+
+@pytest.mark.parametrize("has_batches", [True, False])
+def test_each_request_of_a_poll_counts_for_the_limiter_of_the_task(
+    service: PolledService, has_batches: bool
+) -> None:
+    ids = [service.job(name) for name in "abcdefg"]
+    kind, limiter = service.kind(), Counting()
+    kind.has_batches = has_batches
+    service.poll_seconds = 0.01
 
     async def story() -> None:
-        join = shared(service)
-        async with join("a", "b", request=request("x")), join("c", request=request("y")), join("d"):
+        async with subscribe(service.hook(), kind, ids, 5.0, limiter=limiter, account="first"):
             await asyncio.sleep(1.5)
 
     play(story())
-    assert sorted(taken) == ["-x", "-y", "x", "y"]
+    assert (limiter.requests, limiter.peak) == ((1, 1) if has_batches else (len(service.polls), 3))
 
 
 def test_a_job_that_is_left_during_its_poll_is_ignored(service: PolledService) -> None:
@@ -625,22 +642,84 @@ def test_pollers_begin_at_random_times(service: PolledService, monkeypatch: pyte
     assert service.poll_times == [0.4, 1.4, 2.4]
 
 
-def test_polls_of_many_assessments_are_spread_over_the_poll_interval(
-    service: PolledService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each of them is a request of its own, so no two need the same time."""
-    phases = iter([0.0, *(number / 100 for number in range(1000))])
-    monkeypatch.setattr(poller_module, "_random_phase", lambda: next(phases))
-    names = [service.job(f"a{number}") for number in range(1000)]
+@pytest.fixture
+def assessments(service: PolledService) -> Any:
+    """A kind of which each poll is a request of its own, which takes 20 ms."""
     kind = service.kind()
-    monkeypatch.setattr(kind, "min_interval", ASSESSMENTS.min_interval, raising=False)
+    kind.has_batches = False
+    service.poll_seconds = 0.02
+    return kind
+
+
+def submitted(updates: Subscription, service: PolledService, count: int, duration: float, rate: float) -> Any:
+    """Submit assessments that each take as long, at a constant rate."""
+
+    async def submit() -> None:
+        for number in range(count):
+            at = seconds() + duration
+            updates.add([service.job(f"{number:04}", **{f"s{at}": COMPLETED})])
+            await asyncio.sleep(1 / rate)
+
+    return asyncio.create_task(submit())
+
+
+@pytest.mark.parametrize(("duration", "delay"), [(0.5, 1.0), (1.5, 0.5), (30.0, 2.5), (300.0, 30.5)])
+def test_most_of_many_assessments_are_polled_once_soon_after_their_end(
+    service: PolledService, assessments: Any, duration: float, delay: float
+) -> None:
+    count, rate = 1000, 200.0
+
+    async def story() -> float:
+        async with subscribe(service.hook(), assessments, [], 30.0, account="first") as updates:
+            submitting = submitted(updates, service, count, duration, rate)
+            for _ in range(count):
+                await updates.get()
+            await submitting
+            return seconds()
+
+    took = play(story())
+    assert took < count / rate + duration + delay
+    assert len(service.polls) < (1.4 if duration <= 30 else 12) * count
+
+
+def test_a_short_assessment_is_found_among_many_long_ones(service: PolledService, assessments: Any) -> None:
+    names = [service.job(f"{number}") for number in range(500)]
+
+    async def story() -> float:
+        async with subscribe(service.hook(), assessments, names, 30.0, account="first") as updates:
+            await asyncio.sleep(100)
+            service.polls.clear()
+            at = seconds()
+            updates.add([service.job("short", **{f"s{at + 1.0}": COMPLETED})])
+            assert await updates.get() == ("short", COMPLETED)
+            return seconds() - at
+
+    assert play(story()) < 31
+    assert len(service.polls) < 2 * 500  # about once in `poll_interval`
+
+
+def test_one_assessment_is_polled_when_it_is_due(service: PolledService, assessments: Any) -> None:
+    service.job("a")
+    service.poll_seconds = 0.0
 
     async def story() -> None:
-        async with subscribe(service.hook(), kind, names, 5.0):
-            await asyncio.sleep(5.005)
+        async with subscribe(service.hook(), assessments, ["a"], 4.0, account="first"):
+            await asyncio.sleep(30)
 
     play(story())
-    assert {len(ids) for _, ids in service.polls} == {2}  # of 1,000 in 5 s, two every 0.01 s
+    assert service.poll_times == [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16, 20, 24, 28]
+
+
+def test_a_poll_without_delay_is_not_held_up_by_the_pace(service: PolledService, assessments: Any) -> None:
+    names = [service.job(f"{number}", s10=COMPLETED) for number in range(100)]
+
+    async def story() -> None:
+        async with subscribe(service.hook(), assessments, names, 30.0, account="first") as updates:
+            await asyncio.sleep(10.001)
+            assert len(await updates.poll_now(names)) == 100
+            assert seconds() < 10.5
+
+    play(story())
 
 
 def test_a_connection_that_was_edited_has_a_poller_of_its_own(service: PolledService) -> None:
