@@ -15,7 +15,7 @@ from airflow_provider.bulk.items import READY, BulkOptions, I, Steps
 from airflow_provider.bulk.pipeline import Pipeline
 from airflow_provider.event_loop import run_to_end
 from airflow_provider.exceptions import ComplianceError, ComplianceSupersededError
-from airflow_provider.waiting.poller import Subscription, subscribe
+from airflow_provider.waiting.poller import Subscription
 from airflow_provider.waiting.results import Record
 from airflow_provider.waiting.rules import SETUP_ERRORS
 
@@ -75,7 +75,7 @@ class BulkEngine(Generic[I]):
         if self._outdated:  # before others are submitted
             await self._cancel(self._outdated)
         try:
-            async with subscribe(
+            async with Subscription(
                 self._hook,
                 self._steps.kind,
                 (),

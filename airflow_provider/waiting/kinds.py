@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.event_loop import for_each
@@ -20,7 +21,7 @@ from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import Limiter, PollResult
 
 if TYPE_CHECKING:
-    from airflow_provider.client.aio import AsyncComplianceClient
+    from airflow_provider.client.aio import AsyncComplianceClient as Client
     from airflow_provider.client.models import Assessment, ContentJob
 
 MAX_REASON_CHARS = 500
@@ -48,23 +49,51 @@ class JobKind(ABC):
         """Name one job by its id, and many by their number."""
         return f"{self.noun} {ids[0]}" if len(ids) == 1 else f"{len(ids)} {self.noun}s"
 
-    @abstractmethod
     async def poll(
-        self,
-        client: AsyncComplianceClient,
-        ids: Iterable[str],
-        on_result: OnResult,
-        limiter: Limiter = NO_LIMITER,
-    ) -> None:
-        """Poll these, and report the result of each."""
+        self, client: Client, ids: Iterable[str], on_result: OnResult, limiter: Limiter = NO_LIMITER
+    ) -> bool:
+        """Poll each by a request of its own, and report the results; return whether the service is there.
 
-    async def poll_one(self, client: AsyncComplianceClient, identifier: str) -> PollResult:
+        A 404 means unknown if the service answers for others or lists frameworks: it may be a gateway's.
+        """
+        not_found: dict[str, ComplianceNotFoundError] = {}
+
+        async def poll_one(identifier: str) -> bool:
+            try:
+                async with limiter.request():
+                    found = await self._get(client, identifier)
+                on_result(identifier, to_record(found))
+            except ComplianceNotFoundError as error:
+                not_found[identifier] = error
+            except ComplianceError as error:
+                on_result(identifier, error)
+            else:
+                return True
+            return False
+
+        is_there = any((await for_each(poll_one, ids, limiter.polls)).values())
+        if not_found and not is_there:
+            with suppress(ComplianceError):
+                is_there = bool(await client.list_frameworks() or True)
+        for identifier, error in not_found.items():
+            on_result(identifier, self._unknown(identifier, error) if is_there else error)
+        return is_there
+
+    @abstractmethod
+    async def _get(self, client: Client, identifier: str) -> ContentJob | Assessment:
+        """Send the request."""
+
+    def _unknown(self, identifier: str, error: ComplianceError) -> Record:
+        # The path of assessments is our assumption, so the reason is worth keeping.
+        return {self.id_name: identifier, "status": UNKNOWN, "error": str(error)}
+
+    async def poll_one(self, client: Client, identifier: str) -> PollResult:
         """Return what a poll of one finds."""
         found: dict[str, PollResult] = {}
         await self.poll(client, [identifier], found.__setitem__)
         return found[identifier]
 
-    async def is_gone(self, client: AsyncComplianceClient, identifier: str) -> bool:
+    async def is_gone(self, client: Client, identifier: str) -> bool:
         """Return whether the service itself says that one is gone.
 
         A 404 of another call, such as a delete, may come from a gateway or from a missing route.
@@ -72,7 +101,7 @@ class JobKind(ABC):
         found = await self.poll_one(client, identifier)
         return not isinstance(found, ComplianceError) and found["status"] in (CANCELLED, UNKNOWN)
 
-    async def delete(self, client: AsyncComplianceClient, identifier: str) -> bool:
+    async def delete(self, client: Client, identifier: str) -> bool:
         """Cancel and delete one, in any state; return False if the service says that it is gone already."""
         try:
             await self._send_delete(client, identifier)
@@ -83,10 +112,10 @@ class JobKind(ABC):
         return True
 
     @abstractmethod
-    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
+    async def _send_delete(self, client: Client, identifier: str) -> None:
         """Send the request."""
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> Record | None:
+    async def cancel(self, client: Client, identifier: str) -> Record | None:
         """Cancel one if it is in flight; return its record if it has ended.
 
         To cancel is to delete, so it is polled just before, and left alone where that fails.
@@ -101,7 +130,7 @@ class JobKind(ABC):
 
     async def cancel_in_flight(
         self,
-        client: AsyncComplianceClient,
+        client: Client,
         ids: Sequence[str],
         concurrency: int,
         log: Any,
@@ -138,43 +167,45 @@ class Jobs(JobKind):
     min_interval = 0.25  # some take less than a second
 
     async def poll(
-        self,
-        client: AsyncComplianceClient,
-        ids: Iterable[str],
-        on_result: OnResult,
-        limiter: Limiter = NO_LIMITER,
-    ) -> None:
+        self, client: Client, ids: Iterable[str], on_result: OnResult, limiter: Limiter = NO_LIMITER
+    ) -> bool:
         """Poll batch by batch; if one fails because of one of its jobs, poll these alone."""
-        async with limiter.request():
-            await self._poll_batches(client, [*ids], on_result)
-
-    async def _poll_batches(
-        self, client: AsyncComplianceClient, ids: Sequence[str], on_result: OnResult
-    ) -> None:
         # Shuffled, so that the same jobs do not share a batch with the one at fault every time.
-        rest, single = random.sample(ids, len(ids)), _SinglePolls(client, on_result)
+        rest = [*ids]
+        random.shuffle(rest)
+        is_there, alone_left = False, MAX_POLLED_ALONE
         while rest:
             size = client.batch_size  # grows with each full batch at first
             batch, rest = rest[:size], rest[size:]
             try:
-                jobs = await client.get_statuses(batch)
+                async with limiter.request():
+                    jobs = await client.get_statuses(batch)
             except ComplianceError as error:
-                is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
-                is_alone = len(batch) == 1 and not isinstance(error, ComplianceNotFoundError)
-                if is_answer and not is_alone and not isinstance(error, ComplianceThrottledError):
-                    for _ in range(MAX_PROBES):  # tell whether all are concerned; one may be the one at fault
-                        if batch and not single.has_worked:
-                            await single.poll([batch.pop()])
-                if not single.has_worked:  # an outage: the others would wait just as long
-                    single.report([*batch, *rest], error)
-                    return
-                single.report(batch if is_alone else await single.poll(batch), error)
+                if _may_concern_one_job(error):
+                    if not is_there:  # one of these may be the one at fault
+                        probes, batch = batch[:MAX_PROBES], batch[MAX_PROBES:]
+                        alone_left -= len(probes)
+                        is_there = await super().poll(client, probes, on_result, limiter)
+                    if is_there:
+                        alone, batch = batch[:alone_left], batch[alone_left:]
+                        alone_left -= len(alone)
+                        await super().poll(client, alone, on_result, limiter)
+                failed, rest = (batch, rest) if is_there else ([*batch, *rest], [])  # an outage of all
+                for uuid in failed:
+                    on_result(uuid, error)
             else:
-                single.has_worked = True
+                is_there = True
                 for uuid in batch:
                     on_result(uuid, job_record(uuid, jobs.get(uuid)))
+        return is_there
 
-    async def cancel(self, client: AsyncComplianceClient, identifier: str) -> Record | None:
+    async def _get(self, client: Client, identifier: str) -> ContentJob:
+        return await client.get_status(identifier)
+
+    def _unknown(self, identifier: str, error: ComplianceError) -> Record:
+        return job_record(identifier, None)
+
+    async def cancel(self, client: Client, identifier: str) -> Record | None:
         """Cancel a job, unless its own status says that it has ended: that of a batch may be behind."""
         try:
             single = to_record(await client.get_status(identifier))
@@ -188,7 +219,7 @@ class Jobs(JobKind):
         found = await self.poll_one(client, identifier)  # with its times, which its own status does not have
         return single if isinstance(found, ComplianceError) or found["status"] not in FINAL else found
 
-    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
+    async def _send_delete(self, client: Client, identifier: str) -> None:
         await client.cancel(identifier)
 
 
@@ -198,92 +229,17 @@ class Assessments(JobKind):
     noun = "assessment"
     id_name = "id"
 
-    async def poll(
-        self,
-        client: AsyncComplianceClient,
-        ids: Iterable[str],
-        on_result: OnResult,
-        limiter: Limiter = NO_LIMITER,
-    ) -> None:
-        """Poll a few at a time; a 404 means unknown if the service answers for others or lists frameworks."""
-        not_found: dict[str, ComplianceNotFoundError] = {}
+    async def _get(self, client: Client, identifier: str) -> Assessment:
+        return await client.get_assessment(identifier)
 
-        async def poll_one(each: str) -> bool:
-            try:
-                async with limiter.request():
-                    assessment = await client.get_assessment(each)
-                on_result(each, to_record(assessment))
-            except ComplianceNotFoundError as error:
-                not_found[each] = error
-            except ComplianceError as error:
-                on_result(each, error)
-            else:
-                return True
-            return False
-
-        has_worked = any((await for_each(poll_one, ids, limiter.polls)).values())
-        is_there = not not_found or has_worked or await _lists_frameworks(client)
-        for each, error in not_found.items():
-            # The path is our assumption, so the reason is worth keeping.
-            on_result(each, {"id": each, "status": UNKNOWN, "error": str(error)} if is_there else error)
-
-    async def _send_delete(self, client: AsyncComplianceClient, identifier: str) -> None:
+    async def _send_delete(self, client: Client, identifier: str) -> None:
         await client.cancel_assessment(identifier)
 
 
-class _SinglePolls:
-    """Polls jobs alone whose batch has failed.
-
-    :ivar has_worked: the service has answered for a job in this round
-    """
-
-    def __init__(self, client: AsyncComplianceClient, on_result: OnResult) -> None:
-        self._client = client
-        self._on_result = on_result
-        self._left = MAX_POLLED_ALONE
-        self.has_worked = False
-
-    async def poll(self, uuids: list[str]) -> list[str]:
-        """Poll jobs, and return those that are too many for this round."""
-        count, self._left = self._left, max(0, self._left - len(uuids))
-        await for_each(self._poll_one, uuids[:count], NO_LIMITER.polls)
-        return uuids[count:]
-
-    def report(self, uuids: Sequence[str], error: ComplianceError) -> None:
-        for uuid in uuids:
-            self._on_result(uuid, error)
-
-    async def _poll_one(self, uuid: str) -> None:
-        try:
-            found: PollResult = job_record(uuid, (await self._client.get_statuses([uuid])).get(uuid))
-            self.has_worked = True
-        except ComplianceNotFoundError:
-            found = await self._poll_unbatched(uuid)
-        except ComplianceError as error:
-            found = error
-        self._on_result(uuid, found)
-
-    async def _poll_unbatched(self, uuid: str) -> PollResult:
-        """Poll a job for which a batch of it alone was answered with 404: the service may not know it."""
-        try:
-            record = to_record(await self._client.get_status(uuid))
-        except ComplianceNotFoundError as error:
-            # It comes from the service if that knows other jobs, or at least its frameworks.
-            self.has_worked = self.has_worked or await _lists_frameworks(self._client)
-            return job_record(uuid, None) if self.has_worked else error
-        except ComplianceError as error:
-            return error
-        self.has_worked = True
-        return record
-
-
-async def _lists_frameworks(client: AsyncComplianceClient) -> bool:
-    """Return whether the service is there: a gateway may answer 404 for everything."""
-    try:
-        await client.list_frameworks()
-    except ComplianceError:
-        return False
-    return True
+def _may_concern_one_job(error: ComplianceError) -> bool:
+    """Return whether the service has answered with an error that other jobs may not meet."""
+    is_answer = isinstance(error, ComplianceHttpError | ComplianceProtocolError)
+    return is_answer and not isinstance(error, ComplianceThrottledError)
 
 
 JOBS = Jobs()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 from uuid import UUID
 from weakref import WeakKeyDictionary
 
@@ -45,35 +46,25 @@ class _Watched(PollState):
 class Poller:
     """Polls all work of one kind and connection that is waited for in this event loop.
 
-    :param phase: where the grid of its poll times begins: other processes poll at other times
     :param account: of the jobs; empty if unknown
     :param limiter: of all requests of the task
     """
 
-    def __init__(
-        self,
-        hook: ComplianceHook,
-        kind: JobKind,
-        phase: float = 0.0,
-        account: str = "",
-        limiter: Limiter = NO_LIMITER,
-    ) -> None:
+    def __init__(self, hook: ComplianceHook, kind: JobKind, account: str, limiter: Limiter) -> None:
         self._conn_id = hook.conn_id
         self._kind = kind
         self._limiter = limiter
         self._pace = Pace()
         self._name = f"{kind.noun}s of '{hook.conn_id}'"
-        self._phase = phase
+        self._phase = _random_phase()  # where the grid begins: other processes poll at other times
         self._failing_since: float | None = None
         self._connection = PollerConnection(hook, account)
         self._watched: dict[str, _Watched] = {}
-        self._joined = asyncio.Event()
-        self._has_progress = asyncio.Event()  # a round is done, or something is not waited for any more
-        self._rounds = 0  # of polls that have begun
-        self._rounds_done = 0
         self._ended = 0  # how many are not waited for any more
-        self._urgent: set[str] = set()
+        self._joined = asyncio.Event()
         self._wakes_at = float("inf")
+        self._urgent: set[str] = set()
+        self._turn = asyncio.Lock()  # one round of polls at a time
         self._is_connection_doubtful = False
         self._last_success_at: float | None = None
         self._round_at = 0.0  # when the last round of polls began: its results count as of one time
@@ -82,13 +73,13 @@ class Poller:
 
     @property
     def is_idle(self) -> bool:
-        """Nobody waits."""
+        """Nothing is waited for."""
         return not self._watched
 
     @property
     def is_over(self) -> bool:
         """It is closed or has failed, or its connection leads elsewhere now: nothing more is added to it."""
-        return self._is_closed or self._task.done() or self._connection.has_moved
+        return self._is_closed or self._connection.has_moved
 
     @property
     def has_succeeded(self) -> bool:
@@ -98,19 +89,15 @@ class Poller:
     def has_unsettled(self, subscription: Subscription) -> bool:
         """Return whether some were not polled yet, or are unknown or refused for a short time."""
         return any(
-            each.last_result is None or each.unknown_since is not None or self._is_refused_alone(each)
-            for each in self._watched.values()
-            if subscription in each.subscriptions
+            one.last_result is None or one.unknown_since is not None or self._is_refused_alone(one)
+            for one in self._watched.values()
+            if subscription in one.subscriptions
         )
 
     def _is_refused_alone(self, one: PollState) -> bool:
-        """Return whether others can be polled, so that no outage is to blame."""
-        if one.refusals.since is None or self._last_success_at is None:
-            return False
-        if self._last_success_at != one.refusals.since:
-            return self._last_success_at > one.refusals.since
-        # In the same round: an outage since then would concern those that could be polled, too.
-        return all(each.refusals.since in (None, one.refusals.since) for each in self._watched.values())
+        """Return whether others could be polled since, so that no outage is to blame."""
+        since, success_at = one.refusals.since, self._last_success_at
+        return since is not None and success_at is not None and success_at > since
 
     def last_result(self, identifier: str) -> PollResult | None:
         """Return what the last poll of one has found."""
@@ -129,9 +116,9 @@ class Poller:
             if one.next_poll_at < self._wakes_at:  # else it would look through all for each that is added
                 self._joined.set()
 
-    def leave(self, subscription: Subscription, ids: Iterable[str]) -> None:
-        """Remove some from a subscription; what no other one contains is not polled any more."""
-        for each in ids:
+    def leave(self, subscription: Subscription, ids: Iterable[str] | None = None) -> None:
+        """Remove some from a subscription, or all; what no other one contains is not polled any more."""
+        for each in list(self._watched) if ids is None else ids:
             one = self._watched.get(each)
             # Another one may have begun to wait for what this one has got already.
             if one and subscription in one.subscriptions:
@@ -141,15 +128,10 @@ class Poller:
 
     async def poll_now(self, ids: Iterable[str]) -> None:
         """Poll these once more without delay; when it returns, their updates are in the queues."""
-        ids = self._watched.keys() & set(ids)
-        self._urgent |= ids
-        next_round = self._rounds + 1
-        self._joined.set()
+        self._urgent.update(ids)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_POLL_SECONDS):
-                while self._rounds_done < next_round and ids & self._watched.keys():
-                    self._has_progress.clear()
-                    await self._has_progress.wait()
+                await self._poll([])
 
     async def close(self) -> None:
         """End the poller, and wait until its connections are closed."""
@@ -159,13 +141,8 @@ class Poller:
 
     async def _run(self) -> None:
         try:
-            while True:
+            while not self._is_closed:
                 await self._poll(await self._due())
-        except Exception as error:
-            # All who wait have to know: nothing is polled any more.
-            self._is_closed = True
-            for each in list(self._watched):
-                self._publish(each, error)
         finally:
             self._watched.clear()
             self._send_gauges(0.0)  # else the last values would stay
@@ -185,16 +162,25 @@ class Poller:
                     await self._joined.wait()
 
     def _due_at(self, one: PollState) -> float:
-        if one.id in self._urgent:
-            return 0.0
         return min(max(one.next_poll_at, self._pace.resumes_at), one.poll_by)
 
     async def _poll(self, ids: list[str]) -> None:
+        """Poll these, and what is urgent, in one round."""
+        async with self._turn:
+            urgent, self._urgent = self._urgent & self._watched.keys(), set()
+            ids = [*urgent, *(each for each in ids if each in self._watched and each not in urgent)]
+            try:
+                if ids:
+                    await self._poll_round(ids, urgent)
+            except Exception as error:
+                # All who wait have to know: nothing is polled any more.
+                self._is_closed = True
+                for each in list(self._watched):
+                    self._publish(each, error)
+
+    async def _poll_round(self, ids: list[str], urgent: set[str]) -> None:
         self._round_at = _now()
-        due_at = (self._watched[each].next_poll_at for each in ids if each not in self._urgent)
-        lag = self._round_at - min(due_at, default=self._round_at)
-        self._rounds += 1
-        urgent, self._urgent = self._urgent, set()
+        first = min(self._watched[each].next_poll_at for each in ids)
         self._is_connection_doubtful = False
         try:
             client = await self._connection.open()
@@ -206,7 +192,11 @@ class Poller:
             foreign = {each for each in ids if self._connection.has_moved and not is_uuid(each)}
             for each in foreign:
                 self._publish(each, self._connection.moved_error)
-            ids = await self._poll_parts(client, [each for each in ids if each not in foreign], urgent)
+            ids = [each for each in ids if each not in foreign]
+            if self._kind.has_batches:
+                await self._poll_batches(client, ids)
+            else:
+                ids = await self._poll_singly(client, ids, urgent)
         has_changed = self._is_connection_doubtful and await self._connection.reload()
         if has_changed:
             log.info("The connection of %s has changed: using the new one.", self._name)
@@ -215,44 +205,36 @@ class Poller:
             if one := self._watched.get(each):
                 one.schedule(now, self._kind.min_interval)
                 if has_changed:
-                    one.next_poll_at = now
-        self._rounds_done += 1
-        self._has_progress.set()
+                    one.next_poll_at = one.poll_by = now
         self._log_outage(now)
-        self._send_gauges(lag)
+        self._send_gauges(max(0.0, self._round_at - first))
 
-    async def _poll_parts(
-        self, client: AsyncComplianceClient, ids: list[str], urgent: Collection[str]
+    async def _poll_batches(self, client: AsyncComplianceClient, ids: list[str]) -> None:
+        """Poll all; a job at fault must not make the batch of others fail every time."""
+        watched = [one for each in ids if (one := self._watched.get(each))]
+        for is_failing in (False, True):
+            if part := [one.id for one in watched if (one.failing_since is not None) is is_failing]:
+                await self._kind.poll(client, part, self._on_result, self._limiter)
+
+    async def _poll_singly(
+        self, client: AsyncComplianceClient, ids: list[str], urgent: set[str]
     ) -> list[str]:
-        """Poll in batches, or as long as it pays; return what was polled."""
-        if self._kind.has_batches:
-            # A job at fault must not make the batch of others fail every time.
-            failing = {
-                each for each in ids if (one := self._watched.get(each)) and one.failing_since is not None
-            }
-            for part in ([each for each in ids if each not in failing], [*failing]):
-                if part:
-                    await self._kind.poll(client, part, self._on_result, self._limiter)
-            return ids
+        """Poll as long as it pays, and what is overdue in any case; return what was polled."""
         polled: list[str] = []
-        ended_before = self._ended
+        ended_before, now = self._ended, _now()
 
         def while_it_pays() -> Iterator[str]:
             ended, vain = self._ended, 0
             for each in ids:
                 ended, vain = (ended, vain + 1) if ended == self._ended else (self._ended, 1)
-                has_to = each in urgent or self._is_overdue(each)
-                if has_to or (vain <= self._limiter.polls and not self._urgent):
+                one = self._watched.get(each)
+                if one and (each in urgent or one.poll_by <= now or vain <= self._limiter.polls):
                     polled.append(each)
                     yield each
 
         await self._kind.poll(client, while_it_pays(), self._on_result, self._limiter)
         self._pace.observe(_now(), len(polled), self._ended - ended_before)
         return polled
-
-    def _is_overdue(self, identifier: str) -> bool:
-        one = self._watched.get(identifier)
-        return one is not None and one.poll_by <= _now()
 
     def _log_outage(self, now: float) -> None:
         """Log when polling begins to fail, and when it works again; each wait logs it from time to time."""
@@ -293,22 +275,12 @@ class Poller:
         self._last_success_at = now
         if found["status"] == UNKNOWN and self._connection.has_moved:
             self._publish(identifier, self._connection.moved_error)
-            return
-        is_believed = ended is not None or found["status"] != UNKNOWN  # unknown only after a while
-        if is_believed:
-            self._offer(one, found, now)
-
-    def _offer(self, one: _Watched, record: Record, now: float) -> None:
-        """Publish to those whose wait ends with this record; the others keep waiting for a later one."""
-        staying = []
-        for each in one.subscriptions:
-            if each.accepts(one.id, record, now):
-                each.queue.put_nowait((one.id, record))
-            else:
-                staying.append(each)
-        one.subscriptions = staying
-        if not staying:
-            self._drop(one.id)
+        elif ended is not None or found["status"] != UNKNOWN:  # unknown only after a while
+            # Those whose wait does not end with this record keep waiting for a later one.
+            enough = [each for each in one.subscriptions if each.accepts(identifier, found, now)]
+            for each in enough:
+                each.queue.put_nowait((identifier, found))
+                self.leave(each, [identifier])
 
     def _publish(self, identifier: str, update: Record | Exception) -> None:
         if one := self._drop(identifier):
@@ -316,7 +288,6 @@ class Poller:
                 each.queue.put_nowait((identifier, update))
 
     def _drop(self, identifier: str) -> _Watched | None:
-        self._has_progress.set()
         self._ended += 1
         return self._watched.pop(identifier, None)
 
@@ -327,26 +298,44 @@ _pollers: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[object, ...], 
 
 @dataclass(eq=False)
 class Subscription:
-    """Updates on what is waited for; ids can be added and removed while it runs.
+    """Updates on what is waited for: for each, the record or the error that ends the wait for it.
 
+    Enter it to begin; ids can be added and removed while it runs.
+
+    :param ids: what to wait for at first
     :param accepts: whether a record ends the wait for it
     :param limiter: of all requests of the task
-    :param account: what the connection is, see `ComplianceHook.account_digest`; jobs of another service or
-        account have another poller, even if the connection has the same name
+    :param account: of the jobs, see `ComplianceHook.account_digest`; by default that of the connection, which
+        is read for it. Jobs of another service or account have another poller, even if the connection has
+        the same name
     """
 
     hook: ComplianceHook
     kind: JobKind
+    ids: Collection[str]
     poll_interval: float
-    account: str
     accepts: Accepts = accept_final
     limiter: Limiter = NO_LIMITER
-    ids: set[str] = field(default_factory=set)
+    account: str = ""
     queue: asyncio.Queue[Update] = field(default_factory=asyncio.Queue)
     poller: Poller = field(init=False)
 
-    def __post_init__(self) -> None:
+    async def __aenter__(self) -> Self:
+        self.account = self.account or await read_account(self.hook)
         self.poller = self._find_poller()
+        self.add(self.ids)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Wait for nothing any more; the last one closes the poller."""
+        self.poller.leave(self)
+        if self.poller.is_idle:
+            pollers = _pollers[asyncio.get_running_loop()]
+            if pollers.get(self._key) is self.poller:
+                del pollers[self._key]
+            await self.poller.close()
 
     @property
     def has_unsettled(self) -> bool:
@@ -357,35 +346,22 @@ class Subscription:
         """Wait for these, too."""
         if self.poller.is_over:
             self.poller = self._find_poller()
-        self.ids.update(ids)
         self.poller.join(self, ids)
 
     def remove(self, ids: Iterable[str]) -> None:
         """Wait for these no longer."""
-        ids = set(ids)
-        self.ids -= ids
         self.poller.leave(self, ids)
 
     def _find_poller(self) -> Poller:
         pollers = _pollers.setdefault(asyncio.get_running_loop(), {})
         poller = pollers.get(self._key)
         if poller is None or poller.is_over:
-            poller = Poller(self.hook, self.kind, _random_phase(), self.account, self.limiter)
-            pollers[self._key] = poller
+            poller = pollers[self._key] = Poller(self.hook, self.kind, self.account, self.limiter)
         return poller
 
     @property
     def _key(self) -> tuple[object, ...]:
         return type(self.hook), self.hook.conn_id, self.account, self.kind.noun
-
-    async def close(self) -> None:
-        """Wait for nothing any more; the last one closes the poller."""
-        self.remove(self.ids)
-        if self.poller.is_idle:
-            pollers = _pollers[asyncio.get_running_loop()]
-            if pollers.get(self._key) is self.poller:
-                del pollers[self._key]
-            await self.poller.close()
 
     async def get(self) -> Update:
         """Wait for the next update."""
@@ -397,36 +373,11 @@ class Subscription:
         return [self.queue.get_nowait() for _ in range(self.queue.qsize())]
 
 
-@asynccontextmanager
-async def subscribe(
-    hook: ComplianceHook,
-    kind: JobKind,
-    ids: Collection[str],
-    poll_interval: float,
-    accepts: Accepts = accept_final,
-    limiter: Limiter = NO_LIMITER,
-    account: str = "",
-) -> AsyncIterator[Subscription]:
-    """Get an update on each: the record or the error that ends the wait for it.
-
-    :param account: of the jobs; by default that of the connection, which is read for it
-    """
-    account = account or await read_account(hook)
-    subscription = Subscription(hook, kind, poll_interval, account, accepts, limiter)
-    subscription.add(ids)
-    try:
-        yield subscription
-    finally:
-        await subscription.close()
-
-
 def is_uuid(identifier: str) -> bool:
     """Return whether an id is unique at every service."""
-    try:
-        UUID(identifier)
-    except ValueError:
-        return False
-    return True
+    with suppress(ValueError):
+        return bool(UUID(identifier))
+    return False
 
 
 def _random_phase() -> float:

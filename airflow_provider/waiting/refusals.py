@@ -6,10 +6,13 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow_provider.exceptions import ComplianceError, ComplianceHttpError
 from airflow_provider.waiting.rules import Refusals, is_refusal
+
+if TYPE_CHECKING:
+    from airflow_provider.client.base import BaseClient
 
 FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 1.0, 60.0  # between two tries
 
@@ -17,18 +20,10 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
-class Client(Protocol):
-    """A client of the service."""
-
-    @property
-    def has_worked(self) -> bool:
-        """Whether an authorized call has succeeded in this process."""
-
-
 class _Retries:
     """The tries of one call: how long to pause before the next one."""
 
-    def __init__(self, client: Client, log: Any, clock: Callable[[], float]) -> None:
+    def __init__(self, client: BaseClient, log: Any, clock: Callable[[], float]) -> None:
         self._client = client
         self._log = log
         self._clock = clock
@@ -48,7 +43,7 @@ class _Retries:
 
 async def outlast_refusals(
     call: Callable[[], Awaitable[T]],
-    client: Client,
+    client: BaseClient,
     log: Any = log,
     confirm: Callable[[], Awaitable[bool]] | None = None,
 ) -> T:
@@ -71,7 +66,7 @@ async def outlast_refusals(
 
 
 def outlast_refusals_sync(
-    call: Callable[[], T], client: Client, log: Any = log, confirm: Callable[[], bool] | None = None
+    call: Callable[[], T], client: BaseClient, log: Any = log, confirm: Callable[[], bool] | None = None
 ) -> T:
     """Do the same without an event loop: `outlast_refusals_sync(hook.list_frameworks, hook.get_conn())`."""
     retries = _Retries(client, log, time.monotonic)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from airflow_provider.event_loop import EventLoop
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.waiting import rules
-from airflow_provider.waiting.poller import Update, subscribe
+from airflow_provider.waiting.poller import Subscription, Update
 from airflow_provider.waiting.refusals import outlast_refusals
 from airflow_provider.waiting.results import UNKNOWN, Record, WaitResult
 from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept_any, accept_final
@@ -20,7 +20,7 @@ from airflow_provider.waiting.rules import LOG_INTERVAL_SECONDS, Accepts, accept
 if TYPE_CHECKING:
     from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.waiting.kinds import JobKind
-    from airflow_provider.waiting.poller import Subscription
+
 
 CANCEL_CONCURRENCY = 8
 CANCEL_SECONDS = 25.0  # Airflow gives a killed trigger 30
@@ -56,7 +56,7 @@ async def wait(
     count = len(pending)
     tolerates_errors = enough is not None
     enough = count if enough is None else min(enough, count)
-    async with subscribe(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
+    async with Subscription(hook, kind, pending.keys(), poll_interval, accepts, account=account) as updates:
         while len(ended) < enough:
             found: list[Update] = []
             remaining = ends_at - time.monotonic()

@@ -279,7 +279,8 @@ def test_a_place_without_journals_and_a_service_that_is_down(
     assert (nothing.code, nothing.out) == (2, "")
     assert "neither a journal nor a manifest" in nothing.err
     Task(tmp_path).lease(EXPIRED).journal(document("u"))
-    service.fail("get_statuses", status=503, times=9)
+    for operation in ("get_statuses", "get_status"):
+        service.fail(operation, status=503, times=9)
     down = run("--cancel", "u")
     assert (down.code, down.out) == (2, "")
     assert down.err.startswith("error: ")

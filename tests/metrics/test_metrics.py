@@ -32,7 +32,7 @@ from airflow_provider.operators.assessment import ComplianceSubmitAssessmentOper
 from airflow_provider.operators.content import ComplianceSubmitFileOperator
 from airflow_provider.operators.ingest import ComplianceIngestOperator
 from airflow_provider.transfers.content_to_object_storage import ComplianceContentToObjectStorageOperator
-from airflow_provider.waiting.poller import subscribe
+from airflow_provider.waiting.poller import Subscription
 from tests.support import virtual_time
 from tests.support.attempts import Attempts
 from tests.support.jobs import completed
@@ -172,12 +172,12 @@ def test_gauges_follow_the_waits_of_a_poller(stats: Stats) -> None:
     hook, kind = service.hook(), service.kind()
 
     async def wait(*ids: str) -> None:
-        async with subscribe(hook, kind, ids, 5.0) as updates:
+        async with Subscription(hook, kind, ids, 5.0) as updates:
             for _ in ids:
                 await updates.get()
 
     async def leave(identifier: str) -> None:
-        async with subscribe(hook, kind, [identifier], 5.0):
+        async with Subscription(hook, kind, [identifier], 5.0):
             await asyncio.sleep(7.0)
 
     async def scenario() -> None:
@@ -201,7 +201,7 @@ def test_a_slow_poll_makes_the_next_ones_late(stats: Stats) -> None:
     hook, kind = service.hook(), service.kind()
 
     async def scenario() -> None:
-        async with subscribe(hook, kind, [first], 5.0) as updates:
+        async with Subscription(hook, kind, [first], 5.0) as updates:
             await asyncio.sleep(2.5)  # while the first is polled
             updates.add([second])
             await updates.get()

@@ -130,7 +130,8 @@ def test_a_wrong_password_ends_the_wait_for_good(
 def test_a_rescheduled_sensor_outlasts_a_passing_fault(service: Emulator) -> None:
     uuid = completed(service)
     task = sensor(uuid, {"mode": "reschedule"})
-    service.fail("get_statuses", status=500, times=7)  # more than one request and its retries
+    for operation in ("get_statuses", "get_status"):
+        service.fail(operation, status=500, times=7)  # more than one request and its retries
     assert task.poke({})
 
 

@@ -131,7 +131,7 @@ class _Kind(JobKind):
 
     async def poll(
         self, client: Any, ids: Iterable[str], on_result: OnResult, limiter: Limiter = NO_LIMITER
-    ) -> None:
+    ) -> bool:
         assert client.is_open
         if self.has_batches:
             async with limiter.request():
@@ -143,6 +143,10 @@ class _Kind(JobKind):
                     await self._poll([identifier], on_result)
 
             await for_each(poll, ids, limiter.polls)
+        return True
+
+    async def _get(self, client: Any, identifier: str) -> Any:
+        raise NotImplementedError
 
     async def _poll(self, ids: list[str], on_result: OnResult) -> None:
         self._service.polls.append((round(seconds(), 3), ids))

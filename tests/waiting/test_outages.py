@@ -137,7 +137,8 @@ def test_an_outage_ends_a_rescheduled_sensor_with_a_retry(
     service: Emulator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(polling, "OUTAGE_SECONDS", 0.05)
-    service.fail("get_statuses", status=403, times=None)
+    for operation in ("get_statuses", "get_status"):
+        service.fail(operation, status=403, times=None)
     task = ComplianceContentSensor(task_id="t", uuid="u", mode="reschedule", poke_interval=1)
     with pytest.raises(exc.ComplianceError, match="No request has succeeded") as caught:
         task.poke({})
@@ -162,6 +163,12 @@ def test_a_refused_job_harms_no_other(service: Emulator, monkeypatch: pytest.Mon
             if culprits & set(asked):
                 raise exc.ComplianceRefusedError("not yours", status=403)
             return await self._client.get_statuses(asked)
+
+        async def get_status(self, uuid: str) -> Any:
+            polled[-1] += 1
+            if uuid in culprits:
+                raise exc.ComplianceRefusedError("not yours", status=403)
+            return await self._client.get_status(uuid)
 
     look = JOBS.poll
 

@@ -59,9 +59,9 @@ def test_tokens_that_end_during_the_wait_are_renewed(service: Emulator) -> None:
 def test_who_leaves_late_does_not_take_another_along(service: Emulator) -> None:
     async def scenario() -> bool:
         hook = ComplianceHook(CONN)
-        async with poller_module.subscribe(hook, JOBS, ["u"], 60) as early:
+        async with poller_module.Subscription(hook, JOBS, ["u"], 60) as early:
             early.poller._publish("u", {"uuid": "u"})
-            async with poller_module.subscribe(hook, JOBS, ["u"], 60) as late:
+            async with poller_module.Subscription(hook, JOBS, ["u"], 60) as late:
                 early.remove(["u"])
                 assert late.poller is early.poller
                 return late.poller.is_idle

@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,9 +30,8 @@ LOG = logging.getLogger(__name__)
 FORBIDDEN = exc.ComplianceRefusedError("403", status=403)
 
 
-class Client:
-    def __init__(self, has_worked: bool = False) -> None:
-        self.has_worked = has_worked
+def client(has_worked: bool = False) -> Any:
+    return SimpleNamespace(has_worked=has_worked)
 
 
 @pytest.mark.parametrize(
@@ -96,13 +96,13 @@ def refuse(error: exc.ComplianceError, until: float, now: Callable[[], float]) -
 def test_a_call_outlasts_a_blip(has_worked: bool, until: float, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story() -> str:
         call = refuse(FORBIDDEN, until, seconds)
-        return await outlast_refusals(lambda: asyncio.sleep(0, call()), Client(has_worked), LOG)
+        return await outlast_refusals(lambda: asyncio.sleep(0, call()), client(has_worked), LOG)
 
     assert run(story()) == "done"
     clock = [0.0]
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(time, "sleep", lambda pause: clock.append(clock.pop() + pause))
-    assert outlast_refusals_sync(refuse(FORBIDDEN, until, lambda: clock[0]), Client(has_worked)) == "done"
+    assert outlast_refusals_sync(refuse(FORBIDDEN, until, lambda: clock[0]), client(has_worked)) == "done"
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_call_ends_with_an_error_that_counts(
             raise error
 
         with pytest.raises(type(error)):
-            await outlast_refusals(fail, Client(has_worked))
+            await outlast_refusals(fail, client(has_worked))
         return seconds()
 
     assert after <= run(story()) <= after + refusals.MAX_PAUSE_SECONDS

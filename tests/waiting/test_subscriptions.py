@@ -12,7 +12,7 @@ from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.waiting.kinds import JOBS
-from airflow_provider.waiting.poller import subscribe
+from airflow_provider.waiting.poller import Subscription
 from tests.support.attempts import until
 from tests.support.jobs import completed
 
@@ -26,7 +26,7 @@ def test_an_update_that_nobody_got_yet_is_not_settled(service: Emulator, hook: C
     """A bulk task would defer instead of handling it."""
 
     async def story() -> None:
-        async with subscribe(hook, JOBS, [completed(service)], 0.1) as updates:
+        async with Subscription(hook, JOBS, [completed(service)], 0.1) as updates:
             await until(lambda: not updates.queue.empty())
             assert updates.has_unsettled
             await updates.get()
@@ -63,7 +63,7 @@ def test_ids_that_are_added_one_by_one_do_not_wake_the_poller_each_time(service:
     """It looks through all that it polls when it wakes up, so thousands of additions must not wake it."""
 
     async def scenario() -> list[bool]:
-        async with subscribe(ComplianceHook("compliance_default"), JOBS, ["a"], 30.0) as updates:
+        async with Subscription(ComplianceHook("compliance_default"), JOBS, ["a"], 30.0) as updates:
             for _ in range(5):
                 await asyncio.sleep(0)  # until the poller sleeps
             woken = []
