@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ASSESSMENT_COLUMNS = (
     "source", "uuid", "text_sha256", "framework_id", "framework", "framework_fingerprint", "payload_digest",
     "account", "cell", "assessment_id", "status", "error", "results_path", "results_sha256", "findings",
-    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", *PROVENANCE_COLUMNS,
+    "unanswered", "submitted_at", "completed_at", "attempts", "carried_from", "because", *PROVENANCE_COLUMNS,
 )  # fmt: skip
 
 
@@ -57,6 +57,7 @@ class Cell(Item):
     :param carried_from: the run, time and assessment of an earlier verdict that is still valid
     :param findings: how many there are
     :param unanswered: how many criteria the service lists, but has not answered
+    :param because: what differs from the verdict of the previous night: `document`, `framework` or `judge`
     """
 
     column_names: ClassVar[Mapping[str, str]] = {"job_id": "assessment_id", "state": "status"}
@@ -74,6 +75,7 @@ class Cell(Item):
     carried_from: dict[str, Any] | None = None
     findings: int = 0
     unanswered: int = 0
+    because: str = ""
 
     @property
     def label(self) -> str:
@@ -90,6 +92,12 @@ class Cell(Item):
     def is_same_input(self, other: Cell) -> bool:
         """Return whether an earlier attempt has assessed the same, also where the text is unknown."""
         return (self.uuid, self._identity) == (other.uuid, other._identity)
+
+    def find_cause(self, before: Mapping[str, Any]) -> str:
+        """Return why it may have another verdict than an earlier row on its document and framework."""
+        if self.text_sha256 != before["text_sha256"]:
+            return "document"
+        return "framework" if self.framework_fingerprint != before["framework_fingerprint"] else "judge"
 
     @property
     def _identity(self) -> list[str]:

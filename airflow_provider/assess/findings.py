@@ -20,7 +20,7 @@ MAX_CATEGORY_CHARS = 100
 FINDING_COLUMNS = (
     "night", "source", "uuid", "text_path", "text_sha256", "cell", "framework_id", "framework", "criterion",
     "title", "category", "rationale", "score", "response_id", "assessment_id", "first_seen", "changed_from",
-    "carried", "expert", "expert_category", "expert_rationale", "decided_at",
+    "because", "carried", "expert", "expert_category", "expert_rationale", "decided_at",
 )  # fmt: skip
 DECISION_COLUMNS = ("expert", "expert_category", "expert_rationale", "decided_at")
 # What is carried forward of a row.
@@ -140,5 +140,5 @@ def finding_rows(
         "carried": cell.carried_from is not None,
     }
     for verdict in verdicts:
-        row = common | dict(verdict)
+        row = common | dict(verdict) | {"because": cell.because or None if verdict["changed_from"] else None}
         yield {name: row.get(name) for name in FINDING_COLUMNS}

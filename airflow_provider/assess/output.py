@@ -118,11 +118,14 @@ class Outcome:
 
     def _compare(self, cell: Cell, decisions: Decisions) -> None:
         """Compare a cell with the previous night, and count criteria that the service has not answered."""
+        cell.because = ""
         if cell.state is FAILED:
             self._compared[cell.key] = []
             return
         found: list[Verdict] = self.task.found.get(cell.key) or []
         verdicts = compare(found, self.task.earlier.before.get(cell.key) or {}, self.task.nights.night.at)
+        if cell.state is COMPLETED or any(verdict["changed_from"] for verdict in verdicts):
+            cell.because = self.task.earlier.causes.get(cell.key, "")
         self._compared[cell.key] = apply_decisions(verdicts, cell.digest, decisions)
         framework = self.task.frameworks.get(cell.framework_id)
         missing = find_unanswered(framework.criteria, found) if framework else []
@@ -186,7 +189,7 @@ class Outcome:
             "assessed": counts[COMPLETED],
             "carried": counts[SKIPPED],
             "failed": counts[FAILED],
-            "changed": stats.changes.total,
+            "changed": stats.changed,
             "gone": stats.gone.total(),
             "without_findings": stats.without_findings,
             "without_text": len(self.task.without_text),

@@ -24,11 +24,13 @@ class EarlierVerdicts:
 
     :param carried: fields of cells that an earlier night has decided, and `verdicts`, the verdicts on them
     :param before: category and `first_seen` of each criterion in the night that a cell is compared with
+    :param causes: why a cell may have another verdict than in that night: see `Cell.find_cause`
     :param compared_with: the newest of those nights
     """
 
     carried: Spool = field(default_factory=Spool)
     before: Spool = field(default_factory=Spool)
+    causes: dict[str, str] = field(default_factory=dict)
     compared_with: str = ""
 
 
@@ -60,14 +62,17 @@ def read_earlier_verdicts(
     :param changed_only: whether to carry verdicts forward
     """
     cells = list(cells)
+    by_key = {cell.key: cell for cell in cells}
     wanted: dict[str, _Wanted] = {}
     for cell, entry, row in find_carried(nights, account, cells) if changed_only else ():
         place = wanted.setdefault(entry.path, _Wanted(entry))
         fields = _carry(row, entry, nights.root.uri)
         place.carried.setdefault(cell_key(row), []).append((cell.key, fields))
     found = EarlierVerdicts()
-    for key, entry in find_compared(nights, account, cells, gone):
+    for key, entry, row in find_compared(nights, account, cells, gone):
         wanted.setdefault(entry.path, _Wanted(entry)).compared.add(key)
+        if key in by_key:
+            found.causes.setdefault(key, by_key[key].find_cause(row))
         found.compared_with = max(found.compared_with, entry.night.at)
     for place in sorted(wanted.values(), key=lambda place: place.entry.night.at, reverse=True):
         _read_findings(place, found)
@@ -106,7 +111,7 @@ def find_carried(
 
 def find_compared(
     nights: EarlierNights, account: str, cells: Iterable[Cell], gone: Iterable[str] = ()
-) -> Iterator[tuple[str, Entry]]:
+) -> Iterator[tuple[str, Entry, Row]]:
     """Yield what each cell is compared with: earlier nights of this task, back to one with all answers.
 
     If the task has none, verdicts of other tasks count that were made with the same payload.
@@ -123,7 +128,7 @@ def find_compared(
                 if key not in missing or row["status"] != "COMPLETED":
                     continue
                 if is_own or payloads[key] == row["payload_digest"]:
-                    yield key, entry
+                    yield key, entry, row
                     found.add(key)
                     if not row["unanswered"]:
                         missing.discard(key)

@@ -98,7 +98,7 @@ class NightCounts:
             "assessed": cells["assessed"],
             "carried": cells["carried"],
             "assessments_failed": cells["failed"],
-            "changed": self.verdicts.changes.total,
+            "changed": self.verdicts.changed,
             "categories": as_counts(self.verdicts.categories),
             "frameworks": {name: as_counts(frameworks[name].categories) for name in sorted(frameworks)},
             "decisions": len(self._decisions),

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.reports.outcomes import count_documents
 from airflow_provider.reports.page import (
     classify,
     format_night,
@@ -19,13 +20,14 @@ from airflow_provider.reports.verdicts import FrameworkCounts, VerdictCounts
 from airflow_provider.text import sanitize
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from airflow_provider.reports.ingest import Run
 
 MAX_DOCUMENTS = 20_000  # of the matrix
 MAX_RATIONALE_CHARS = 600
 RATIONALE_BUDGET_CHARS = 1_500_000
+RANKS = ("", "unchanged", "new or changed", "failed")  # of documents, the one that counts last
 # What a document is counted as, by the letter of its worst verdict.
 DOCUMENTS = {
     "S": "sufficiently regulated throughout",
@@ -43,11 +45,13 @@ class VerdictStats(VerdictCounts):
     :param documents: their numbers, by source
     :param letters: of the verdicts, by number of the framework, of the document, and of the criterion
     :param notes: why, by the same numbers
+    :param kinds: of documents, by number: see `count_documents`
     """
 
     documents: dict[str, int] = field(default_factory=dict)
     letters: dict[int, dict[int, dict[int, str]]] = field(default_factory=dict)
     notes: dict[str, str] = field(default_factory=dict)
+    kinds: dict[int, str] = field(default_factory=dict)
     _note_chars: int = 0
 
     def add(
@@ -60,12 +64,14 @@ class VerdictStats(VerdictCounts):
         framework = self.add_cell(cell)
         number = self.documents.setdefault(str(cell["source"]), len(self.documents))
         letters = self.letters.setdefault(framework.number, {}).setdefault(number, {})
+        self.kinds[number] = max(self.kinds.get(number, ""), _kind_of(cell), key=RANKS.index)
         if cell["status"] != "COMPLETED":
             letters[0] = "F"
             return
         self.add_gone(cell["framework"], set(before).difference(str(row["criterion"]) for row in findings))
         for row in findings:
-            criterion = self.add_finding({**row, "source": cell["source"], "framework": cell["framework"]})
+            common = {name: cell.get(name) for name in ("source", "framework", "because")}
+            criterion = self.add_finding({**row, **common})
             letter, _, _ = classify(row.get("expert_category") or row["category"])
             is_changed = bool(row.get("changed_from"))
             letters[criterion.number] = letter.lower() if is_changed else letter
@@ -75,6 +81,12 @@ class VerdictStats(VerdictCounts):
             if note and number < MAX_DOCUMENTS and self._note_chars + len(note) <= room:
                 self._note_chars += len(note)
                 self.notes[f"{number}/{framework.number}/{criterion.number}"] = note
+
+    def sentences(self, *, is_compared: bool) -> Iterator[str]:
+        """Yield what the headline says."""
+        if self.kinds:
+            yield count_documents(Counter(self.kinds.values()))
+        yield from super().sentences(is_compared=is_compared)
 
     def describe_framework(self, framework: FrameworkCounts) -> str:
         """Count the documents by the worst of their verdicts."""
@@ -147,6 +159,14 @@ def render_verdicts(
         warnings=warnings,
         matrix=stats.matrix(),
     )
+
+
+def _kind_of(cell: Mapping[str, Any]) -> str:
+    """Return what a document is, as far as one of its assessments says."""
+    if cell["status"] != "COMPLETED":
+        return "failed"
+    is_same_text = cell.get("carried_from") or cell.get("because") in ("framework", "judge")
+    return "unchanged" if is_same_text else "new or changed"
 
 
 def _explain(finding: Mapping[str, Any]) -> str:

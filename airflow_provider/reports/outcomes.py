@@ -188,19 +188,21 @@ def generalize(reason: str) -> str:
     return " ".join(map(shorten, reason.split(" ")))
 
 
+def count_documents(counts: Mapping[str, int]) -> str:
+    """Return a sentence with the number of documents of each kind."""
+    kinds = ("new or changed", "unchanged", "failed")
+    counted = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
+    return f"{plural(sum(counts.values()))}: {counted}."
+
+
 def summarize(stats: OutcomeStats) -> tuple[str, str, str]:
     """Return the tone, the status and the headline of a report."""
     total, failed = stats.total, stats.reasons.total
     if not total:
         return "idle", "Nothing to do", "The run had no documents."
-    counts = {
-        "new or changed": stats.outcomes["completed"],
-        "unchanged": stats.outcomes["skipped"],
-        "failed": failed,
-    }
-    counted = ", ".join(f"{number:,} {words}" for words, number in counts.items() if number)
-    headline = f"{plural(total)}: {counted}."
+    completed, skipped = stats.outcomes["completed"], stats.outcomes["skipped"]
+    headline = count_documents({"new or changed": completed, "unchanged": skipped, "failed": failed})
     if failed:
         is_bad, status = 2 * failed >= total, "All" if failed == total else "Most"
         return ("bad", f"{status} failed", headline) if is_bad else ("warn", "Some failed", headline)
-    return "good", "Nothing new" if counts["unchanged"] == total else "No failures", headline
+    return "good", "Nothing new" if skipped == total else "No failures", headline

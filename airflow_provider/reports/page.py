@@ -31,8 +31,8 @@ OTHER = ("U", "other", "without a known category")
 LEGEND = {style: words for _, style, words in (*CATEGORIES.values(), OTHER)}
 # Why a verdict is another one than in the previous night.
 CAUSES = {
-    "document": "the text is new",
     "framework": "the framework has changed",
+    "document": "the text is new",
     "judge": "text and framework are the same",
 }
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
@@ -190,7 +190,7 @@ def _environment() -> Environment:
         text, _, _ = loader.get_source(environment, file)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    environment.globals["legend"] = LEGEND
+    environment.globals |= {"legend": LEGEND, "causes": CAUSES}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
         *(classify, duration, format_night, is_worse, limit_source, moment, percent, plural, rate),

@@ -9,11 +9,13 @@ from typing import Any
 
 from airflow_provider.reports.charts import StackedBar
 from airflow_provider.reports.outcomes import Reasons, Row, Top
-from airflow_provider.reports.page import State, classify, percent, plural
+from airflow_provider.reports.page import CAUSES, State, classify, limit_source, percent, plural
 from airflow_provider.severity import INSUFFICIENT, MISSING, is_worse, normalize_category
 from airflow_provider.text import sanitize
 
-MAX_CHANGES = 100
+MAX_CHANGES = 100  # kinds of change that a page shows
+MAX_SOURCES = 20  # of each
+MAX_NAMED = 3  # criteria in one sentence
 MAX_SHOWN_DECISIONS = 30
 MAX_CRITERIA = 2000  # that are counted, of all frameworks together
 MAX_NAME_CHARS = 400
@@ -69,10 +71,26 @@ class FrameworkCounts:
         return sorted(bars, key=lambda bar: bar[0].counts["sufficient"] / (bar[0].total or 1))
 
 
-def _order_change(row: Row) -> tuple[bool, str, str]:
-    """Sort what became worse before what became better."""
-    is_better = not is_worse(row["changed_from"], row.get("category"))
-    return is_better, str(row.get("source")), str(row.get("framework"))
+@dataclass
+class Change:
+    """Verdicts on one criterion that changed in the same way, for the same cause.
+
+    :param row: the first of them
+    :param sources: of the first documents
+    """
+
+    row: Row
+    is_worse: bool
+    total: int = 0
+    sources: list[str] = field(default_factory=list)
+
+
+def _find_cause(row: Row) -> tuple[str, str] | None:
+    """Return why a verdict may have changed, and the framework if that is the cause; None if unknown."""
+    cause = row.get("because")
+    if not isinstance(cause, str) or cause not in CAUSES:
+        return None
+    return cause, to_name(row.get("framework")) if cause == "framework" else ""
 
 
 @dataclass
@@ -80,22 +98,26 @@ class VerdictCounts:
     """Verdicts by framework and criterion, what changed, and what experts decided.
 
     :param cells: assessed, carried, failed, of all frameworks
-    :param changes: findings whose category has changed since the previous night
+    :param changed: how many findings have another category than in the previous night; `changes` are kinds
+    :param again: documents with a new cause for a verdict, by cause, and by framework if that is the cause
     :param new: verdicts on what had none in the previous night
     :param gone: verdicts of the previous night that have no counterpart tonight, by framework and criterion
     """
 
     frameworks: dict[str, FrameworkCounts] = field(default_factory=dict)
     cells: Counter[str] = field(default_factory=Counter)
-    changes: Top[Row] = field(default_factory=lambda: Top(MAX_CHANGES, _order_change))
+    changed: int = 0
     worse: int = 0
+    again: Counter[tuple[str, str]] = field(default_factory=Counter)
     new: int = 0
     gone: Counter[tuple[str, str]] = field(default_factory=Counter)
     reasons: Reasons = field(default_factory=Reasons)
     decisions: Top[Row] = field(default_factory=lambda: Top(MAX_SHOWN_DECISIONS))
+    _changes: dict[str, Change] = field(default_factory=dict)
     _criteria: int = 0
     _with_findings: int = 0
     _last_cell: tuple[Any, Any] | None = None
+    _last_sources: dict[tuple[str, str], Any] = field(default_factory=dict)  # rows of one follow each other
 
     @property
     def categories(self) -> Counter[str]:
@@ -121,6 +143,9 @@ class VerdictCounts:
             self.reasons.add(sanitize(row.get("error"), 300), row.get("source"))
         framework.cells[outcome] += 1
         self.cells[outcome] += 1
+        if cause := _find_cause(row):
+            self.again[cause] += self._last_sources.get(cause) != row.get("source")
+            self._last_sources[cause] = row.get("source")
         return framework
 
     def add_finding(self, row: Row) -> CriterionCounts:
@@ -136,13 +161,50 @@ class VerdictCounts:
         framework.categories[to_name(category)] += 1
         criterion.verdicts[classify(category)[1]] += 1
         if row.get("changed_from"):
-            self.worse += is_worse(row["changed_from"], row.get("category"))
-            self.changes.add(row)
+            self._add_change(row)
         elif row.get("first_seen") in (None, row.get("night")):
             self.new += 1
         if row.get("expert"):
             self.decisions.add(row)
         return criterion
+
+    def _add_change(self, row: Row) -> None:
+        became_worse = is_worse(row["changed_from"], row.get("category"))
+        self.changed += 1
+        self.worse += became_worse
+        names = ("framework", "criterion", "because", "changed_from", "category")
+        key = "\n".join(to_name(row.get(name)) for name in names)
+        if key in self._changes or len(self._changes) < MAX_CRITERIA:
+            change = self._changes.setdefault(key, Change(row, became_worse))
+            change.total += 1
+            if len(change.sources) < MAX_SOURCES:
+                change.sources.append(limit_source(row.get("source")))
+
+    @property
+    def changes(self) -> list[Change]:
+        """What became worse before what became better, the most frequent first."""
+        ordered = sorted(self._changes.values(), key=lambda change: (not change.is_worse, -change.total))
+        return ordered[:MAX_CHANGES]
+
+    def explain(self) -> Iterator[str]:
+        """Yield why verdicts changed: frameworks, then documents, then the service itself."""
+        causes = list(CAUSES)
+        for key, number in sorted(self.again.items(), key=lambda item: causes.index(item[0][0])):
+            changes = [change for change in self._changes.values() if _find_cause(change.row) == key]
+            worse: Counter[str] = Counter()
+            for change in changes:
+                worse[sanitize(change.row.get("criterion"), 80)] += change.total * change.is_worse
+            better = sum(change.total for change in changes if not change.is_worse)
+            counted = f"{worse.total():,} worse, {better:,} better"
+            again = f"{plural(number)} {'was' if number == 1 else 'were'} assessed again"
+            if key[0] == "framework":
+                named = [f"{count:,} got worse on {name}" for name, count in (+worse).most_common(MAX_NAMED)]
+                same = f" although their text is the same: {', '.join(named)}" if named else ""
+                yield f"{sanitize(key[1], 100)} has changed: {again}, {counted}{same}."
+            elif key[0] == "document":
+                yield f"{plural(number)} {'has' if number == 1 else 'have'} a new text: {counted}."
+            else:
+                yield f"{again} with the same text and framework: {counted}."
 
     def _find_framework(self, row: Row) -> FrameworkCounts:
         name = to_name(row.get("framework"))
@@ -182,9 +244,9 @@ class VerdictCounts:
 
         :param is_compared: whether there was a verdict in the previous night
         """
-        if changed := self.changes.total:
-            better = changed - self.worse
-            yield f"{plural(changed, 'verdict')} changed: {self.worse:,} worse, {better:,} better."
+        if self.changed:
+            better = self.changed - self.worse
+            yield f"{plural(self.changed, 'verdict')} changed: {self.worse:,} worse, {better:,} better."
         elif is_compared and self.total:
             yield "No verdict changed."
         elif self.total:

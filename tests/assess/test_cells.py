@@ -121,3 +121,19 @@ def test_a_reset_cell_keeps_what_it_is() -> None:
     assert (again.state, again.job_id, again.error, again.attempts) == (PENDING, "", "", 2)
     assert again.is_same_input(one)
     assert one.state is FAILED
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({}, "judge"),
+        ({"payload_digest": "p"}, "judge"),
+        ({"framework_fingerprint": "f"}, "framework"),
+        ({"text_sha256": "t"}, "document"),
+        ({"text_sha256": "t", "framework_fingerprint": "f"}, "document"),
+    ],
+)
+def test_a_verdict_may_change_because_of_its_document_its_framework_or_the_judge(
+    changes: dict[str, str], cause: str
+) -> None:
+    assert cell(**changes).find_cause(cell().row()) == cause

@@ -332,3 +332,19 @@ def test_any_history_says_what_a_simple_model_says(history: History, runs: list[
                 assert own.service.count("submit_assessment") == submitted
             else:
                 assert found == expected
+
+
+def test_rows_say_what_has_changed_a_verdict(history: History, monkeypatch: pytest.MonkeyPatch) -> None:
+    def causes(night: NightOutcome) -> tuple[Any, ...]:
+        (assessment,) = night.rows
+        return assessment["because"], *dict.fromkeys(row["because"] for row in night.findings)
+
+    assert causes(history.night(1, "A")) == (None, None)
+    assert causes(history.night(2, "A")) == (None, None)  # carried forward
+    assert causes(history.night(3, "AB")) == ("document", None, "document")  # one of two verdicts is the same
+    assert causes(history.night(4, "A")) == ("document", None, "document")  # carried from an earlier night
+    history.service.set_frameworks([FRAMEWORK | {"description": "Changed."}])
+    assert causes(history.night(5, "A")) == ("framework", None)
+    monkeypatch.setattr(emulated, "assess", lambda *_: (MISSING, "Another one."))
+    task, attempts = history.prepare((6, "t", -1), {"in/a": "A"}, changed_only=False)
+    assert causes(NightOutcome(attempts.run(task))) == ("judge", "judge")

@@ -130,7 +130,7 @@ def test_the_newest_decision_on_the_same_category_counts(
 def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str] | None) -> None:
     cell = Cell(
         "k", "a-1", source="in/a", uuid="u", text_sha256="t", framework_id="1", framework="DORA",
-        framework_fingerprint="f", carried_from=origin,
+        framework_fingerprint="f", carried_from=origin, because="document",
     )  # fmt: skip
     (verdict,) = to_verdicts([Finding(7, "Exit", "missing", "Why.", 0.5, "D-1")])
     decision = {"expert": "e", "expert_category": SUFFICIENT, "expert_rationale": "r", "decided_at": "d"}
@@ -144,7 +144,9 @@ def test_a_row_has_the_columns_of_its_cell_and_its_verdict(origin: dict[str, str
     assert row == {
         "night": "n2", "source": "in/a", "uuid": "u", "text_path": "s3://b/a.txt", "text_sha256": "t",
         "cell": cell.digest, "framework_id": "1", "framework": "DORA", "assessment_id": "a-1",
-        "carried": origin is not None, **seen,
+        "carried": origin is not None, "because": "document", **seen,
     }  # fmt: skip
+    (same,) = finding_rows(cell, [verdict | {"changed_from": None}], "n2")
+    assert same["because"] is None
     assert effective_category(of_verdict) == SUFFICIENT
     assert effective_category(of_verdict | {"expert_category": None}) == MISSING

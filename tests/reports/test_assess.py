@@ -46,16 +46,50 @@ def test_the_page_says_what_changed_and_with_what_it_was_compared() -> None:
         (carried, [finding(category=MISSING, changed_from=GOOD), finding(2, "D-2")]),
     )
     shown = page(stats)
-    assert shown.headline == ("2 verdicts changed: 1 worse, 1 better.", "1 got worse", "warn")
-    assert shown.text(".lead") == "2 documents, 1 framework: 1 assessed tonight, 1 carried forward unchanged."
+    assert shown.headline == (
+        "2 documents: 1 new or changed, 1 unchanged. 2 verdicts changed: 1 worse, 1 better.",
+        "1 got worse",
+        "warn",
+    )
+    assert shown.text(".lead") == "1 framework: 1 assessed tonight, 1 carried forward."
     assert "Compared with 2026-03-01 02:00 UTC" in shown.text(".facts")
     assert "Ended 2026-03-02 02:00:00 UTC" in shown.text(".facts")
     assert shown.texts("h2")[:3] == ["What changed since the previous night", "DORA", "All documents"]
 
 
+def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
+    worse, better = {"category": MISSING, "changed_from": GOOD}, {"category": GOOD, "changed_from": BAD}
+    stats = collect(
+        *((cell(number, framework="GDPR", because="framework"), [finding(**worse)]) for number in range(3)),
+        (cell(7, because="document"), [finding(7, **worse), finding(7, "D-2", **better)]),
+        (cell(7, framework="GDPR", because="document"), [finding(7, **better)]),
+        (cell(8, because="judge"), [finding(8)]),
+        (cell(9, "FAILED"), []),
+        (cell(9, carried_from={"run": "r"}), []),
+    )
+    shown = page(stats)
+    assert shown.text("h1").startswith(
+        "6 documents: 1 new or changed, 4 unchanged, 1 failed. 6 verdicts changed"
+    )
+    assert shown.texts(".changes > p")[1:] == [
+        (
+            "GDPR has changed: 3 documents were assessed again, 3 worse, 0 better although their text is the "
+            "same: 3 got worse on D-1."
+        ),
+        "1 document has a new text: 1 worse, 2 better.",
+        "1 document was assessed again with the same text and framework: 0 worse, 0 better.",
+    ]
+    first, second, *_ = shown.texts(".changes tbody tr")
+    assert first == (
+        "0.pdf s3://inbox/ and 2 more documents s3://inbox/ 1.pdf s3://inbox/ 2.pdf D-1 GDPR Exit "
+        "the framework has changed sufficiently regulated missing Worse: why why"
+    )
+    assert second.startswith("7.pdf s3://inbox/ D-1 DORA Exit the text is new")
+
+
 def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:
     stats = collect((cell(1), [finding(), finding(1, "D-2", MISSING)]))
-    assert page(stats).text("h1") == "No verdict changed."
+    assert page(stats).text("h1") == "1 document: 1 new or changed. No verdict changed."
     assert "The first night with verdicts: 1 missing, 0 not sufficiently" in page(stats, None).text("h1")
     assert "There is nothing to compare with" in page(stats, None).text(".changes")
     empty = page(VerdictStats(), None)

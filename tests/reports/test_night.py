@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from airflow_provider.reports import verdicts
 from airflow_provider.reports.outcomes import MAX_REPEATED
-from airflow_provider.reports.verdicts import MAX_CHANGES, REST
+from airflow_provider.reports.verdicts import MAX_CHANGES, MAX_SOURCES, REST
 from tests.reports.pages import (
     ATTACKS,
     BAD,
@@ -141,7 +141,10 @@ def test_missing_tasks_and_documents_come_first() -> None:
 
 
 def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
-    findings = [finding(number, changed_from=MISSING, rationale="Section 4") for number in range(3000)]
+    findings = [
+        finding(number, f"D-{number % 120}", changed_from=MISSING, rationale="Section 4")
+        for number in range(3000)
+    ]
     worse = finding(9999, category=BAD, changed_from=GOOD, rationale="Removed")
     findings.insert(2900, worse)
     shown = page([], [cell()], findings)
@@ -153,7 +156,9 @@ def test_changes_show_the_worse_first_with_the_reason_behind_a_click() -> None:
     assert rows[1].endswith("Better: why Section 4")
     assert (len(rows), len(shown.texts(".changes > table tbody tr"))) == (MAX_CHANGES, 10)
     assert shown.text(".changes .more > summary") == "90 more"
-    assert "1 worse, 3,000 better; the first 100" in shown.section("What changed")
+    assert "1 worse, 3,000 better. All are in the findings" in shown.section("What changed")
+    assert rows[1].count(".pdf") == MAX_SOURCES
+    assert "and 24 more documents" in rows[1]
 
 
 def test_verdicts_are_counted_by_framework_and_criterion_as_experts_decided() -> None:
@@ -336,7 +341,7 @@ def feed(night: Night, numbers: range) -> None:
 def test_memory_does_not_grow_with_documents_and_the_page_is_small() -> None:
     night = Night()
     assert measure_growth(lambda numbers: feed(night, numbers), 2_400) < 20_000
-    assert night.verdicts.changes.total == 2_400 * 4
+    assert night.verdicts.changed == 2_400 * 4
     assert len(night.render()) < 300_000
 
 
