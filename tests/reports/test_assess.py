@@ -58,7 +58,8 @@ def test_the_page_says_what_changed_and_with_what_it_was_compared() -> None:
 
 
 def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
-    worse, better = {"category": MISSING, "changed_from": GOOD}, {"category": GOOD, "changed_from": BAD}
+    worse: Any = {"category": MISSING, "changed_from": GOOD}
+    better: Any = {"category": GOOD, "changed_from": BAD}
     stats = collect(
         *((cell(number, framework="GDPR", because="framework"), [finding(**worse)]) for number in range(3)),
         (cell(7, because="document"), [finding(7, **worse), finding(7, "D-2", **better)]),
