@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout, suppress
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from airflow_provider.reports.documents import DocumentTables
 
 STDOUT, STDERR = 1, 2
+# What tasks create below a root or a destination; a folder called _work may be anyone's.
+OWN = re.compile(r"(.+)/(_evidence|_ingest|_assess|_nights|_work/(ingest|assess|state|deletes))(/.*)?")
 PROCESS_CONTEXT = "_AIRFLOW_PROCESS_CONTEXT"  # without it, Airflow 3 asks no database outside of its servers
 
 
@@ -83,9 +86,11 @@ def find_above(location: Location, folder: str) -> Location | None:
 
 
 def as_uri(path: str) -> str:
-    """Return a local path as a URI, from the root on; a URI as it is."""
+    """Return a path as a URI; of what a task has written and logged, the root or destination of it."""
     if not path.strip():
         raise ComplianceInputError("A path is empty: give a URI or a local path.")
+    if own := OWN.fullmatch(path):
+        path = own[1]
     if "://" in path:
         return path
     end = "/" if path.endswith("/") else ""

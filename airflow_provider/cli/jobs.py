@@ -39,6 +39,8 @@ ORPHAN, UNCLEAR, IN_FLIGHT = "orphan", "unclear", "in flight"
 # By what the service says, in the order in which people want to see them.
 STATES = {"COMPLETED": "not fetched", "FAILED": "failed", "CANCELLED": "cancelled", "UNKNOWN": "unknown"}
 ORDER = (ORPHAN, UNCLEAR, "not fetched", IN_FLIGHT, "failed", "cancelled", "unknown")
+COLUMNS = ("state", "kind", "id", "submitted_at", "document", "task", "why")  # of the table
+MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
 log = logging.getLogger(__name__)
 
 
@@ -75,7 +77,7 @@ class JournaledJob:
         self.status, self.why = str(result["status"]), str(result.get("error") or "")
         self.state = STATES.get(self.status, IN_FLIGHT)
         if self.state == IN_FLIGHT:
-            ends = [each for each in self.tasks.values() if each is not None]
+            ends = [end for end in self.tasks.values() if end is not None]
             if len(ends) < len(self.tasks):
                 self.why = "its task may wait for it: until when is not known"
             elif time.time() > max(ends) + EXPIRED_SECONDS:
@@ -88,12 +90,13 @@ def run(options: argparse.Namespace) -> int:
     """Compare journals with the service, and cancel the named jobs."""
     from airflow_provider.cli.access import as_uri, asking_airflow
     from airflow_provider.exceptions import ComplianceInputError
+    from airflow_provider.hooks.compliance import ComplianceHook
     from airflow_provider.storage.locations import Location
 
     with asking_airflow():
         destination = Location(as_uri(options.destination))
         _ = destination.fs  # asks Airflow for the connection
-        hook = _import_hook(options.hook_class)(options.conn_id)
+        hook = ComplianceHook(options.conn_id)
         hook.get_conn()
         jobs: dict[tuple[str, str], JournaledJob] = {}
         tasks, invalid_lines, foreign_jobs = set(), 0, 0
@@ -108,9 +111,9 @@ def run(options: argparse.Namespace) -> int:
         if not tasks:
             raise ComplianceInputError(
                 f"There is neither a journal nor a manifest at '{destination}': give the destination of an "
-                "ingest or assess task, after rendering."
+                "ingest or assess task, after rendering, or the root of the nights."
             )
-        if unknown := set(options.cancel) - {each.job_id for each in jobs.values()}:
+        if unknown := set(options.cancel) - {job.job_id for job in jobs.values()}:
             raise ComplianceInputError(
                 f"No task at '{destination}' has left the job {', '.join(sorted(unknown))}, so nothing was "
                 "cancelled: check the destination and the id."
@@ -123,15 +126,17 @@ def run(options: argparse.Namespace) -> int:
             f"Jobs of another host or account, not polled: {foreign_jobs:,}. Name their connection with "
             "--conn-id."
         )
-    ordered = sorted(jobs.values(), key=lambda each: (ORDER.index(each.state), each.submitted_at or ""))
-    (_print_json if options.json else _print_jobs)(ordered, len(tasks))
+    ordered = sorted(jobs.values(), key=lambda job: (ORDER.index(job.state), job.submitted_at or ""))
+    _print_jobs(ordered, len(tasks), as_json=options.json)
     if foreign_jobs:
         return FAILED
-    has_found = invalid_lines or not are_gone or any(each.state == ORPHAN for each in ordered)
+    has_found = invalid_lines or not are_gone or any(job.state == ORPHAN for job in ordered)
     return FOUND if has_found else GOOD
 
 
-def _find_tasks(destination: Location) -> Iterator[tuple[JobKind, type[Item], TaskFolder]]:
+def _find_tasks(
+    destination: Location, depth: int = MAX_DEPTH
+) -> Iterator[tuple[JobKind, type[Item], TaskFolder]]:
     from airflow_provider.assess.cells import Cell
     from airflow_provider.assess.task import ASSESSMENTS as ASSESSMENTS_FILE
     from airflow_provider.bulk.journals import find_task_folders
@@ -145,10 +150,14 @@ def _find_tasks(destination: Location) -> Iterator[tuple[JobKind, type[Item], Ta
     )
     from airflow_provider.waiting.kinds import ASSESSMENTS, JOBS
 
-    for task in find_task_folders(destination, INGEST_WORK, INGEST_FOLDER, MANIFEST):
-        yield JOBS, Document, task
-    for task in find_task_folders(destination, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS_FILE):
-        yield ASSESSMENTS, Cell, task
+    ingesting = find_task_folders(destination, INGEST_WORK, INGEST_FOLDER, MANIFEST)
+    assessing = find_task_folders(destination, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS_FILE)
+    yield from ((JOBS, Document, task) for task in ingesting)
+    yield from ((ASSESSMENTS, Cell, task) for task in assessing)
+    if not ingesting and not assessing and depth:  # a root: its nights have the tasks
+        for name in destination.list_names():
+            if "=" in name:
+                yield from _find_tasks(destination / name, depth - 1)
 
 
 def _add_jobs(
@@ -170,78 +179,54 @@ async def _cancel_and_poll(hook: ComplianceHook, jobs: Sequence[JournaledJob], n
 
     async with await hook.get_async_conn() as client:
         for kind in (JOBS, ASSESSMENTS):
-            by_id = {each.job_id: each for each in jobs if each.kind is kind}
-            await kind.cancel_in_flight(client, [each for each in by_id if each in named], CONCURRENCY, log)
+            by_id = {job.job_id: job for job in jobs if job.kind is kind}
+            await kind.cancel_in_flight(
+                client, [job_id for job_id in by_id if job_id in named], CONCURRENCY, log
+            )
             results: dict[str, PollResult] = {}
             await kind.poll(client, list(by_id), results.__setitem__)
             for job_id, result in results.items():
                 by_id[job_id].set_state(result)
-            errors = [each for each in results.values() if isinstance(each, Exception)]
+            errors = [result for result in results.values() if isinstance(result, Exception)]
             if errors and len(errors) == len(by_id):
                 raise errors[0]
-    left = [each for each in jobs if each.job_id in named and each.state in (IN_FLIGHT, ORPHAN, UNCLEAR)]
+    left = [job for job in jobs if job.job_id in named and job.state in (IN_FLIGHT, ORPHAN, UNCLEAR)]
     for job in left:
         print_note(f"Not cancelled: {job.kind.noun} {job.job_id} of '{job.label}': {job.status or job.why}")
     return not left
 
 
-def _import_hook(path: str) -> type[ComplianceHook]:
-    from pkgutil import resolve_name
-
-    from airflow_provider.exceptions import ComplianceInputError
-    from airflow_provider.hooks.compliance import ComplianceHook
-
-    if not path:
-        return ComplianceHook
-    try:
-        found = resolve_name(path)
-    except Exception as error:  # any error of the module
-        raise ComplianceInputError(
-            f"The hook class '{path}' can't be imported: {error}. Check --hook-class and PYTHONPATH."
-        ) from None
-    if not (isinstance(found, type) and issubclass(found, ComplianceHook)):
-        raise ComplianceInputError(f"'{path}' is not a subclass of ComplianceHook: check --hook-class.")
-    return found
-
-
-def _print_json(jobs: Sequence[JournaledJob], tasks: int) -> None:
-    for each in jobs:
-        line = {
-            "kind": each.kind.noun,
-            "id": each.job_id,
-            "task": each.task,
-            "document": each.label,
-            "submitted_at": each.submitted_at,
-            "state": each.state,
-            "status": each.status,
-            "why": each.why,
-        }
-        print_line(json.dumps(line))
-    states = Counter(each.state for each in jobs)
-    totals = {"jobs": len(jobs), "orphans": states[ORPHAN], "states": dict(sorted(states.items()))}
-    print_line(json.dumps({"totals": {"tasks": tasks, **totals}}))
-
-
-def _print_jobs(jobs: Sequence[JournaledJob], tasks: int) -> None:
+def _print_jobs(jobs: Sequence[JournaledJob], tasks: int, *, as_json: bool) -> None:
     from airflow_provider.reports.page import plural
 
+    states = Counter(job.state for job in jobs)
     rows = [
-        (
-            each.state,
-            each.kind.noun,
-            each.job_id,
-            (each.submitted_at or "")[:16].replace("T", " "),
-            each.label,
-            each.task,
-            each.why,
-        )
-        for each in jobs[:MAX_SHOWN]
+        {
+            "state": job.state,
+            "kind": job.kind.noun,
+            "id": job.job_id,
+            "submitted_at": job.submitted_at,
+            "document": job.label,
+            "task": job.task,
+            "why": job.why,
+            "status": job.status,
+        }
+        for job in jobs
     ]
-    if rows:
-        print_table(("STATE", "KIND", "ID", "SUBMITTED", "DOCUMENT", "TASK", "WHY"), rows)
+    if as_json:
+        totals = {"jobs": len(jobs), "orphans": states[ORPHAN], "states": dict(sorted(states.items()))}
+        for row in (*rows, {"totals": {"tasks": tasks, **totals}}):
+            print_line(json.dumps(row))
+        return
+    shown = [
+        [(row["submitted_at"] or "")[:16].replace("T", " ") if name == "submitted_at" else row[name] or ""
+         for name in COLUMNS]
+        for row in rows[:MAX_SHOWN]
+    ]  # fmt: skip
+    if shown:
+        print_table([name.removesuffix("_at").upper() for name in COLUMNS], shown)
     if len(jobs) > MAX_SHOWN:
         print_line(f"and {len(jobs) - MAX_SHOWN:,} more: --json lists all")
-    states = Counter(each.state for each in jobs)
     counted = ", ".join(f"{number:,} {state}" for state, number in sorted(states.items()))
     left = f"{plural(len(jobs), 'job')} left{f': {counted}' if counted else ''}"
     print_line(f"{plural(tasks, 'task')}, {left}.")
@@ -263,15 +248,11 @@ COMMAND = Command(
     "jobs belong to another connection.",
     options=(
         option(
-            "destination", metavar="DESTINATION", help="of the tasks: a URI or a local path, after rendering"
+            "destination",
+            metavar="DESTINATION",
+            help="of the tasks, after rendering, or the root of the nights: a URI or a local path",
         ),
         option("--conn-id", default="compliance_default", help="of the service; default: compliance_default"),
-        option(
-            "--hook-class",
-            default="",
-            metavar="PATH",
-            help="your subclass of ComplianceHook, if tasks use one",
-        ),
         option("--cancel", nargs="+", default=[], metavar="ID", help="cancel these jobs, if in flight"),
         option("--json", action="store_true", help="print one JSON object per job, then one with totals"),
     ),

@@ -6,6 +6,8 @@ import argparse
 import json
 import re
 import time
+from collections import Counter
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from airflow_provider.cli.commands import (
@@ -20,6 +22,7 @@ from airflow_provider.cli.commands import (
 )
 
 if TYPE_CHECKING:
+    from airflow_provider.storage.locations import Location
     from airflow_provider.verification.links import RecordCheck
 
 MAX_SHOWN = 50  # problems of all nights together
@@ -46,31 +49,44 @@ def _threads(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Verify, and print a line per night."""
-    from airflow_provider.cli.access import open_location
+    from airflow_provider.cli.access import as_uri, open_location
     from airflow_provider.verification.verify import Verifier
 
-    opened = [
-        open_location(uri, use_connection=options.use_connection) for uri in (options.uri, *options.also)
-    ]
-    for note in dict.fromkeys(note for _, note in opened if note):
-        print_error(note)
-    root, *also = [location for location, _ in opened]
-    verifier = Verifier(
-        root,
-        since=options.since,
-        also=also,
-        head=options.head or "",
-        known=options.contains,
-        threads=options.threads,
-    )
+    def open_(uri: str) -> Location:
+        location, note = open_location(uri, use_connection=options.use_connection)
+        notes[note] = None
+        return location
+
+    notes: dict[str, None] = {}
+    also = [open_(uri) for uri in options.also]
     output = _Output(as_json=options.json, is_head_given=bool(options.head or options.contains))
-    for check in verifier.run():
-        output.add(check)
-    if not output.nights:
-        print_error(f"There are no nights below '{root}': give the root of the task that closes them.")
+    for uri in _enclosing(as_uri(options.uri)):
+        verifier = Verifier(
+            open_(uri),
+            since=options.since,
+            also=also,
+            head=options.head or "",
+            known=options.contains,
+            threads=options.threads,
+        )
+        for check in verifier.run():
+            output.add(check)
+        if output.checks:
+            break
+    for note in filter(None, notes):
+        print_error(note)
+    if not output.checks:
+        print_error(f"There are no nights below '{uri}': give the root of the task that closes them.")
         return FAILED
     output.finish(verifier.head)
     return output.exit_code
+
+
+def _enclosing(uri: str) -> Iterator[str]:
+    """Yield a URI and, of the folder of a night such as `dt=2026-01-01/run=x`, the folders that it is in."""
+    yield uri
+    while "=" in (parts := uri.rstrip("/").rpartition("/"))[2]:
+        yield (uri := parts[0])
 
 
 COMMAND = Command(
@@ -80,7 +96,9 @@ COMMAND = Command(
     "Needs neither Airflow's database nor the service. Exit code 0: nothing has changed; 1: something has "
     "changed, is missing or may not be read; 2: wrong usage, or the store has failed.",
     options=(
-        option("uri", metavar="URI", help="root of the nights, such as s3://bucket/texts, or a local path"),
+        option(
+            "uri", metavar="URI", help="root of the nights, such as s3://bucket/texts, or a path below it"
+        ),
         option(
             "--since", type=parse_date, metavar="DATE", help="verify nights before this date as a chain only"
         ),
@@ -119,31 +137,32 @@ class _Output:
         self._as_json = as_json
         self._is_head_given = is_head_given
         self._started = time.monotonic()
-        self._objects = 0
-        self._bytes = 0
-        self._rewritten = 0
         self._shown = 0
-        self._found: dict[str, int] = {}
-        self._first = ""
-        self._stopped = ""
-        self.nights = 0
+        self.checks: list[RecordCheck] = []
 
     @property
     def exit_code(self) -> int:
         """What was found counts, even if the store has failed later."""
         return FOUND if self._found else FAILED if self._stopped else GOOD
 
+    @property
+    def _found(self) -> Counter[str]:
+        return sum((check.counts for check in self.checks), Counter())
+
+    @property
+    def _first(self) -> str:
+        found = (
+            f"record {check.number}: {check.problems[0].text}" for check in self.checks if check.problems
+        )
+        return next(found, "")
+
+    @property
+    def _stopped(self) -> str:
+        return self.checks[-1].stopped
+
     def add(self, check: RecordCheck) -> None:
         """Print a night."""
-        self.nights += 1
-        self._objects += check.objects
-        self._bytes += check.bytes
-        self._rewritten += check.rewritten
-        self._stopped = check.stopped
-        for kind, count in check.counts.items():
-            self._found[kind] = self._found.get(kind, 0) + count
-        if check.problems and not self._first:
-            self._first = f"record {check.number}: {check.problems[0].text}"
+        self.checks.append(check)
         if self._as_json:
             print_line(json.dumps(_as_json(check)))
             return
@@ -156,11 +175,12 @@ class _Output:
     def finish(self, head: str) -> None:
         """Print the totals."""
         seconds = max(time.monotonic() - self._started, 0.001)
+        objects, size = (sum(getattr(check, name) for check in self.checks) for name in ("objects", "bytes"))
         if self._as_json:
             totals = {
-                "nights": self.nights,
-                "objects": self._objects,
-                "bytes": self._bytes,
+                "nights": len(self.checks),
+                "objects": objects,
+                "bytes": size,
                 "seconds": round(seconds, 3),
                 "head": head,
                 "problems": self._found,
@@ -171,29 +191,29 @@ class _Output:
             print_line(json.dumps({"totals": totals}))
         else:
             print_line(
-                f"{_count(self.nights, 'night')}, {_count(self._objects, 'object')}, "
-                f"{self._bytes / 1e6:,.1f} MB in {seconds:,.1f} s ({self._objects / seconds:,.0f} objects/s, "
-                f"{self._bytes / 1e6 / seconds:,.1f} MB/s)"
+                f"{_count(len(self.checks), 'night')}, {_count(objects, 'object')}, {size / 1e6:,.1f} MB in "
+                f"{seconds:,.1f} s ({objects / seconds:,.0f} objects/s, {size / 1e6 / seconds:,.1f} MB/s)"
             )
             self._print_verdict(head)
         if self._stopped:
             print_error(f"{self._stopped} Later nights were not verified: verify again.")
 
     def _print_verdict(self, head: str) -> None:
-        if self._found:
-            total = sum(self._found.values())
-            counts = ", ".join(f"{count:,} {kind}" for kind, count in self._found.items())
+        found, rewritten = self._found, sum(check.rewritten for check in self.checks)
+        if found:
+            total = found.total()
+            counts = ", ".join(f"{count:,} {kind}" for kind, count in found.items())
             more = f"; {total - self._shown:,} are not shown" if total > self._shown else ""
             print_line(f"{_count(total, 'problem')}: {counts}{more}")
             print_line(f"First: {self._first}")
             for kind, hint in HINTS.items():
-                if kind in self._found:
+                if kind in found:
                     print_line(hint)
         elif not self._stopped:
             print_line("Nothing has changed.")
-        if self._rewritten:
+        if rewritten:
             print_line(
-                f"{_count(self._rewritten, 'object')} of replaced revisions were written again before the "
+                f"{_count(rewritten, 'object')} of replaced revisions were written again before the "
                 "night was closed again: only their new content is proven."
             )
         print_line(f"Last record: SHA-256 {head or 'unknown'}")

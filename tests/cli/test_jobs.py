@@ -13,7 +13,6 @@ from airflow_provider.assess.cells import Cell
 from airflow_provider.bulk.items import COMPLETED, SUBMITTED
 from airflow_provider.cli.jobs import EXPIRED_SECONDS
 from airflow_provider.emulator import Emulator
-from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.ingest.documents import Document
 from airflow_provider.storage.jsonl import to_lines
 from tests.cli.conftest import Call, Printed
@@ -235,40 +234,25 @@ def test_a_job_of_two_tasks_is_shown_once(
     assert printed.lines[0]["task"] == "d/r/a and 1 more"
 
 
-class TranslatingHook(ComplianceHook):
-    """A hook for a service with words of its own."""
-
-    def translate_assessment(self, record: dict[str, Any]) -> dict[str, Any]:
-        return {**record, "status": {"DONE": "COMPLETED", "BUSY": "RUNNING"}.get(str(record.get("status")))}
-
-
-def test_a_hook_of_one_s_own_translates(
-    service: Emulator, tmp_path: Path, run: Callable[..., Printed]
+def test_the_root_a_run_and_what_a_task_has_logged_are_places_to_look_at(
+    service: Emulator, tmp_path: Path, call: Call
 ) -> None:
-    service.configure(jobs="manual")
-    own = add_assessment(service, "BUSY")
-    Task(tmp_path, kind="assess").lease(EXPIRED).journal(cell(own))
-    path = f"{__name__}.TranslatingHook"
-    assert states(run("--json", "--hook-class", path)) == {own: "orphan"}
-    service.set_assessment(own, status="DONE")
-    assert states(run("--json", "--hook-class", path)) == {own: "not fetched"}
+    first, second = running(service), running(service)
+    root = tmp_path / "_work/nights"  # a folder of another program
+    Task(root / "dt=2026-01-01/run=a", "d/a/t").lease().journal(document(first))
+    Task(root / "dt=2026-01-02/run=b", "d/b/t").lease().journal(document(second)).manifest(document(second))
+    (root / "_work/deletes").mkdir(parents=True)
+    assert states(call("jobs", root, "--json")).keys() == {first, second}
+    for path in ("", "/_ingest/d/b/t/manifest.jsonl", "/_work/ingest/d/b/t"):
+        uri = f"file://{root}/dt=2026-01-02/run=b{path}"
+        assert states(call("jobs", uri, "--json")).keys() == {second}
 
 
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (["--conn-id", "nothing"], "connection 'nothing'"),
-        (["--hook-class", "nowhere.Hook"], "'nowhere.Hook' can't be imported"),
-        (["--hook-class", "json.loads"], "is not a subclass of ComplianceHook"),
-    ],
-)
-def test_wrong_use_is_one_line(
-    options: list[str], said: str, service: Emulator, tmp_path: Path, run: Callable[..., Printed]
-) -> None:
+def test_wrong_use_is_one_line(service: Emulator, tmp_path: Path, run: Callable[..., Printed]) -> None:
     Task(tmp_path).lease().journal(document("u"))
-    printed = run(*options)
+    printed = run("--conn-id", "nothing")
     assert printed.code == 2
-    assert said in printed.err
+    assert "connection 'nothing'" in printed.err
     assert printed.err.count("\n") == 1
 
 

@@ -321,7 +321,16 @@ def test_wrong_usage_ends_with_2(verify: Verify, arguments: tuple[str, ...]) -> 
     assert caught.value.code == 2
 
 
-@pytest.mark.parametrize("uri", ["{root}/dt=2026-01-01", "/nowhere/at/all", "nosuchstore://x/y", "s3://", ""])
+@pytest.mark.parametrize(
+    "path",
+    ["_evidence/nights/00000002.json", "_evidence", "dt=2026-01-01/", "dt=2026-01-01/_evidence/night.json"],
+)
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_verify_accepts_what_a_task_has_logged(root: Path, verify: Verify, path: str, scheme: str) -> None:
+    assert verify(uri=f"{scheme}{root}/{path}")[0] == 0
+
+
+@pytest.mark.parametrize("uri", ["/nowhere/at=all", "/nowhere/at/all", "nosuchstore://x/y", "s3://", ""])
 def test_a_place_without_nights_ends_with_2(root: Path, verify: Verify, uri: str) -> None:
     code, output = verify(uri=uri.format(root=root))
     assert code == 2
