@@ -62,6 +62,13 @@ CONNECTION_FIELDS: dict[str, dict[str, Any]] = {
         "object",
         format="json",
     ),
+    "profile": _field(
+        "Profile",
+        "JSON object that maps words and fields of the service to those of the contract, such as "
+        '{"fields": {"uuid": "jobId"}, "status": {"done": "COMPLETED"}}.',
+        "object",
+        format="json",
+    ),
     "console_url": _field(
         "Console URL",
         "Page of a job, such as https://console.example.com/jobs/{uuid}. Tasks link to it.",

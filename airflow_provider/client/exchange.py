@@ -10,6 +10,7 @@ from base64 import b64encode
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
@@ -194,6 +195,8 @@ class Exchange(Generic[T]):
     def _evaluate(self, outcome: HttpResponse | Failure) -> Done[T] | Retry:
         if isinstance(outcome, Failure):
             return self._after_failure(outcome)
+        if self.settings.profile and self.call.authorized and self.call.operation != "request":
+            outcome = replace(outcome, convert=partial(self.settings.profile.read, self.call.operation))
         if 200 <= outcome.status < 300 or outcome.status in self.call.ok_statuses:
             return self._after_success(outcome)
         response = self._without_secrets(outcome)

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import SecretStr
 
 from airflow_provider.client.http.wire import normalize_path, normalize_url
+from airflow_provider.client.profile import Profile
 from airflow_provider.exceptions import ComplianceConfigError
 
 MAX_TIMEOUT_SECONDS = 86_400  # seconds
@@ -85,6 +86,7 @@ class Settings:
     :param backoff: seconds before the first retry; doubles with each
     :param batch_size: maximum number of jobs in one batch status request; the first ones have up to 100
     :param endpoints: paths that the contract leaves open
+    :param profile: words and fields of the service that the contract does not have
     :param console_url: web page of a job, with the placeholder `{uuid}`; nothing is sent there
     :param assessment_console_url: likewise of an assessment, with `{assessment_id}`
     :param assessment_payload: JSON template of the payload of bulk assessments
@@ -110,6 +112,7 @@ class Settings:
     backoff: float = 0.5
     batch_size: int = 500
     endpoints: Endpoints = field(default_factory=Endpoints)
+    profile: Profile = Profile()  # noqa: RUF009 frozen
     console_url: str | None = None
     assessment_console_url: str | None = None
     assessment_payload: str | None = None

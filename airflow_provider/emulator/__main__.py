@@ -9,7 +9,7 @@ import shlex
 import signal
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
@@ -19,6 +19,24 @@ if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator
 
 CONNECTION_ID = "compliance_default"
+# Flag, type, default, metavar and help; the flags are settings of the emulator.
+OPTIONS: tuple[tuple[str, Any, Any, str, str], ...] = (
+    ("--port", int, 8085, "N", "0 for a free one"),
+    ("--jobs", str, "seconds:3", "HOW", "how jobs progress: instant, polls:N, seconds:N or manual"),
+    ("--latency", float, 0.0, "SECONDS", "added to every response"),
+    ("--concurrency", int, None, "N", "return 429 for more than N requests in flight"),
+    ("--max-batch", int, None, "N", "return 413 for batch status requests of more than N uuids"),
+    ("--access-lifetime", float, 300.0, "SECONDS", "of access tokens"),
+    ("--refresh-lifetime", float, 1800.0, "SECONDS", "of refresh tokens"),
+    ("--frameworks", str, None, "FILE", "a JSON file with the catalog of frameworks"),
+    (
+        "--endpoints",
+        json.loads,
+        {},
+        "JSON",
+        "paths of application info and assessments, as in the connection's extra 'endpoints'",
+    ),
+)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -28,41 +46,11 @@ def make_parser() -> argparse.ArgumentParser:
         description="A stand-in for the document-compliance service, on 127.0.0.1 only. "
         "It fetches the web pages that are submitted.",
     )
-    add = parser.add_argument
-    add("--port", type=int, default=8085, help="0 for a free one (default: 8085)")
-    add(
-        "--jobs",
-        default="seconds:3",
-        metavar="HOW",
-        help="how jobs progress: instant, polls:N, seconds:N or manual (default: seconds:3)",
-    )
-    add("--no-quirks", dest="quirks", action="store_false", help="no unknown fields, no relative Locations")
-    add("--latency", type=float, default=0.0, metavar="SECONDS", help="added to every response")
-    add("--concurrency", type=int, metavar="N", help="return 429 for more than N requests in flight")
-    add(
-        "--max-batch", type=int, metavar="N", help="return 413 for batch status requests of more than N uuids"
-    )
-    add(
-        "--access-lifetime",
-        type=float,
-        default=300.0,
-        metavar="SECONDS",
-        help="of access tokens (default: 300)",
-    )
-    add(
-        "--refresh-lifetime",
-        type=float,
-        default=1800.0,
-        metavar="SECONDS",
-        help="of refresh tokens (default: 1800)",
-    )
-    add("--frameworks", metavar="FILE", help="a JSON file with the catalog of frameworks")
-    add(
-        "--endpoints",
-        type=json.loads,
-        default={},
-        metavar="JSON",
-        help="paths of application info and assessments, as in the connection's extra 'endpoints'",
+    for flag, kind, default, metavar, text in OPTIONS:
+        shown = f" (default: {default})" if default else ""
+        parser.add_argument(flag, type=kind, default=default, metavar=metavar, help=text + shown)
+    parser.add_argument(
+        "--no-quirks", dest="quirks", action="store_false", help="no unknown fields, no relative Locations"
     )
     return parser
 

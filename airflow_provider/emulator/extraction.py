@@ -7,12 +7,11 @@ import threading
 import zipfile
 import zlib
 from dataclasses import dataclass
-from itertools import chain
 from typing import IO, TYPE_CHECKING
 from xml.etree import ElementTree
 
 import pypdfium2
-from selectolax.lexbor import LexborHTMLParser, LexborNode
+from selectolax.lexbor import LexborHTMLParser
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,10 +22,12 @@ FALLBACK = "{http://schemas.openxmlformats.org/markup-compatibility/2006}Fallbac
 DOCX_ENDS = {"p": "\n", "br": "\n", "cr": "\n", "tr": "\n", "tc": "\t"}  # what follows an element
 MAX_XML_BYTES = 16 * 2**20  # a small file can unpack to gigabytes
 INVISIBLE = "script, style, noscript, template, head, svg, iframe, object"
-BLOCKS = re.compile(
-    "address|article|aside|blockquote|body|br|d[dlt]|div|fieldset|fig(caption|ure)|footer|form|h[1-6r]|header|li|main"
-    "|nav|[ou]l|p|pre|section|table|tr"
+BLOCK = re.compile(
+    r"<(?=/?(address|article|aside|blockquote|br|d[dlt]|div|fieldset|fig(caption|ure)|footer|form|h[1-6r]|header|li"
+    r"|main|nav|[ou]l|p|pre|section|table|tr)\b)",
+    re.IGNORECASE,
 )
+CELL = re.compile(r"<(?=t[dh]\b)", re.IGNORECASE)
 
 _pdfium = threading.Lock()
 
@@ -131,34 +132,18 @@ def _tidy_cells(line: str) -> str:
 
 def extract_html(data: bytes, charset: str | None = None) -> str:
     """Return the title and the visible text, one line per block."""
-    text = decode(data, charset)
-    tree = LexborHTMLParser(text)
+    # Whitespace of the source means nothing, so it can mark where blocks and cells begin and end.
+    source = re.sub(r"\s+", " ", decode(data, charset))
+    tree = LexborHTMLParser(CELL.sub("\t<", BLOCK.sub("\n<", source)))
     title = tree.css_first("title")
     heading = title.text(strip=True) if title is not None else ""
     for node in tree.css(INVISIBLE):
         node.decompose()
-    text = f"{heading}\n{_html_text(tree.body or tree.root)}"
+    # Not text() of the whole: it would recurse into pages of any depth.
+    nodes = tree.body.traverse(include_text=True) if tree.body is not None else ()
+    text = "".join(node.text(deep=False) for node in nodes if node.tag == "-text")
     lines = (_tidy_cells(re.sub(" +", " ", line)) for line in text.split("\n"))
-    return "\n".join(line for line in lines if line)
-
-
-def _html_text(root: LexborNode | None) -> str:
-    parts: list[str] = []
-    # A stack instead of recursion: hostile pages nest deeper than Python's recursion limit.
-    stack: list[Iterator[LexborNode | str]] = [iter([root] if root is not None else [])]
-    while stack:
-        item = next(stack[-1], None)
-        if item is None:
-            stack.pop()
-        elif isinstance(item, str):
-            parts.append(item)
-        elif item.tag == "-text":
-            parts.append(re.sub(r"\s+", " ", item.text(deep=False)))
-        else:
-            edge = "\n" if BLOCKS.fullmatch(item.tag or "") else "\t" if item.tag in ("td", "th") else ""
-            parts.append(edge)
-            stack.append(chain(item.iter(include_text=True), (edge,)))
-    return re.sub(r"\t+", "\t", "".join(parts))
+    return "\n".join(line for line in (heading, *lines) if line)
 
 
 def decode(data: bytes, charset: str | None) -> str:

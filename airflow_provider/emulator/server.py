@@ -17,18 +17,9 @@ from aiohttp import web
 from airflow_provider.emulator.service import assessments, content
 from airflow_provider.emulator.service.controls import CONTROLS, ROUTES, Controls, control
 from airflow_provider.emulator.service.gateway import finish_headers, gateway
-from airflow_provider.emulator.service.http import json_response
-from airflow_provider.emulator.service.identity import jwks
 from airflow_provider.emulator.service.processing import PROCESSOR, Processor
 from airflow_provider.emulator.service.state import STATE, State, issue_token
-from airflow_provider.emulator.settings import (
-    JWKS,
-    JWKS_PATH,
-    LOGIN,
-    OPERATIONS,
-    TOKEN_PATH,
-    Settings,
-)
+from airflow_provider.emulator.settings import LOGIN, OPERATIONS, TOKEN_PATH, Settings
 
 HOST = "127.0.0.1"
 START_TIMEOUT_SECONDS = 60.0
@@ -46,7 +37,6 @@ def make_app(state: State, controls: Controls) -> web.Application:
         module = next(each for each in (content, assessments) if hasattr(each, name))
         app.router.add_route(method, state.settings.get_path(name), getattr(module, name), name=name)
     app.router.add_route("POST", TOKEN_PATH, issue_token, name=LOGIN)
-    app.router.add_route("GET", JWKS_PATH, show_keys, name=JWKS)
     # Fixed paths first: jobs/fail before jobs/{uuid}.
     routes: list[web.RouteDef] = sorted(ROUTES, key=lambda route: "{" in route.path)
     app.add_routes(routes)
@@ -54,11 +44,6 @@ def make_app(state: State, controls: Controls) -> web.Application:
     app.cleanup_ctx.append(process_jobs)
     app.on_response_prepare.append(finish_headers)
     return app
-
-
-async def show_keys(request: web.Request) -> web.Response:
-    """Return the public keys of the identity provider."""
-    return json_response(jwks())
 
 
 async def show_page(request: web.Request) -> web.Response:

@@ -281,7 +281,9 @@ class ComplianceHook(BaseHook):
         """
         from airflow_provider.client.findings import parse_findings
 
-        return parse_findings(results)
+        return parse_findings(
+            self._settings.profile.convert(results)
+        )  # stored ones are as the service sent them
 
     @property
     def state_path(self) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from airflow.providers.common.compat.sdk import conf
 from pydantic import SecretStr
 
+from airflow_provider.client.profile import Profile
 from airflow_provider.client.settings import Endpoints, Settings
 from airflow_provider.exceptions import ComplianceConfigError
 from airflow_provider.provider_info import (
@@ -68,6 +69,7 @@ def parse_settings(conn: Any, name: str = "") -> Settings:
         max_retries=extra("max_retries", int, Settings.max_retries),
         batch_size=extra("batch_size", int, Settings.batch_size),
         endpoints=extra("endpoints", _parse_endpoints, Endpoints()),
+        profile=extra("profile", _parse_profile, Profile()),
         console_url=extra("console_url", str, None),
         assessment_console_url=extra("assessment_console_url", str, None),
         assessment_payload=extra("assessment_payload", _parse_payload, None),
@@ -136,6 +138,10 @@ def _base_url(conn: Any, name: str) -> str:
 
 def _parse_endpoints(value: Any) -> Endpoints:
     return Endpoints.parse(json.loads(value) if isinstance(value, str) else value)
+
+
+def _parse_profile(value: Any) -> Profile:
+    return Profile.parse(json.loads(value) if isinstance(value, str) else value)
 
 
 def _parse_payload(value: Any) -> str | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin
 
-import jwt
 import pytest
 
 from airflow_provider.emulator.samples import make_docx, make_pdf
+from tests.emulator.raw import claims_of
 
 if TYPE_CHECKING:
     from requests import Response
@@ -165,7 +165,7 @@ def test_every_call_is_made_on_behalf_of_the_partner_that_the_token_names(
     token = raw.log_in()["access_token"]
     raw.submit()
 
-    subject = jwt.decode(token, options={"verify_signature": False})["sub"]
+    subject = claims_of(token)["sub"]
 
     assert service.jobs()[0]["subject"] == subject
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from typing import TYPE_CHECKING, Any, Self
 
 import requests
@@ -13,6 +15,13 @@ if TYPE_CHECKING:
 
 CONTENT = "/api/v1/content-processing"
 TIMEOUT = 240
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    """Return the claims of a token."""
+    payload = token.split(".")[1]
+    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return claims
 
 
 class Raw:

@@ -130,7 +130,7 @@ def test_a_wrong_option_is_named_without_a_traceback(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("missing", ["pypdfium2", "jwt"])
+@pytest.mark.parametrize("missing", ["pypdfium2", "selectolax.lexbor"])
 def test_a_missing_extra_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
 ) -> None:

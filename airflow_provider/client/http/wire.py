@@ -83,6 +83,7 @@ class HttpResponse:
     :param proxy: host and port of the proxy, if any
     :param stream: the chunks of a body that is left to the caller, sync or async
     :param close: closes the response of such a body
+    :param convert: turns its JSON into that of the contract
     """
 
     status: int
@@ -92,6 +93,7 @@ class HttpResponse:
     proxy: str = ""
     stream: Any = field(default=None, repr=False, compare=False)
     close: Callable[[], object] = field(default=lambda: None, repr=False, compare=False)
+    convert: Callable[[Any], Any] = field(default=lambda value: value, repr=False, compare=False)
 
     @property
     def label(self) -> str:
@@ -134,7 +136,7 @@ class HttpResponse:
     def json(self) -> Any:
         """Parse the body as JSON."""
         with suppress(ValueError, RecursionError):
-            return json.loads(self.body)
+            return self.convert(json.loads(self.body))
         # Outside the except block: a JSONDecodeError holds the whole body, which may echo a secret.
         kind = one_line(self.content_type) or "no content type"
         raise ComplianceProtocolError(f"The response from {self.url} is not JSON ({kind}).")

@@ -1,16 +1,10 @@
 from __future__ import annotations
 
-import base64
-import json
-from typing import TYPE_CHECKING, Any
-from unittest.mock import Mock
+from typing import TYPE_CHECKING
 
-import jwt
 import pytest
-import requests
-from cryptography.hazmat.primitives.asymmetric import rsa
 
-from tests.emulator.raw import Raw
+from tests.emulator.raw import Raw, claims_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,23 +12,6 @@ if TYPE_CHECKING:
     from airflow_provider.emulator import Emulator
 
 FRAMEWORKS = "/api/v1/frameworks"
-
-
-def claims_of(token: str) -> dict[str, Any]:
-    payload = token.split(".")[1]
-    claims: dict[str, Any] = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-    return claims
-
-
-def test_a_token_is_signed_with_a_key_of_the_jwks_endpoint(raw: Raw, service: Emulator) -> None:
-    token = raw.log_in()["access_token"]
-    keys = requests.get(service.token_url.removesuffix("token") + "certs", timeout=30).json()
-    key = jwt.PyJWKSet.from_dict(keys)[jwt.get_unverified_header(token)["kid"]]
-
-    claims = jwt.decode(token, key.key, algorithms=["RS256"], options={"verify_aud": False})
-
-    assert claims["exp"] - claims["iat"] in (300, 301)
-    assert keys["keys"][0].keys() == {"kty", "key_ops", "n", "e", "kid", "alg", "use"}
 
 
 @pytest.mark.parametrize(
@@ -74,42 +51,15 @@ def test_an_access_token_cannot_be_used_to_refresh(raw: Raw) -> None:
     assert response.json() == {"error": "invalid_grant", "error_description": "Invalid token"}
 
 
-def test_the_signature_of_a_token_is_checked_once(raw: Raw, monkeypatch: pytest.MonkeyPatch) -> None:
-    decode = Mock(wraps=jwt.decode)
-    monkeypatch.setattr(jwt, "decode", decode)
-    token = raw.log_in()["access_token"]
-    assert {raw.get(FRAMEWORKS, token=token).status_code for _ in range(5)} == {200}
-    assert decode.call_count == 1
-
-
-def forge(claims: dict[str, Any], kid: str = "emulator-1") -> str:
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return jwt.encode(claims, key, algorithm="RS256", headers={"kid": kid})
-
-
-def without_signature(claims: dict[str, Any]) -> str:
-    parts = ({"alg": "none", "kid": "emulator-1"}, claims)
-    encoded = [base64.urlsafe_b64encode(json.dumps(part).encode()).rstrip(b"=").decode() for part in parts]
-    return f"{encoded[0]}.{encoded[1]}."
-
-
-@pytest.mark.parametrize(
-    "kind", ["other key", "unknown key", "no signature", "garbage", "not ascii", "changed", "refresh token"]
-)
-def test_a_forged_token_is_refused(raw: Raw, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["garbage", "not ascii", "changed", "refresh token"])
+def test_a_token_that_was_not_issued_is_refused(raw: Raw, kind: str) -> None:
     answer = raw.log_in()
     good = answer["access_token"]
-    head, _, signature = good.split(".")
-    changed = (
-        base64.urlsafe_b64encode(json.dumps({**claims_of(good), "sub": "x"}).encode()).rstrip(b"=").decode()
-    )
+    assert (claims_of(good)["exp"] - claims_of(good)["iat"]) in (300, 301)
     token = {
-        "other key": forge(claims_of(good)),
-        "unknown key": forge(claims_of(good), kid="other"),
-        "no signature": without_signature(claims_of(good)),
         "garbage": "not-a-token",
         "not ascii": "\xff.\xff.\xff",
-        "changed": f"{head}.{changed}.{signature}",
+        "changed": good[:-1] + ("a" if good[-1] != "a" else "b"),
         "refresh token": answer["refresh_token"],
     }[kind]
 

@@ -1,0 +1,114 @@
+"""Words and fields of a service that the contract does not have, and how they are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from airflow_provider.client.models import FeedbackCategory, JobStatus
+from airflow_provider.exceptions import ComplianceConfigError
+
+# Fields that are read of jobs, assessments, frameworks, criteria, findings and errors.
+FIELDS = (
+    *("uuid", "sourceType", "sourceUrl", "fileName", "status", "error", "createdAt", "completedAt"),
+    *("fetchedAt", "assessmentId", "id", "name", "codeName", "description", "criteria", "results"),
+    *(
+        "assessmentResponseId",
+        "criterionName",
+        "criterionCodeName",
+        "category",
+        "rationale",
+        "score",
+        "document",
+    ),
+    *("framework", "passage", "context", "message"),
+)
+WORDS: dict[str, type[JobStatus | FeedbackCategory]] = {"status": JobStatus, "category": FeedbackCategory}
+LISTS = frozenset({"get_statuses", "list_frameworks", "list_criteria"})  # operations that return one
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Maps answers of the service to those of the contract; what it does not name stays as it is.
+
+    :param fields: names in the contract, each with what the service may call it; a dot leads into an object
+    :param words: of `status` and `category`, in lower case, each with the word of the contract
+    :param lists: fields in which the service wraps a list
+    """
+
+    fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    words: tuple[tuple[str, str, str], ...] = ()
+    lists: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, profile: Any) -> Profile:
+        """Parse the `profile` extra."""
+        given = _object(profile, "", ("fields", *WORDS, "lists"))
+        fields = _object(given.get("fields", {}), "fields", FIELDS)
+        words = []
+        for name, known in WORDS.items():
+            for word, meaning in _object(given.get(name, {}), name).items():
+                if meaning not in list(known):
+                    raise _invalid(f"'{name}' maps '{word}' to {meaning!r}: use one of {', '.join(known)}")
+                words.append((name, word.strip().casefold(), str(meaning)))
+        return cls(
+            tuple((name, _names(value, f"'{name}' of 'fields'")) for name, value in fields.items()),
+            tuple(words),
+            _names(given.get("lists", []), "'lists'"),
+        )
+
+    def __bool__(self) -> bool:
+        return self != Profile()
+
+    def read(self, operation: str, value: Any) -> Any:
+        """Return the JSON of an answer as the contract has it."""
+        value = self.convert(value)
+        if operation in LISTS and isinstance(value, dict):
+            found = (look_up(value, name) for name in self.lists)
+            return next((items for items in found if isinstance(items, list)), value)
+        return value
+
+    def convert(self, value: Any) -> Any:
+        """Return JSON with the fields and words of the contract, at any depth; twice is as good as once."""
+        if isinstance(value, list):
+            return [self.convert(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        record = {name: self.convert(item) for name, item in value.items()}
+        for name, sources in self.fields:
+            found = [item for source in sources if (item := look_up(record, source)) is not None]
+            if found:
+                record[name] = found[0]
+        for name, word, meaning in self.words:
+            if str(record.get(name)).strip().casefold() == word:
+                record[name] = meaning
+        return record
+
+
+def look_up(record: dict[str, Any], path: str) -> Any:
+    """Return what a field contains, else what a path such as `data.id` leads to; None if nothing."""
+    if path in record:
+        return record[path]
+    name, dot, rest = path.partition(".")
+    inner = record.get(name)
+    return look_up(inner, rest) if dot and isinstance(inner, dict) else None
+
+
+def _object(value: Any, name: str, known: tuple[str, ...] = ()) -> dict[str, Any]:
+    where = f"'{name}'" if name else "it"
+    if not isinstance(value, dict):
+        raise _invalid(f"{where} must be a JSON object, not {type(value).__name__}")
+    if known and (unknown := sorted(set(map(str, value)) - set(known))):
+        raise _invalid(f"{where} has unknown entries {', '.join(unknown)}; use some of {', '.join(known)}")
+    return value
+
+
+def _names(value: Any, where: str) -> tuple[str, ...]:
+    names = value if isinstance(value, list) else [value]
+    if not all(isinstance(name, str) and name.strip() for name in names):
+        raise _invalid(f"{where} must be a name or a list of names")
+    return tuple(names)
+
+
+def _invalid(problem: str) -> ComplianceConfigError:
+    return ComplianceConfigError(f"The extra 'profile' is not valid: {problem}.")
