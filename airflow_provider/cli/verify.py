@@ -147,7 +147,7 @@ class _Output:
 
     @property
     def _found(self) -> Counter[str]:
-        return sum((check.counts for check in self.checks), Counter())
+        return sum((Counter[str](check.counts) for check in self.checks), Counter[str]())
 
     @property
     def _first(self) -> str:
