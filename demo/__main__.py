@@ -70,10 +70,10 @@ def _run_demo(folder: Path, amounts: Amounts) -> int:
     with staged(folder, amounts, f"seconds:{JOB_SECONDS}") as stage:
         writing.end()
         nights = _run_nights(stage)
-        problems = [problem for each in nights for problem in each.problems]
+        problems = [problem for night in nights for problem in night.problems]
         if len(nights) < 2:
             problems.insert(0, "There are not two nights.")
-        evidence = verify_nights(stage.nights, [each.outcome for each in nights])
+        evidence = verify_nights(stage.nights, [night.outcome for night in nights])
         problems += evidence.problems
         _print_results(stage, nights, evidence)
     return _conclude(stage, nights, evidence, problems, time.monotonic() - started)
@@ -165,9 +165,9 @@ def _print_results(stage: Stage, nights: list[Checked], evidence: Evidence) -> N
 def _table_of_verdicts(nights: list[Checked]) -> str:
     """Count what each night has assessed and found; a cell is one document and one framework."""
     lines = {
-        "cells": [len(each.verdicts.rows) for each in nights],
+        "cells": [len(night.verdicts.rows) for night in nights],
         **{
-            title: [each.verdicts.counts[name] for each in nights]
+            title: [night.verdicts.counts[name] for night in nights]
             for title, name in (
                 ("  new document", "new document"),
                 ("  changed document", "new text"),
@@ -175,11 +175,11 @@ def _table_of_verdicts(nights: list[Checked]) -> str:
                 ("  carried forward", "carried"),
             )
         },
-        "findings": [len(each.verdicts.findings) for each in nights],
-        "  changed since then": [each.verdicts.counts["changed"] for each in nights],
-        "requests": [each.requests for each in nights],
+        "findings": [len(night.verdicts.findings) for night in nights],
+        "  changed since then": [night.verdicts.counts["changed"] for night in nights],
+        "requests": [night.requests for night in nights],
     }
-    head = "".join(f"{each.night.folder.name:>16}" for each in nights)
+    head = "".join(f"{checked.night.folder.name:>16}" for checked in nights)
     rows = [f"{title:<22}" + "".join(f"{number:>16,}" for number in row) for title, row in lines.items()]
     return "\n".join([f"{'':<22}{head}", *rows])
 

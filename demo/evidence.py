@@ -28,8 +28,8 @@ def verify_nights(root: Path, nights: list[Outcome]) -> Evidence:
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     problems = [] if ended.returncode == 0 else [f"The evidence can't be verified: {ended.stderr.strip()}"]
     every = [json.loads(path.read_text()) for path in sorted(root.glob("_evidence/nights/*.json"))]
-    replaced = {each["replaces"]["number"] for each in every if each["replaces"]}
-    records = [each for each in every if each["number"] not in replaced]
+    replaced = {record["replaces"]["number"] for record in every if record["replaces"]}
+    records = [record for record in every if record["number"] not in replaced]
     if len(records) != len(nights):
         problems.append(f"There are {len(records)} records of {len(nights)} nights.")
     for record, night in zip(records, nights, strict=False):
@@ -48,7 +48,7 @@ def _compare(record: dict[str, Any], night: Outcome) -> list[str]:
         for status in ("COMPLETED", "SKIPPED", "FAILED")
         if totals[status.lower()] != states[status]
     ]
-    return problems + [f"{name}: {each} has left no manifest." for each in record["missing"]]
+    return problems + [f"{name}: {task} has left no manifest." for task in record["missing"]]
 
 
 def _is_page(path: Path) -> bool:

@@ -32,7 +32,7 @@ class Outcome:
     def seconds(self) -> float:
         """The time from the first submit to the last text."""
         times = [row[name] for row in self.rows.values() for name in ("submitted_at", "completed_at")]
-        moments = [datetime.fromisoformat(each) for each in times if each]
+        moments = [datetime.fromisoformat(moment) for moment in times if moment]
         return (max(moments) - min(moments)).total_seconds() if moments else 0.0
 
     def table(self, wanted: Iterable[Expected]) -> str:
@@ -40,7 +40,7 @@ class Outcome:
         lines = [f"{'':<20}{'documents':>10}{'completed':>11}{'unchanged':>11}{'failed':>8}{'text':>11}"]
         every = list(wanted)
         for kind, name in (*SAMPLE_KINDS.items(), ("", "all")):
-            rows = [self.rows.get(each.source, {}) for each in every if kind in ("", each.kind)]
+            rows = [self.rows.get(document.source, {}) for document in every if kind in ("", document.kind)]
             states = [row.get("status") for row in rows]
             size = sum(row.get("bytes") or 0 for row in rows)
             lines.append(
@@ -56,11 +56,11 @@ def check_results(texts: Path, wanted: Iterable[Expected]) -> Outcome:
     lines = [json.loads(line) for path in manifests for line in path.read_text("utf-8").splitlines()]
     rows = {row["source"]: row for row in lines}
     problems = [] if len(rows) == len(lines) else ["A document is in two manifests."]
-    expected = {each.source: each for each in wanted}
+    expected = {document.source: document for document in wanted}
     problems += [f"{source}: it is not among the sources." for source in rows.keys() - expected.keys()]
-    for each in expected.values():
-        if problem := _problem(each, rows.get(each.source)):
-            problems.append(f"{each.source}: {problem}")
+    for source, document in expected.items():
+        if problem := _problem(document, rows.get(source)):
+            problems.append(f"{source}: {problem}")
     strays = set(texts.glob("**/*.txt")) - {_path(row["path"]) for row in lines if row["path"]}
     problems += [f"{path}: it is in no manifest." for path in sorted(strays)]
     problems += [

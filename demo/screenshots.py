@@ -39,7 +39,7 @@ def main() -> int:
                 airflow.wait_for_dag(dag_id)
             (ingestion,) = airflow.wait_for(lambda: airflow.runs(INGESTION), "the ingestion")
             (night,) = airflow.wait_for(lambda: airflow.runs(NIGHTLY), "the first night")
-            if {each.wait_for_end()["state"] for each in (ingestion, night)} != {"success"}:
+            if {run.wait_for_end()["state"] for run in (ingestion, night)} != {"success"}:
                 print(f"A run has failed, so no picture was taken.{airflow.tails()}", file=sys.stderr)
                 return 1
             stage.change()

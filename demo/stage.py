@@ -99,7 +99,7 @@ class Stage:
         """
         here = f"file://{self.folder}"
         pages = {f"file://{self.texts}/": reports, f"file://{self.nights}/": night_reports}
-        files = [each.source for each in self.expected if each.kind == "pdf"]
+        files = [document.source for document in self.expected if document.kind == "pdf"]
         settings = {
             "AIRFLOW__CORE__DAGS_FOLDER": str(DAGS),
             "AIRFLOW__CORE__TEST_CONNECTION": "Enabled",
@@ -139,14 +139,14 @@ def staged(folder: Path, amounts: Amounts, jobs: str) -> Iterator[Stage]:
     ):
         service.set_frameworks(_with_keywords(service.frameworks()))
         wanted = _write(folder, amounts, address)
-        pages = [each.source for each in wanted if each.source.startswith(address)]
+        pages = [document.source for document in wanted if document.source.startswith(address)]
         (folder / "pages.txt").write_text("\n".join(("# One address per line.", *pages, "")))
         for name in ("nights", "texts"):
             _make_folder(folder / name)
-        some = [each for each in wanted if each.kind == "page"][:3]
+        some = [document for document in wanted if document.kind == "page"][:3]
         done = {
-            each.source: service.add_job(url=each.source, text=each.text or "", status="COMPLETED")
-            for each in some
+            page.source: service.add_job(url=page.source, text=page.text or "", status="COMPLETED")
+            for page in some
         }
         yield Stage(folder, wanted, service, done)
 
@@ -162,23 +162,23 @@ def _write(folder: Path, amounts: Amounts, address: str) -> list[Expected]:
     )
     pages = write_samples(folder / "web", pdfs=0, docx=0, pages=amounts.pages)
     wanted = [
-        Expected(f"file://{each.path}", each.kind, None if each.kind == "broken" else each.text)
-        for each in files
+        Expected(f"file://{file.path}", file.kind, None if file.kind == "broken" else file.text)
+        for file in files
     ]
-    wanted += [Expected(f"{address}/{each.path.name}", each.kind, each.text) for each in pages]
+    wanted += [Expected(f"{address}/{page.path.name}", page.kind, page.text) for page in pages]
     return wanted + [Expected(f"{address}/no-such-page.html", "broken", None)] * dead_links
 
 
 def _change_documents(folder: Path, expected: list[Expected]) -> list[Expected]:
     """Give some PDF documents another text, and add others; return all that are expected now."""
-    pdfs = [each for each in expected if each.kind == "pdf"]
+    pdfs = [document for document in expected if document.kind == "pdf"]
     others = write_samples(folder / "new", pdfs=-(-len(pdfs) // CHANGED_SHARE) * 2, docx=0, pages=0, seed=1)
     replaced: dict[str, Expected] = {}
     for old, new in zip(pdfs[::CHANGED_SHARE], others, strict=False):
         new.path.replace(old.source.removeprefix("file://"))
         replaced[old.source] = replace(old, text=new.text)
-    added = [Expected(f"file://{each.path}", "pdf", each.text) for each in others[len(replaced) :]]
-    return [replaced.get(each.source, each) for each in expected] + added
+    added = [Expected(f"file://{pdf.path}", "pdf", pdf.text) for pdf in others[len(replaced) :]]
+    return [replaced.get(document.source, document) for document in expected] + added
 
 
 def _amend(frameworks: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -31,7 +31,7 @@ class Night:
     @property
     def texts(self) -> dict[str, str]:
         """The text of each document that can be read."""
-        return {each.source: each.text for each in self.expected if each.text is not None}
+        return {document.source: document.text for document in self.expected if document.text is not None}
 
     def decide(self) -> Iterator[tuple[Key, tuple[str, str]]]:
         """Apply the rule: yield category and rationale of each document and criterion."""
@@ -42,7 +42,7 @@ class Night:
 
     def is_same_cell(self, source: str, framework: str, earlier: Night) -> bool:
         """Return whether neither the document nor the framework has changed since an earlier night."""
-        own, other = ({each["codeName"]: each for each in one.frameworks} for one in (self, earlier))
+        own, other = ({found["codeName"]: found for found in night.frameworks} for night in (self, earlier))
         return self.texts[source] == earlier.texts.get(source) and public_framework(
             own[framework]
         ) == public_framework(other[framework])
@@ -59,22 +59,22 @@ class Verdicts:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def check_verdicts(night: Night, last: Night | None) -> Verdicts:
-    """Read the rows of a night, and compare every verdict with the rule, and with the last night."""
+def check_verdicts(night: Night, previous: Night | None) -> Verdicts:
+    """Read the rows of a night, and compare every verdict with the rule, and with the previous night."""
     found = sorted(night.folder.glob("**/_assess/**/assessments.jsonl"))
     if len(found) != 1:
         return Verdicts([], [], night.folder, [f"{night.folder}: it has {len(found)} tables of assessments."])
     rows, findings = _read(found[0]), _read(found[0].with_name("findings.jsonl"))
-    problems = _check_cells(night, last, rows) + _check_findings(night, last, findings)
+    problems = _check_cells(night, previous, rows) + _check_findings(night, previous, findings)
     if not has_report(found[0]):
         problems.append(f"{found[0]}: its report is missing or incomplete.")
     return Verdicts(
-        rows, findings, found[0].with_name("report.html"), problems, _count(night, last, rows, findings)
+        rows, findings, found[0].with_name("report.html"), problems, _count(night, previous, rows, findings)
     )
 
 
-def _check_cells(night: Night, last: Night | None, rows: list[dict[str, Any]]) -> list[str]:
-    names = [each["codeName"] for each in night.frameworks]
+def _check_cells(night: Night, previous: Night | None, rows: list[dict[str, Any]]) -> list[str]:
+    names = [framework["codeName"] for framework in night.frameworks]
     by_cell = {(row["source"], row["framework"]): row for row in rows}
     wanted = {(source, framework) for source in night.texts for framework in names}
     problems = [f"{source}: its verdict on {name} is missing." for source, name in wanted - by_cell.keys()]
@@ -83,7 +83,7 @@ def _check_cells(night: Night, last: Night | None, rows: list[dict[str, Any]]) -
         problems.append("A cell has two rows.")
     for source, name in sorted(wanted & by_cell.keys()):
         row = by_cell[source, name]
-        is_carried = last is not None and night.is_same_cell(source, name, last)
+        is_carried = previous is not None and night.is_same_cell(source, name, previous)
         if row["status"] != "COMPLETED":
             problems.append(f"{source}, {name}: it is {row['status']}: {row['error']}")
         elif bool(row["carried_from"]) != is_carried:
@@ -92,9 +92,9 @@ def _check_cells(night: Night, last: Night | None, rows: list[dict[str, Any]]) -
     return problems
 
 
-def _check_findings(night: Night, last: Night | None, findings: list[dict[str, Any]]) -> list[str]:
-    before = dict(last.decide()) if last else {}
-    by_key = {(each["source"], each["framework"], each["criterion"]): each for each in findings}
+def _check_findings(night: Night, previous: Night | None, findings: list[dict[str, Any]]) -> list[str]:
+    before = dict(previous.decide()) if previous else {}
+    by_key = {(found["source"], found["framework"], found["criterion"]): found for found in findings}
     wanted = dict(night.decide())
     problems = [f"{key}: the finding is missing." for key in wanted.keys() - by_key.keys()]
     problems += [f"{key}: was not asked for." for key in by_key.keys() - wanted.keys()]
@@ -111,21 +111,21 @@ def _check_findings(night: Night, last: Night | None, findings: list[dict[str, A
 
 
 def _count(
-    night: Night, last: Night | None, rows: list[dict[str, Any]], findings: list[dict[str, Any]]
+    night: Night, previous: Night | None, rows: list[dict[str, Any]], findings: list[dict[str, Any]]
 ) -> Counter[str]:
-    counts: Counter[str] = Counter(_reason(row, night, last) for row in rows)
-    counts["changed"] = sum(each["changed_from"] is not None for each in findings)
+    counts: Counter[str] = Counter(_reason(row, night, previous) for row in rows)
+    counts["changed"] = sum(finding["changed_from"] is not None for finding in findings)
     return counts
 
 
-def _reason(row: dict[str, Any], night: Night, last: Night | None) -> str:
+def _reason(row: dict[str, Any], night: Night, previous: Night | None) -> str:
     """Say why a cell was assessed."""
     if row["carried_from"]:
         return "carried"
     source = row["source"]
-    if last is None or source not in last.texts:
+    if previous is None or source not in previous.texts:
         return "new document"
-    return "new framework" if night.texts.get(source) == last.texts[source] else "new text"
+    return "new framework" if night.texts.get(source) == previous.texts[source] else "new text"
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
