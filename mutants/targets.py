@@ -37,6 +37,8 @@ TARGETS = {
     "storage/task_state": "tests/storage/test_task_state.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",
+    "ingest/listing": "tests/ingest/test_sources.py",
+    "ingest/resuming": "tests/ingest/test_outdated.py",
     "ingest/sources": "tests/ingest/test_sources.py",
     "ingest/documents": "tests/ingest/test_names.py tests/ingest/test_source_evidence.py "
     "tests/ingest/test_resuming.py",

@@ -12,7 +12,6 @@ from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
-from airflow_provider.waiting import rules
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, WallClock, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
@@ -20,12 +19,6 @@ from tests.support.clock import DAY, Clock
 
 def under_way(service: Emulator) -> list[str]:
     return [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
-
-
-@pytest.fixture
-def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with a long poll_interval: only the last poll finds anything."""
-    monkeypatch.setattr(rules, "next_poll_time", lambda now, *_, **__: now + 3600)
 
 
 @pytest.mark.usefixtures("_deadline_passes_while_deferred")

@@ -45,9 +45,3 @@ def test_the_service_never_has_more_jobs_than_allowed(
     assert jobs.peak == most
     assert service.count("submit_file") + service.count("submit_url") == 6
     assert outcome.texts == {source: corpus.texts[source] for source in sources}
-
-
-def in_journal(outcome: Outcome) -> int:
-    """Return how many jobs the journal knows."""
-    segments = outcome.destination.glob("_work/ingest/**/journal-*.jsonl")
-    return sum(segment.read_text().count('"uuid"') for segment in segments)

@@ -198,28 +198,6 @@ def test_a_file_name_forges_no_line_of_the_log(
     assert all("\n" in source for source in outcome.rows)
 
 
-def test_a_service_that_is_down_ends_the_attempt_and_the_next_one_continues(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    run_ingest(corpus.sources[:5])
-    service.stop()
-    with pytest.raises(exc.ComplianceConnectionError):
-        run_ingest(corpus.sources, concurrency=2)
-    service.start()
-    assert run_ingest(corpus.sources) == (15, 0, 0)
-    assert service.count("submit_file") + service.count("submit_url") == 15
-
-
-def test_a_wrong_password_is_tried_once_and_ends_the_task(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    connection = {**service.connection(), "password": "wrong"}
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", json.dumps(connection))
-    with pytest.raises(AirflowFailException):
-        run_ingest(corpus.sources)
-    assert service.count("login") == 1
-
-
 def test_a_destination_that_can_t_be_written_ends_the_task(
     service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path
 ) -> None:
@@ -287,21 +265,6 @@ def test_assets_get_the_result(
     assert events[asset].extra == {**result, "destination": f"{outcome.destination}/"}
 
 
-def test_names_follow_the_template(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    run_ingest(corpus.sources[:1], file_name_template="a/{source_name}/{source_hash}.txt")
-    mark = hashlib.sha256(corpus.sources[0].encode()).hexdigest()[:12]
-    assert outcome.files == {f"a/{corpus.samples[0].path.name}/{mark}.txt"}
-    copy = corpus.folder / "Teil 1.2 von Anfang an.pdf"
-    copy.write_bytes(corpus.samples[0].path.read_bytes())
-    run_ingest([str(copy)], file_name_template="b/{source_stem} {source_hash}.txt")
-    mark = hashlib.sha256(str(copy).encode()).hexdigest()[:12]
-    assert f"b/Teil 1.2 von Anfang an {mark}.txt" in outcome.files
-    with pytest.raises(AirflowFailException, match=r"unknown field \{ds\}"):
-        run_ingest(corpus.sources, file_name_template="{ds}")
-
-
 def test_progress_is_said(
     service: Emulator,
     attempts: Attempts,
@@ -320,23 +283,6 @@ def test_progress_is_said(
     with signalled_when(lambda: len(lines()) > 2, lambda: service.configure(jobs="instant")):
         attempts.run(heard(ingest(corpus.sources, outcome)))
     assert lines()[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
-
-
-def test_failed_documents_are_not_tried_again_after_a_deferral(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, tmp_path: Path
-) -> None:
-    late = tmp_path / "late.pdf"
-
-    def come(number: int) -> None:
-        late.write_bytes(corpus.samples[0].path.read_bytes())
-        service.finish_jobs()
-
-    attempts.while_deferred = come
-    service.configure(jobs="manual")
-    task = ingest([*corpus.sources[:2], str(late)], outcome, deferrable=True, max_failed=1)
-    assert counts(attempts.run(task)) == (2, 1, 0)
-    assert late.exists()
-    assert service.count("submit_file") == 2
 
 
 @pytest.mark.parametrize("whose", ["of another version", "of dag.test(), which keeps nothing"])

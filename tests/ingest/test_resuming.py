@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import os
 import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +11,9 @@ import pytest
 from airflow_provider import exceptions as exc
 from airflow_provider.bulk.items import COMPLETED, FAILED, READY, RETRYING, SKIPPED, SUBMITTED
 from airflow_provider.emulator import Emulator
-from airflow_provider.ingest import resuming
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.publishing import check_rows
 from airflow_provider.ingest.sources import SourceFile, fingerprint
-from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.signals import signalled_when
@@ -75,15 +70,6 @@ def test_a_retry_submits_a_document_again_that_was_corrected_while_its_job_was_u
     assert outcome.texts[corpus.sources[0]] == corpus.texts[corpus.sources[1]]
 
 
-def test_a_source_that_is_gone_after_its_text_was_written_changes_nothing(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest
-) -> None:
-    run_ingest(corpus.sources[:3])
-    corpus.samples[0].path.unlink()
-    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
-    assert service.count("submit_file") == 3
-
-
 def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: Corpus) -> None:
     file = SourceFile(corpus.sources[0])
     opened = file.open("rb")
@@ -91,50 +77,6 @@ def test_a_file_that_is_submitted_has_the_version_that_its_store_tells(corpus: C
     opened.close()
     assert opened.closed
     assert file.version == fingerprint(corpus.sources[0])
-
-
-def test_only_documents_that_are_not_listed_as_they_should_be_are_checked_one_by_one(
-    tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A listing is quicker, but it never decides that something has to be done again."""
-    source, version = corpus.sources[0], fingerprint(corpus.sources[0])
-    documents = []
-    for number in range(40):
-        text = tmp_path / f"{number}.txt"
-        text.write_text("abc")
-        documents.append(Document(f"s{number}", f"u{number}", COMPLETED, path=str(text), bytes=3))
-        documents[-1].set_address(source)
-        documents[-1].source_version = version if number % 3 else ""
-    documents.append(Document("job", "u", SUBMITTED))
-    (tmp_path / "6.txt").unlink()
-    (tmp_path / "11.txt").write_text("abcd")
-    documents[20].source_version = "1-1"
-    asked: list[str] = []
-    get_size = Location.size
-
-    def size(self: Location) -> int | None:
-        asked.append(Path(self.path).name)
-        return get_size(self)
-
-    def get_fingerprint(address: str) -> str:
-        asked.append("source")
-        return fingerprint(address)
-
-    monkeypatch.setattr(Location, "size", size)
-    monkeypatch.setattr(resuming, "fingerprint", get_fingerprint)
-    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
-    assert sorted(asked) == ["11.txt", "6.txt", "source"]
-    changed = {number for number, document in enumerate(documents) if document.state is not COMPLETED}
-    assert changed == {6, 11, 20, 40}
-    assert documents[6].state is documents[11].state is SUBMITTED  # their jobs still have the texts
-    assert not documents[20].job_id
-
-
-def test_a_document_without_a_text_is_not_valid(tmp_path: Path) -> None:
-    folder = Document("b", "u", COMPLETED, path=str(tmp_path), bytes=tmp_path.stat().st_size)
-    documents = [Document("a", "u", COMPLETED, bytes=0), folder]
-    asyncio.run(resuming.reset_outdated(documents, 2, logging.getLogger()))
-    assert {document.state for document in documents} == {SUBMITTED}
 
 
 GOOD = [
@@ -184,33 +126,6 @@ def test_a_task_whose_rows_are_not_right_fails_before_it_writes_a_manifest(
     with pytest.raises(exc.ComplianceIngestError, match="1 are not finished"):
         run_ingest(corpus.sources[:3], max_failed=3)
     assert not list(outcome.destination.rglob("manifest.jsonl"))
-
-
-@pytest.mark.parametrize(
-    ("unknown", "total", "is_outage"), [(4, 4, False), (5, 5, True), (5, 50, False), (6, 50, True)]
-)
-def test_sources_that_can_t_be_looked_at_have_not_changed_but_many_of_them_are_an_outage(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, unknown: int, total: int, is_outage: bool
-) -> None:
-    """One blip of a store neither cancels a job nor drops a text."""
-
-    def look(source: str) -> str:
-        if int(source.partition(".")[0].rpartition("/")[2]) < unknown:
-            raise exc.ComplianceStorageError(f"'{source}' can't be looked at")
-        return "1-1"
-
-    monkeypatch.setattr(resuming, "fingerprint", look)
-    (tmp_path / "text").write_text("x")
-    stored: dict[str, Any] = {"path": str(tmp_path / "text"), "bytes": 1, "source_version": "1-1"}
-    states = [(SUBMITTED, COMPLETED)[n % 2] for n in range(total)]
-    documents = [Document(f"/in/{n}.pdf", f"u{n}", state, **stored) for n, state in enumerate(states)]
-    looking = resuming.reset_outdated(documents, 2, logging.getLogger(__name__))
-    if is_outage:
-        with pytest.raises(exc.ComplianceStorageError):
-            asyncio.run(looking)
-    else:
-        assert asyncio.run(looking) == []  # no job is cancelled
-        assert [document.state for document in documents] == states  # nor is one submitted again
 
 
 # -- scratch that is deleted, such as by a lifecycle rule

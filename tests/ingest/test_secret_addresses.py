@@ -25,7 +25,6 @@ from tests.ingest.conftest import Corpus, Outcome, RunIngest, ingest
 from tests.support.attempts import Attempts, heard
 from tests.support.night_attempts import night_attempts
 from tests.support.outlets import outlet_events
-from tests.support.signals import signalled_when
 
 
 def presign(page: str, night: int = 1) -> str:
@@ -47,7 +46,7 @@ def contents(folder: Path) -> str:
 @pytest.fixture
 def reported(monkeypatch: pytest.MonkeyPatch) -> list[lineage.Transfer]:
     transfers: list[lineage.Transfer] = []
-    monkeypatch.setattr(lineage, "report", lambda _, each, __=(): transfers.extend(each))
+    monkeypatch.setattr(lineage.Lineage, "report", lambda written, _: transfers.extend(written.transfers))
     return transfers
 
 
@@ -114,36 +113,6 @@ def test_pages_that_are_signed_again_are_the_same_documents_the_next_night(
     assert service.count("submit_url") == 5
     assert list(nights[0].rows) == list(nights[1].rows)
     assert {row["status"] for row in nights[1].rows.values()} == {"SKIPPED"}
-
-
-def test_a_retry_finds_its_documents_even_if_they_were_signed_again(
-    service: Emulator, attempts: Attempts, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    service.configure(jobs="manual")
-    signed = [presign(page) for page in pages(corpus)]
-    task = ingest(signed, outcome, cancel_on_kill=False)
-
-    def are_journaled() -> bool:
-        segments = outcome.destination.glob("**/journal-*.jsonl")
-        return sum(segment.read_text().count('"uuid"') for segment in segments) >= 5
-
-    with signalled_when(are_journaled, task.on_kill), pytest.raises(exc.ComplianceInterruptedError):
-        attempts.run(task)
-    service.configure(jobs="instant")
-    service.finish_jobs()
-    assert run_ingest([presign(page, 2) for page in pages(corpus)]) == (5, 0, 0)
-    assert service.count("submit_url") == 5
-
-
-def test_addresses_that_differ_in_their_signature_only_have_a_row_and_a_text_each(
-    service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
-) -> None:
-    signed = [presign(pages(corpus)[0], number) for number in range(3)]
-    assert run_ingest(signed) == (3, 0, 0)
-    assert len(outcome.rows) == len({row["path"] for row in outcome.rows.values()}) == 3
-    assert "SECRET" not in contents(outcome.destination)
-    assert run_ingest(signed) == (3, 0, 0)
-    assert service.count("submit_url") == 3
 
 
 def test_a_manifest_as_a_list_says_which_addresses_are_missing_something(

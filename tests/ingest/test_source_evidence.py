@@ -72,46 +72,28 @@ def test_a_request_that_did_not_read_to_the_end_leaves_no_hash(tmp_path: Path, c
     upload.close()
 
 
-def test_a_file_that_changes_between_two_requests_has_the_hash_of_the_second(tmp_path: Path) -> None:
+@pytest.mark.parametrize("change", ["between requests", "while it is read", "by growing"])
+def test_a_file_that_changes_has_the_hash_of_what_was_sent(tmp_path: Path, change: str) -> None:
     path = tmp_path / "a.pdf"
     before, after = pdf(SIZES[-1]), pdf(SIZES[-1])
     path.write_bytes(before)
     file = SourceFile(str(path))
     upload = MultipartUpload(file)
-    first = upload.chunks()
-    next(first), next(first)
-    with path.open("r+b") as changed:
-        changed.write(after)
-    assert sent(upload) == after
-    assert is_hash_of(file, after)
-    upload.close()
-
-
-def test_a_file_that_changes_while_it_is_read_has_the_hash_of_what_was_read(tmp_path: Path) -> None:
-    path = tmp_path / "a.pdf"
-    path.write_bytes(pdf(SIZES[-1]))
-    file = SourceFile(str(path))
-    upload = MultipartUpload(file)
-    body = []
-    for chunk in upload.chunks():
-        body.append(chunk)
+    chunks = upload.chunks()
+    body = [next(chunks), next(chunks)]
+    if change == "by growing":
+        path.write_bytes(before + b"more")
+    else:
         with path.open("r+b") as changed:
-            changed.write(pdf(SIZES[-1]))
-    data = b"".join(body[1:-1])
-    assert data != path.read_bytes()
-    assert is_hash_of(file, data)
-    upload.close()
-
-
-def test_a_file_that_grows_is_sent_and_hashed_as_long_as_it_was(tmp_path: Path) -> None:
-    path = tmp_path / "a.pdf"
-    data = pdf(2 * uploads.CHUNK_BYTES)
-    path.write_bytes(data)
-    file = SourceFile(str(path))
-    upload = MultipartUpload(file)
-    path.write_bytes(data + b"more")
-    assert sent(upload) == data
-    assert is_hash_of(file, data)
+            changed.write(after)
+    if change == "between requests":
+        assert sent(upload) == after
+        assert is_hash_of(file, after)
+    else:
+        data = b"".join([*body, *chunks][1:-1])
+        assert len(data) == len(before)
+        assert (data == before) is (change == "by growing")
+        assert is_hash_of(file, data)
     upload.close()
 
 
