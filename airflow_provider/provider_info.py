@@ -216,6 +216,7 @@ def get_provider_info() -> dict[str, Any]:
                 },
             }
         },
+        "notifications": ["airflow_provider.notifications.ComplianceProgressNotifier"],
         "cli": ["airflow_provider.cli.commands.get_commands"],
         "extra-links": [
             "airflow_provider.operators.base.ComplianceJobLink",

@@ -69,6 +69,7 @@ class Checkpoint:
         self._lease = work_folder / LEASE
         self._attempt = {"try_number": try_number, "started_at": started_at}
         self._expires_at = expires_at
+        self._total = 0
         self.provenance: dict[str, Any] = {}  # of the attempt
         self.account = ""  # whose jobs these are; another one may have jobs with the same ids
         self.foreign_jobs: dict[str, str] = {}  # of another account, by the key of their items
@@ -95,8 +96,12 @@ class Checkpoint:
         own.provenance = read_provenance({"ti": ti})
         return own
 
-    def acquire(self) -> None:
-        """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`."""
+    def acquire(self, total: int = 0) -> None:
+        """Take the lease, unless a newer attempt has it; in the task's own thread, before `read`.
+
+        :param total: how many items there are, for those who read the lease
+        """
+        self._total = total
         held = self._lease.read_json()
         if held and is_newer(held, self._attempt):
             raise ComplianceSupersededError.by(held)
@@ -105,7 +110,7 @@ class Checkpoint:
 
     def _make_lease(self) -> bytes:
         lease = {**self._attempt, "token": self._token, "expires_at": self._expires_at, "at": now()}
-        return json.dumps(lease).encode()
+        return json.dumps({**lease, "total": self._total}).encode()
 
     async def confirm_owner(self) -> None:
         """Raise if another process has taken the lease, unless that was checked just before."""

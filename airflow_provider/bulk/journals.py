@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from airflow_provider.bulk.checkpoint import LEASE, SEGMENT, Checkpoint
 from airflow_provider.storage.jsonl import find_tables
@@ -29,9 +30,21 @@ class TaskFolder:
         return Checkpoint(self.work_folder, self.output_folder, self.manifest)
 
     @cached_property
+    def lease(self) -> dict[str, Any]:
+        """The lease of its latest attempt; empty if there is none."""
+        found: dict[str, Any] = (self.work_folder / LEASE).read_json({})
+        return found
+
+    @property
+    def total(self) -> int:
+        """How many items its latest attempt has; 0 if its lease does not say."""
+        total = self.lease.get("total")
+        return total if isinstance(total, int) else 0
+
+    @property
     def waits_until(self) -> float | None:
         """Until when its latest attempt may wait for jobs, as a timestamp; None if its lease does not say."""
-        expires_at = (self.work_folder / LEASE).read_json({}).get("expires_at")
+        expires_at = self.lease.get("expires_at")
         return float(expires_at) if isinstance(expires_at, int | float) and expires_at > 0 else None
 
 

@@ -132,7 +132,7 @@ class ComplianceAssessOperator(ComplianceBulkOperator):
         )
         if self.is_dry_run:
             return self._loop.run(task.plan(changed_only=self.changed_only))
-        task.checkpoint.acquire()
+        task.checkpoint.acquire(len(documents) * len(frameworks))
         assessing = task.assess(
             partial(self._run_engine, run),
             is_new_attempt=run.is_new_attempt,

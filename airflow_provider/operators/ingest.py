@@ -115,7 +115,7 @@ class ComplianceIngestOperator(ComplianceBulkOperator):
         checkpoint.account = self.hook.account_digest
         nights = EarlierNights(run.root, "ingest", run.night, TaskKey.of(ti))
         if not self.is_dry_run:
-            checkpoint.acquire()
+            checkpoint.acquire(len(addresses))
         known = checkpoint.read(Document)
         documents = resume_documents(addresses, known, is_new_attempt=run.is_new_attempt, log=self.log)
         if not documents:

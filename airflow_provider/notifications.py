@@ -1,0 +1,101 @@
+"""A notification of how far a DAG run has come, for failure callbacks and deadline alerts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.providers.common.compat.sdk import BaseNotifier
+from asgiref.sync import sync_to_async
+
+from airflow_provider.assess.cells import Cell
+from airflow_provider.assess.task import ASSESSMENTS
+from airflow_provider.bulk.counts import Counts
+from airflow_provider.bulk.items import FAILED, SUBMITTED, Item
+from airflow_provider.bulk.journals import TaskFolder, find_task_folders
+from airflow_provider.ingest.documents import Document
+from airflow_provider.storage.layout import ASSESS_FOLDER, ASSESS_WORK, INGEST_FOLDER, INGEST_WORK, MANIFEST
+from airflow_provider.storage.locations import Location
+from airflow_provider.storage.names import safe
+
+MAX_DEPTH = 4  # of folders such as dt=2026-01-01/run=x below a root
+MAX_SHOWN = 2  # stuck or failed items of a kind
+
+
+class ComplianceProgressNotifier(BaseNotifier):
+    """Report what is done, in flight, stuck and missing in a DAG run, by the journals of its bulk tasks.
+
+    Override `send`, which logs the message. Use an object of it as `on_failure_callback` of a DAG or task;
+    from Airflow 3.1 on, the class with `kwargs` in an `AsyncCallback` of a `DeadlineAlert`.
+
+    :param destination: the destination of the tasks, or the root of all nights; templates may use `run_id`
+    :param stuck_after: seconds after which a job in flight counts as stuck; by default two hours
+    """
+
+    template_fields: Sequence[str] = ("destination",)
+
+    def __init__(self, destination: str, stuck_after: float = 7200.0, context: Any = None) -> None:
+        super().__init__()
+        self.destination = destination
+        self.stuck_after = stuck_after
+        run = (context or {}).get("dag_run")
+        if isinstance(run, Mapping):  # of a deadline alert
+            context |= {"dag_id": run["dag_id"], "run_id": run["dag_run_id"]}
+        self.context = context or {}
+
+    def send(self, message: str) -> None:
+        """Send the message; override this."""
+        self.log.warning("%s", message)
+
+    def notify(self, context: Any) -> None:
+        """Send how far the run is."""
+        self.send(self.describe(context.get("dag_id") or context["dag_run"].dag_id, context["run_id"]))
+
+    async def async_notify(self, context: Any) -> None:
+        """Do the same in a triggerer, where only asgiref's thread may ask Airflow for a connection."""
+        await sync_to_async(self.notify)(context)
+
+    def describe(self, dag_id: str, run_id: str) -> str:
+        """Return how far a run is, in about ten lines."""
+        items: dict[str, list[Any]] = {}
+        totals: Counter[str] = Counter()
+        for noun, item_type, task in find_tasks(Location(self.destination), f"run={run_id}"):
+            if task.name.startswith(f"{safe(dag_id)}/{safe(run_id)}/"):
+                known = task.checkpoint.read(item_type)
+                items.setdefault(noun, []).extend(known.values())
+                totals[noun] += max(task.total, len(known))
+        lines = [line for noun in items for line in self._describe(noun, items[noun], totals[noun])]
+        return "\n".join([f"DAG {dag_id}, run {run_id}:", *(lines or ["No document was submitted."])])
+
+    def _describe(self, noun: str, items: Sequence[Any], total: int) -> Iterator[str]:
+        counts = Counts(item.state for item in items)
+        since = (datetime.now(UTC) - timedelta(seconds=self.stuck_after)).isoformat()
+        stuck = [item for item in items if item.state is SUBMITTED and (item.submitted_at or since) < since]
+        yield (
+            f"{counts.done:,} of {total:,} {noun} are done ({counts[FAILED]:,} of them failed), "
+            f"{counts[SUBMITTED]:,} are in flight ({len(stuck):,} of them stuck), "
+            f"{total - counts.done - counts[SUBMITTED]:,} are missing."
+        )
+        for item in sorted(stuck, key=lambda item: item.submitted_at)[:MAX_SHOWN]:
+            yield f"- stuck since {item.submitted_at[:16]}: '{item.label}', job {item.job_id}"
+        for item in [item for item in items if item.state is FAILED][:MAX_SHOWN]:
+            yield f"- failed: '{item.label}': {item.error}"
+
+
+def find_tasks(
+    folder: Location, run: str = "", depth: int = MAX_DEPTH
+) -> Iterator[tuple[str, type[Item], TaskFolder]]:
+    """Return what the items of bulk tasks at a destination, or below a root of nights, are, and the tasks.
+
+    :param run: of folders such as `run=x` below a root, only this one is read
+    """
+    ingesting = find_task_folders(folder, INGEST_WORK, INGEST_FOLDER, MANIFEST)
+    assessing = find_task_folders(folder, ASSESS_WORK, ASSESS_FOLDER, ASSESSMENTS)
+    yield from (("documents", Document, task) for task in ingesting)
+    yield from (("assessments", Cell, task) for task in assessing)
+    if not ingesting and not assessing and depth:
+        for name in folder.list_names():
+            if "=" in name and (not run or not name.startswith("run=") or name == run):
+                yield from find_tasks(folder / name, run, depth - 1)
