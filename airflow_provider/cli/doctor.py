@@ -147,8 +147,7 @@ def _parse_settings(conn: Any) -> Generator[Check, None, Settings]:
 
 
 def _check_sharing(settings: Settings) -> Iterator[Check]:
-    from airflow_provider.hooks.private_files import create_runtime_directory
-    from airflow_provider.hooks.token_file import check_encryption
+    from airflow_provider.hooks.token_file import check_encryption, create_runtime_directory
 
     if not settings.share_tokens:
         return
