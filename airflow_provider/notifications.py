@@ -40,10 +40,10 @@ class ComplianceProgressNotifier(BaseNotifier):
         super().__init__()
         self.destination = destination
         self.stuck_after = stuck_after
-        run = (context or {}).get("dag_run")
-        if isinstance(run, Mapping):  # of a deadline alert
-            context |= {"dag_id": run["dag_id"], "run_id": run["dag_run_id"]}
-        self.context = context or {}
+        given: Any = context or {}
+        if isinstance(run := given.get("dag_run"), Mapping):  # of a deadline alert
+            given |= {"dag_id": run["dag_id"], "run_id": run["dag_run_id"]}
+        self.context = given
 
     def send(self, message: str) -> None:
         """Send the message; override this."""

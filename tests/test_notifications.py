@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,7 +40,7 @@ class Notifier(ComplianceProgressNotifier):
         self.sent.append(message)
 
 
-def leave(folder: Path, items: list[Item], total: int, run_id: str = "r", kind: str = "ingest") -> None:
+def leave(folder: Path, items: Sequence[Item], total: int, run_id: str = "r", kind: str = "ingest") -> None:
     """Leave the journal of a task that has not ended."""
     ti: Any = SimpleNamespace(dag_id="d", run_id=run_id, task_id=kind, map_index=-1)
     work, output = (INGEST_WORK, INGEST_FOLDER) if kind == "ingest" else (ASSESS_WORK, ASSESS_FOLDER)
