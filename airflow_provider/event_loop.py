@@ -67,7 +67,8 @@ class EventLoop:
         except asyncio.CancelledError:
             raise ComplianceInterruptedError("The task was stopped before it was done.") from None
         except BaseException:
-            self.cancel()
+            if not result.done():  # else it is an error of the work itself
+                self.cancel()
             raise
 
     def cancel(self) -> None:

@@ -24,9 +24,10 @@ from airflow_provider.assess.findings import (
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.tables import has_pyarrow, write_csv, write_jsonl, write_parquet
 from airflow_provider.assess.task import AssessTask
-from airflow_provider.assess.verdicts import FRAMEWORKS, RATE, ROOT, describe_frameworks
-from airflow_provider.bulk.counts import find_problems
-from airflow_provider.bulk.deletes import FinishedJob, StoredObject
+from airflow_provider.assess.verdicts import FINDINGS as FINDINGS_TABLE
+from airflow_provider.assess.verdicts import FRAMEWORKS, RATE, ROOT, TABLE, describe_frameworks
+from airflow_provider.bulk.counts import check_rows
+from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.bulk.items import COMPLETED, FAILED, SKIPPED
 from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceAssessError, ComplianceInputError
@@ -63,12 +64,24 @@ class Outcome:
     async def publish(self, started_at: str) -> dict[str, Any]:
         """Write tables and report, then the rows, and last the entry; return the result."""
         checkpoint = self.task.checkpoint
-        self._check_rows()
+        keys = [
+            make_key(document.source, key) for document in self.task.documents for key in self.task.frameworks
+        ]
+        check_rows(self.task.cells, keys, ComplianceAssessError)
         await checkpoint.check_owner()
         result, findings_sha256 = await in_thread(self._write, started_at)
-        rows_sha256 = await checkpoint.publish([cell.row(checkpoint.provenance) for cell in self.task.cells])
-        await checkpoint.check_owner()
-        await in_thread(self._publish_entry, rows_sha256, findings_sha256, started_at)
+        await checkpoint.publish_night(
+            [cell.row(checkpoint.provenance) for cell in self.task.cells],
+            self.task.nights,
+            (key for cell in self.task.cells for key in (cell.key, cell.digest)),
+            TABLE,
+            {FINDINGS_TABLE: Table.of(checkpoint.output_folder / FINDINGS, findings_sha256)},
+            {
+                ROOT: self.task.nights.root.uri,
+                RATE: self._rate(started_at),
+                FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
+            },
+        )
         return result
 
     def send_metrics(self, conn_id: str) -> None:
@@ -85,36 +98,25 @@ class Outcome:
     def finished_jobs(self) -> tuple[list[FinishedJob], set[str]]:
         """Return the jobs of documents that are assessed, and those that are needed again.
 
-        A service may give one job to equal documents. That of a document which was skipped, and whose
-        verdicts are all carried forward, is of an earlier night.
+        That of a document which was skipped, and whose verdicts are all carried forward, is of an earlier
+        night.
         """
         cells: dict[str, list[Cell]] = {}
         for cell in self.task.cells:
             cells.setdefault(cell.source, []).append(cell)
-        stored: dict[str, list[StoredObject]] = {}
-        needed: set[str] = set()
-        for document in self.task.documents:
-            of_document = cells.get(document.source, [])
-            new = [cell for cell in of_document if cell.state is COMPLETED]
-            if any(cell.state is FAILED or cell.unanswered for cell in of_document):
-                needed.add(document.uuid)
-            elif new or str(document.fields.get("status")).upper() != SKIPPED:
-                results = [
-                    StoredObject(cell.results_path, cell.results_sha256) for cell in new or of_document
-                ]
-                stored.setdefault(document.uuid, []).extend([*results, *_stored_text(document)])
-        finished = [FinishedJob(uuid, tuple(each)) for uuid, each in stored.items() if uuid not in needed]
-        return finished, needed
 
-    def _check_rows(self) -> None:
-        keys = [
-            make_key(document.source, key) for document in self.task.documents for key in self.task.frameworks
-        ]
-        if problems := find_problems(self.task.cells, keys):
-            raise ComplianceAssessError(
-                f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was written. Clear "
-                "the task to resume, and report this bug."
-            )
+        def outputs() -> Iterator[tuple[str, list[StoredObject] | None]]:
+            for document in self.task.documents:
+                of_document = cells.get(document.source, [])
+                new = [cell for cell in of_document if cell.state is COMPLETED]
+                if any(cell.state is FAILED or cell.unanswered for cell in of_document):
+                    yield document.uuid, None
+                elif new or str(document.fields.get("status")).upper() != SKIPPED:
+                    made = new or of_document
+                    results = [StoredObject(cell.results_path, cell.results_sha256) for cell in made]
+                    yield document.uuid, [*results, *_stored_text(document)]
+
+        return collect_finished(outputs())
 
     def _compare(self, cell: Cell, decisions: Decisions) -> None:
         """Compare a cell with the previous night, and count criteria that the service has not answered."""
@@ -134,7 +136,7 @@ class Outcome:
 
     def _write(self, started_at: str) -> tuple[dict[str, Any], str]:
         """Write tables and report; return the result, and the SHA-256 of the findings."""
-        folder, ended = self.task.checkpoint.output_folder, datetime.now(UTC)
+        folder = self.task.checkpoint.output_folder
         digests = {cell.digest for cell in self.task.cells} - {""}
         decisions = read_decisions(self.task.nights, digests)
         for cell in self.task.cells:
@@ -161,14 +163,7 @@ class Outcome:
         files |= {f"{framework} as CSV": location.uri for framework, location in tables.items()}
         page = render_verdicts(
             stats,
-            Run(
-                dag_id=self.task.ti.dag_id,
-                task_id=self.task.ti.task_id,
-                run_id=self.task.ti.run_id,
-                map_index=self.task.ti.map_index,
-                started=started_at,
-                ended=ended,
-            ),
+            Run.of(self.task.ti, started_at),
             night=self.task.nights.night.at,
             last_night=self.task.earlier.compared_with or None,
             without_text=self.task.without_text,
@@ -220,26 +215,14 @@ class Outcome:
             self.task.log.warning("%s", warning)
         return warnings
 
-    def _publish_entry(self, rows_sha256: str, findings_sha256: str, started_at: str) -> None:
+    def _rate(self, started_at: str) -> float:
+        """Return the cells per second, of the first attempt that has assessed some."""
         seconds = (datetime.now(UTC) - datetime.fromisoformat(started_at)).total_seconds()
-        checkpoint, nights = self.task.checkpoint, self.task.nights
+        checkpoint, own = self.task.checkpoint, self.task.nights.own
         completed = [cell for cell in self.task.cells if cell.state is COMPLETED]
-        new = sum(not checkpoint.is_published(cell) for cell in completed)
-        own = nights.own.facts.get(RATE, 0.0) if nights.own else 0.0
-        rate = new / max(seconds, 0.001) if new else own
-        nights.publish(
-            {
-                "assessments": Table.of(checkpoint.manifest, rows_sha256),
-                "findings": Table.of(checkpoint.output_folder / FINDINGS, findings_sha256),
-            },
-            (key for cell in self.task.cells for key in (cell.key, cell.digest)),
-            checkpoint.account,
-            {
-                ROOT: nights.root.uri,
-                RATE: rate,
-                FRAMEWORKS: describe_frameworks(self.task.frameworks.values()),
-            },
-        )
+        if new := sum(not checkpoint.is_published(cell) for cell in completed):
+            return new / max(seconds, 0.001)
+        return float(own.facts.get(RATE, 0.0)) if own else 0.0
 
     def lineage(self) -> Lineage:
         """Return which texts were assessed, with an assertion for each criterion."""

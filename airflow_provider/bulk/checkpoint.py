@@ -19,6 +19,7 @@ from airflow_provider.provenance import describe_attempt, is_newer, read_provena
 from airflow_provider.storage.atomic import put, put_sync
 from airflow_provider.storage.jsonl import to_line, to_lines
 from airflow_provider.storage.locations import Location, read_objects, storage_errors
+from airflow_provider.storage.nights import EarlierNights, Table
 
 log = logging.getLogger(__name__)
 
@@ -269,6 +270,24 @@ class Checkpoint:
         own = f"/{SEGMENT}{self._token}-"
         await self._clean_up(lambda: sorted(self._find_segments(), key=lambda path: (own in path, path)))
         return hashlib.sha256(content).hexdigest()
+
+    async def publish_night(
+        self,
+        rows: Iterable[Mapping[str, Any]],
+        nights: EarlierNights,
+        keys: Iterable[str],
+        table: str,
+        tables: Mapping[str, Table] | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write the manifest, then the entry by which later nights find it.
+
+        :param table: what the entry calls the manifest
+        :param tables: what else is published
+        """
+        published = {table: Table.of(self.manifest, await self.publish(rows)), **(tables or {})}
+        await self.check_owner()
+        await in_thread(nights.publish, published, keys, self.account, facts)
 
     async def _clean_up(self, find: Callable[[], list[str]]) -> None:
         """Remove segments that are not needed any more; an error is a warning."""

@@ -87,14 +87,23 @@ def count_allowed(max_failed: MaxFailed, total: int, name: str = "max_failed") -
     )
 
 
-def find_problems(items: Sequence[Item], keys: Sequence[str]) -> list[str]:
-    """Return what is wrong with the rows, before anything is called a success."""
-    problems: list[str] = []
+def check_rows(
+    items: Sequence[Item], keys: Sequence[str], error_type: type[ComplianceError], *others: str
+) -> None:
+    """Raise if something is wrong with the rows, before anything is called a success.
+
+    :param others: what else is wrong
+    """
+    problems = list(others)
     if Counter(each.key for each in items) != Counter(keys):
         problems.append(f"there are {len(items)} rows for {len(keys)} items, or rows of other items")
     if unfinished := [each.label for each in items if not each.state.is_final]:
         problems.append(f"{len(unfinished)} are not finished, such as '{unfinished[0]}'")
-    return problems
+    if problems:
+        raise error_type(
+            f"The rows of this task are inconsistent: {'; '.join(problems)}. Nothing was published. Clear it "
+            "to resume; if that does not help, remove its folder below _work/, and report this bug."
+        )
 
 
 def check_failures(

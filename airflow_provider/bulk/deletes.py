@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date, timedelta
 from typing import TYPE_CHECKING, Any
@@ -56,6 +56,25 @@ class FinishedJob:
     def find_missing(self) -> StoredObject | None:
         """Return what is not stored as recorded; something has to be."""
         return next((stored for stored in self.stored or (StoredObject(""),) if not stored.is_stored()), None)
+
+
+def collect_finished(
+    outputs: Iterable[tuple[str, Sequence[StoredObject] | None]],
+) -> tuple[list[FinishedJob], set[str]]:
+    """Return the jobs that are finished, and those that are needed again.
+
+    :param outputs: the job of each document, and what is stored of it; None if it is needed again. A service
+        may give one job to equal documents
+    """
+    stored: dict[str, list[StoredObject]] = {}
+    needed: set[str] = set()
+    for uuid, objects in outputs:
+        if objects is None:
+            needed.add(uuid)
+        else:
+            stored.setdefault(uuid, []).extend(objects)
+    finished = [FinishedJob(uuid, tuple(objects)) for uuid, objects in stored.items() if uuid not in needed]
+    return finished, needed
 
 
 class PendingDeletes:

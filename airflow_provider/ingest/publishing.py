@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from airflow_provider import metrics
+from airflow_provider.bulk import counts
 from airflow_provider.bulk.checkpoint import Checkpoint
-from airflow_provider.bulk.counts import find_problems
-from airflow_provider.bulk.deletes import FinishedJob, StoredObject
+from airflow_provider.bulk.deletes import FinishedJob, StoredObject, collect_finished
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, SKIPPED
-from airflow_provider.event_loop import in_thread
 from airflow_provider.exceptions import ComplianceIngestError
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.earlier import MANIFEST_TABLE, EarlierDocuments
 from airflow_provider.reports.ingest import Run, render_report
 from airflow_provider.storage.atomic import put
 from airflow_provider.storage.locations import Location
-from airflow_provider.storage.nights import Table
 
 REPORT = "report.html"
 PLANNED = {PENDING: "submitted", SKIPPED: "skipped", FAILED: "failed", COMPLETED: "kept"}  # by a dry run
@@ -36,24 +33,13 @@ async def publish(
     """Write the report, the manifest, and the entry by which later nights find it; return the report."""
     await earlier.count_failures(documents)
     report = checkpoint.output_folder / REPORT
-    run = Run(
-        dag_id=ti.dag_id,
-        task_id=ti.task_id,
-        run_id=ti.run_id,
-        map_index=ti.map_index,
-        started=started_at,
-        ended=datetime.now(UTC),
-        destination=destination,
-        manifest=checkpoint.manifest.uri,
-    )
+    run = Run.of(ti, started_at, destination=destination, manifest=checkpoint.manifest.uri)
     rows = [document.row(checkpoint.provenance) for document in documents]
     page = render_report(rows, run)
     await checkpoint.check_owner()
     await put(report, page.encode("utf-8", "replace"))
-    sha256 = await checkpoint.publish(rows)
-    tables, sources = {MANIFEST_TABLE: Table.of(checkpoint.manifest, sha256)}, [row["source"] for row in rows]
-    await checkpoint.check_owner()
-    await in_thread(earlier.nights.publish, tables, sources, checkpoint.account)
+    sources = [row["source"] for row in rows]
+    await checkpoint.publish_night(rows, earlier.nights, sources, MANIFEST_TABLE)
     return report
 
 
@@ -85,35 +71,27 @@ def count_documents(conn_id: str, documents: Sequence[Document], checkpoint: Che
 def finished_jobs(documents: Iterable[Document]) -> tuple[list[FinishedJob], set[str]]:
     """Return the jobs whose texts this run has stored, and those that are needed again.
 
-    A service may give one job to equal documents. That of a skipped document is of an earlier night.
+    That of a skipped document is of an earlier night.
     """
-    stored: dict[str, list[StoredObject]] = {}
-    needed: set[str] = set()
-    for document in documents:
-        if document.state is COMPLETED:
-            text = StoredObject(document.path, document.sha256, document.bytes)
-            stored.setdefault(document.job_id, []).append(text)
-        elif document.state is FAILED and document.job_id:
-            needed.add(document.job_id)
-    finished = [FinishedJob(uuid, tuple(texts)) for uuid, texts in stored.items() if uuid not in needed]
-    return finished, needed
+    return collect_finished(
+        (
+            document.job_id,
+            [StoredObject(document.path, document.sha256, document.bytes)]
+            if document.state is COMPLETED
+            else None,
+        )
+        for document in documents
+        if document.job_id and document.state in (COMPLETED, FAILED)
+    )
 
 
 def check_rows(documents: Sequence[Document], sources: Sequence[str]) -> None:
     """Raise if each document does not have one row, in a final state, and each text one document."""
-    problems = find_problems(documents, sources)
     jobs: dict[str, set[str]] = {}
     for document in documents:
         if document.state is COMPLETED:
             jobs.setdefault(document.path, set()).add(document.job_id)
     # A service may give one job to equal documents, which then have one text.
-    if shared := [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]:
-        problems.append(
-            f"{len(shared)} texts belong to more than one document or to none, such as '{shared[0]}'"
-        )
-    if problems:
-        raise ComplianceIngestError(
-            f"The rows of this ingest are inconsistent: {'; '.join(problems)}. No manifest was written. "
-            "Clear the task to resume; if that does not help, remove its folders below _ingest/ and "
-            "_work/ingest/, and report this bug."
-        )
+    shared = [path for path, job_ids in jobs.items() if len(job_ids) > 1 or not path]
+    problems = [f"texts belong to more than one document or to none, such as '{path}'" for path in shared[:1]]
+    counts.check_rows(documents, sources, ComplianceIngestError, *problems)

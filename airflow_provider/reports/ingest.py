@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from datetime import UTC, datetime
+from typing import Any
 
 from airflow_provider.reports.charts import DURATIONS, SIZES, StackedBar, plot_histogram, plot_times
 from airflow_provider.reports.outcomes import MAX_ATTEMPTS, OutcomeStats, Row, summarize
 from airflow_provider.reports.page import percent, read_time, render
-
-if TYPE_CHECKING:
-    from datetime import datetime
 
 ATTEMPTS = {1: "Once", 2: "Twice", 3: "3 times", 4: "4 times", MAX_ATTEMPTS: "5 or more"}
 
@@ -29,6 +27,13 @@ class Run:
     ended: datetime | str | None = None
     destination: str | None = None
     manifest: str | None = None
+
+    @classmethod
+    def of(cls, ti: Any, started: str, **about: Any) -> Run:
+        """Return the run of a task instance, which ends now."""
+        names = ("dag_id", "task_id", "run_id", "map_index")
+        of_task: dict[str, Any] = {name: getattr(ti, name) for name in names}
+        return cls(**of_task, started=started, ended=datetime.now(UTC), **about)
 
 
 def quantile(values: Iterable[float], share: float) -> float:
