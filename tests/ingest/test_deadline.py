@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from airflow_provider import event_loop
-from airflow_provider import exceptions as exc
 from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
@@ -19,45 +18,6 @@ from tests.support.clock import DAY, Clock
 
 def under_way(service: Emulator) -> list[str]:
     return [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
-
-
-@pytest.mark.usefixtures("_deadline_passes_while_deferred")
-def test_texts_completed_before_the_deadline_of_a_deferred_ingest_are_fetched(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    service.configure(jobs="manual")
-
-    def finish(_: int) -> None:
-        service.finish_jobs(*under_way(service)[:4])  # less than half: the trigger waits for more
-
-    attempts.while_deferred = finish
-    task = ingest(corpus.sources[:10], outcome, deferrable=True, timeout=3600, max_failed=6)
-    assert counts(attempts.run(task)) == (4, 6, 0)
-    assert len(outcome.texts) == 4
-    assert len(attempts.deferrals) == 1
-    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 4  # the rest is cancelled
-    errors = {row["error"] for row in outcome.rows.values() if row["status"] == "FAILED"}
-    assert errors <= {f"Not finished in time: its job was {state}." for state in ("PENDING", "RUNNING")}
-
-
-def test_a_text_that_was_not_fetched_in_time_is_fetched_by_a_retry(
-    service: Emulator,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    clock: Clock,
-    appended: list[dict[str, Any]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(engine, "GRACE_SECONDS", 0.5)
-    monkeypatch.setattr("airflow_provider.bulk.backoff.OUTAGE_RETRY_SECONDS", 2 * DAY)
-    service.fail("get_content", status=503, times=None)
-    clock.is_over = lambda: len(appended) == 3 and service.count("get_content") >= 4  # one was refused
-    with pytest.raises(exc.ComplianceIngestError, match=r"Not finished in time: the last error was: .*503"):
-        run_ingest(corpus.sources[:3])
-    service.clear_faults()
-    clock.is_over = lambda: False
-    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
-    assert len(service.jobs()) == 3
 
 
 def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(

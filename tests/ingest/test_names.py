@@ -219,25 +219,6 @@ def test_each_bad_source_is_a_row_with_a_reason_and_the_good_ones_are_written(
     assert service.count("submit_file") + service.count("submit_url") == 3
 
 
-def test_a_source_that_can_t_be_read_is_a_row_after_some_patience(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fsspec.implementations.local import LocalFileOpener
-
-    real, bad = LocalFileOpener.__getattribute__, corpus.sources[0]
-
-    def broken(*_: Any) -> None:
-        raise OSError(5, "Input/output error")
-
-    def attribute(self: Any, name: str) -> Any:
-        return broken if name == "read" and real(self, "path") == bad else real(self, name)
-
-    monkeypatch.setattr(LocalFileOpener, "__getattribute__", attribute)
-    result = attempts.run(ingest(corpus.sources[:6], outcome, max_failed=3))
-    assert (result["completed"], result["failed"]) == (5, 1)
-    assert "Input/output error" in outcome.rows[bad]["error"]
-
-
 def test_a_destination_in_the_home_folder_is_one_place(
     service: Emulator, attempts: Attempts, corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

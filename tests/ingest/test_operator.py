@@ -20,7 +20,6 @@ from tests.ingest.conftest import Corpus, Outcome, RunIngest, counts, ingest
 from tests.support.attempts import Attempts, heard
 from tests.support.clock import Clock
 from tests.support.outlets import outlet_events
-from tests.support.signals import signalled_when
 from tests.support.values import PDF
 
 
@@ -44,28 +43,6 @@ def test_all_documents_become_texts_with_a_row_each(
     assert service.count("submit_file") + service.count("submit_url") == 15
     assert service.count("get_content") == 15
     assert len(json.dumps(result)) < 500
-
-
-def test_texts_are_fetched_as_jobs_complete_also_when_deferred(
-    service: Emulator, attempts: Attempts, corpus: Corpus, outcome: Outcome
-) -> None:
-    service.configure(jobs="manual")
-    waited: list[tuple[int, int]] = []
-
-    def finish(number: int) -> None:
-        pending = [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
-        waited.append((len(pending), len(outcome.files)))
-        service.finish_jobs(*pending[: max(1, len(pending) // 2 + 1)])
-
-    attempts.while_deferred = finish
-    # A trigger that waits for all jobs does so until the deadline.
-    result = attempts.run(ingest(corpus.sources, outcome, deferrable=True, timeout=600, max_failed=15))
-    assert counts(result) == (15, 0, 0)
-    assert outcome.texts == corpus.texts
-    assert len(waited) >= 3
-    assert [pending for pending, _ in waited] == sorted((p for p, _ in waited), reverse=True)
-    assert waited[-1][1] > waited[0][1]  # texts came in between
-    assert service.count("submit_file") + service.count("submit_url") == 15
 
 
 def test_the_trigger_row_has_uuids_and_no_documents(
@@ -206,36 +183,6 @@ def test_a_destination_that_can_t_be_written_ends_the_task(
         attempts.run(ingest(corpus.sources, Outcome(tmp_path / "file")))
 
 
-def test_a_killed_task_writes_down_what_is_done_and_cancels_the_rest(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    outcome: Outcome,
-    appended: list[dict[str, Any]],
-) -> None:
-    service.configure(jobs="manual")
-    task = ingest(corpus.sources, outcome)
-
-    def five_are_done() -> bool:
-        jobs = [job["uuid"] for job in service.jobs()]
-        if len(jobs) == 15:
-            service.finish_jobs(*jobs[:5])
-        return [each.get("status") for each in appended].count("COMPLETED") == 5
-
-    with (
-        signalled_when(five_are_done, task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    assert len(outcome.text_files) == 5
-    assert {job["status"] for job in service.jobs()} == {"COMPLETED"}  # the others are cancelled
-    service.configure(jobs="instant")
-    # Lenient, so that it shows here how many documents are lost with their jobs.
-    assert run_ingest(corpus.sources, max_failed=15) == (15, 0, 0)
-    assert service.count("get_content") == 15
-
-
 def test_the_report_is_beside_the_manifest_and_linked(
     service: Emulator,
     attempts: Attempts,
@@ -263,26 +210,6 @@ def test_assets_get_the_result(
     asset, events = Asset("s3://bucket/texts"), outlet_events()
     result = attempts.run(ingest(corpus.sources, outcome, outlets=[asset]), outlet_events=events)
     assert events[asset].extra == {**result, "destination": f"{outcome.destination}/"}
-
-
-def test_progress_is_said(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    outcome: Outcome,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("airflow_provider.bulk.counts.LOG_INTERVAL_SECONDS", 0.2)
-    service.configure(jobs="manual")
-    caplog.set_level("INFO")
-
-    def lines() -> list[str]:
-        return [line for line in caplog.messages if " of 15 documents: " in line]
-
-    with signalled_when(lambda: len(lines()) > 2, lambda: service.configure(jobs="instant")):
-        attempts.run(heard(ingest(corpus.sources, outcome)))
-    assert lines()[-1].startswith("15 of 15 documents: 15 completed, 0 failed, 0 skipped")
 
 
 @pytest.mark.parametrize("whose", ["of another version", "of dag.test(), which keeps nothing"])

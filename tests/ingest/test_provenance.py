@@ -61,30 +61,6 @@ def test_each_row_has_the_attempt_that_has_finished_it(
     ]
 
 
-def test_the_attempt_survives_in_the_journal_and_a_clear_changes_nothing(
-    service: Emulator,
-    attempts: Attempts,
-    corpus: Corpus,
-    run_ingest: RunIngest,
-    outcome: Outcome,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from airflow_provider.ingest import publishing
-
-    def crash(*_: Any) -> str:
-        raise exc.ComplianceStorageError("killed before the manifest")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(publishing, "render_report", crash)
-        with pytest.raises(exc.ComplianceStorageError):
-            run_ingest(corpus.sources[:2])
-    assert run_ingest(corpus.sources[:3]) == (3, 0, 0)
-    assert [row["try_number"] for row in outcome.rows.values()] == [1, 1, 2]
-    manifest = outcome.manifest.read_bytes()
-    run_ingest(corpus.sources[:3])
-    assert outcome.manifest.read_bytes() == manifest
-
-
 def test_a_text_that_is_fetched_again_is_of_the_attempt_that_did_so(
     service: Emulator, corpus: Corpus, run_ingest: RunIngest, outcome: Outcome
 ) -> None:

@@ -7,15 +7,11 @@ import logging
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import pytest
 from airflow.providers.common.compat.sdk import DAG, Asset
 
-from airflow_provider import exceptions as exc
 from airflow_provider import lineage
-from airflow_provider.client.aio import AsyncComplianceClient
-from airflow_provider.client.models import ContentJob
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.content import ComplianceSubmitFileOperator, ComplianceSubmitUrlOperator
@@ -187,49 +183,3 @@ def test_single_operators_and_sensors_show_no_secret(
         "?signature=redacted"
     )
     assert "SECRET" not in caplog.text + json.dumps([records, attempts.store, attempts.ti.xcoms])
-
-
-def test_an_error_about_a_url_shows_no_secret(service: Emulator) -> None:
-    hook = ComplianceHook()
-    for submit, url in (
-        (hook.submit_url, presign("https://h/a\n")),
-        (hook.submit_file, presign("https://h/a")),
-        (hook.submit_file, "s3://AKIA:SECRET@bucket/a.pdf"),
-    ):
-        with pytest.raises(exc.ComplianceInputError) as raised:
-            submit(url)
-        assert "SECRET" not in str(raised.value)
-    service.fail("submit_url", status=400, body={"message": f"Can't get {presign('https://h/a')}."})
-    with pytest.raises(exc.ComplianceError) as refused:
-        hook.submit_url(presign("https://h/a"))
-    assert "SECRET" not in f"{refused.value} {vars(refused.value)}"
-    assert "https://h/a?signature=redacted" in str(refused.value)
-
-
-@pytest.mark.parametrize("has_address", [True, False])
-@pytest.mark.parametrize(
-    "quoted", [quote(presign("https://h/a"), safe=""), "SECRETSIGNATURE1 has expired", presign("https://h/a")]
-)
-def test_a_reason_that_quotes_a_part_of_the_address_shows_no_secret(
-    service: Emulator,
-    attempts: Attempts,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    deferrable: bool,
-    quoted: str,
-    has_address: bool,
-) -> None:
-    async def get_statuses(self: Any, uuids: list[str]) -> dict[str, ContentJob]:
-        address = url if has_address else None
-        return {
-            each: ContentJob(uuid=each, status="FAILED", error=f"Not fetched: {quoted}", source_url=address)
-            for each in uuids
-        }
-
-    caplog.set_level(logging.DEBUG)
-    url = presign("https://h/a")
-    monkeypatch.setattr(AsyncComplianceClient, "get_statuses", get_statuses)
-    task = ComplianceSubmitUrlOperator(task_id="t", url=url, wait_for_completion=True, deferrable=deferrable)
-    with pytest.raises(exc.ComplianceJobError, match="Not fetched") as caught:
-        attempts.run(heard(task))
-    assert "SECRETSIGNATURE" not in f"{caught.value}{caplog.text}"
