@@ -159,6 +159,7 @@ class BulkEngine(Generic[I]):
             remaining = self._options.deadline - self._clock()
             if remaining <= 0:
                 return True
+            await self._end_stuck()
             is_idle = self._clock() - self._pipeline.active_at > IDLE_BEFORE_DEFER_SECONDS
             if self._options.may_defer and is_idle and self._pipeline.is_only_waiting:
                 break
@@ -166,6 +167,20 @@ class BulkEngine(Generic[I]):
                 async with asyncio.timeout(min(CLOCK_CHECK_SECONDS, max(0.01, remaining))):
                     await self._pipeline.wait_until(lambda: self._pipeline.is_done)
         return False
+
+    async def _end_stuck(self) -> None:
+        """Give up jobs that are stuck even after a second try, and cancel them and those replaced."""
+        stuck, replaced = self._pipeline.process_stuck(), self._pipeline.replaced_jobs
+        self._pipeline.replaced_jobs = []
+        if not stuck and not replaced:
+            return
+        await self._checkpoint.check_owner()
+        ended = await self._cancel([*stuck, *replaced]) if self._options.cancel_on_kill else {}
+        for job_id in stuck:
+            if record := ended.get(job_id):
+                self._pipeline.on_update(job_id, record)
+            else:
+                self._pipeline.fail_stuck(job_id)
 
     async def _finish_late(self) -> None:
         """After the deadline, poll once more and fetch what is completed, then cancel what is not."""

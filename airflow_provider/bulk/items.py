@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -99,6 +100,12 @@ class Item:
         """What has become of it, by which attempt; equal only if it was not processed again."""
         return self.state, self.job_id, self.completed_at, self.try_number
 
+    def stuck_at(self, job_seconds: float) -> float:
+        """Return when its job will have taken too long, as a timestamp."""
+        if self.state is not SUBMITTED or self.submitted_at is None:
+            return math.inf
+        return datetime.fromisoformat(self.submitted_at).timestamp() + job_seconds
+
     def advance(self, state: ItemState) -> None:
         """Move on to another state."""
         if state not in TRANSITIONS[self.state]:
@@ -192,6 +199,7 @@ class BulkOptions:
     :param concurrency: how many items are processed at a time
     :param retry_failed: how often a failed job is processed again
     :param deadline: on the clock of the engine
+    :param job_seconds: after which a job is stuck
     :param may_defer: end when only waiting is left
     :param max_in_flight: maximum number of jobs at the service, including submits; None is no limit
     :param is_last_attempt: Airflow has no retry left
@@ -205,6 +213,7 @@ class BulkOptions:
     may_defer: bool
     max_in_flight: int | None = None
     is_last_attempt: bool = False
+    job_seconds: float = math.inf
 
 
 class Steps(ABC, Generic[I]):

@@ -6,6 +6,7 @@ import asyncio
 import heapq
 import itertools
 import math
+import time
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic
@@ -81,6 +82,9 @@ class Pipeline(Generic[I]):
         self.has_changed = asyncio.Event()
         self.sends_in_flight = 0
         self.active_at = clock()
+        self.replaced_jobs: list[str] = []  # by another one, so they may be cancelled
+        self._started_at = time.time() - clock()  # the wall clock is read once: it may jump
+        self._next_stuck_at = 0.0
         self._steps = steps
         self._checkpoint = checkpoint
         self._limiter = limiter
@@ -122,6 +126,35 @@ class Pipeline(Generic[I]):
         # A trigger would end at once with old results and unknown jobs, so they are settled here.
         is_settled = not self.refreshes.has_unconfirmed and not self._updates.has_unsettled
         return is_settled and self.counts.done + self.counts[SUBMITTED] == len(self.items)
+
+    def process_stuck(self) -> list[str]:
+        """Have jobs that take too long processed again; return those for which that was done before."""
+        at = self._started_at + self._clock()
+        if at < self._next_stuck_at:
+            return []
+        limit, stuck = self._options.job_seconds, list[str]()
+        for job_id, items in list(self.jobs.items()):
+            is_in_flight = isinstance(self._updates.poller.last_result(job_id), dict)  # by a poll just now
+            if not is_in_flight or min(item.stuck_at(limit) for item in items) > at:
+                continue
+            self._updates.remove([job_id])
+            if any(item.retry_count for item in items):
+                stuck.append(job_id)
+                continue
+            for item in self.jobs.pop(job_id):
+                self._log.warning("Job %s of '%s' takes too long: trying again.", job_id, item.label)
+                item.retried_from = None
+                self._move(item, RETRYING)
+                self._enqueue(item)
+        self._next_stuck_at = min([at + limit, *(item.stuck_at(limit) for item in self.items)])
+        return stuck
+
+    def fail_stuck(self, job_id: str) -> None:
+        """Give up the items of a job that was stuck, and then again."""
+        for item in self.jobs.pop(job_id, []):
+            minutes = self._options.job_seconds / 60
+            self._fail(item, f"Stuck for {minutes:.0f} min, after it was processed again for that.")
+        self.has_changed.set()
 
     def on_deadline(self) -> None:
         """Fetch what is completed without further delay, and do nothing else from now on."""
@@ -268,9 +301,12 @@ class Pipeline(Generic[I]):
                 raise
         item.attempts += 1
         job_id = record[self._steps.kind.id_name]
+        item.submitted_at = now()
         if not is_retry:
-            item.submitted_at, item.completed_at, item.is_resumed = now(), None, False
-        elif job_id == item.job_id and item.retried_from:
+            item.completed_at, item.is_resumed = None, False
+        elif job_id != item.job_id:
+            self.replaced_jobs.append(item.job_id)
+        elif item.retried_from:
             self.refreshes.restart(job_id, item.retried_from)
         item.retry_count += is_retry
         item.job_id = job_id

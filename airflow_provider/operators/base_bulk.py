@@ -6,7 +6,7 @@ import math
 import time
 from abc import abstractmethod
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow_provider.bulk.counts import MaxFailed, count_allowed
@@ -20,7 +20,7 @@ from airflow_provider.operators.base import (
     is_last_attempt,
     push_report,
 )
-from airflow_provider.params import optional
+from airflow_provider.params import as_seconds, optional
 from airflow_provider.storage.layout import common_root
 from airflow_provider.storage.locations import Location
 from airflow_provider.waiting.deadlines import Deadline
@@ -81,6 +81,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
     :param deferrable: wait in the triggerer when only waiting is left; by default
         `[operators] default_deferrable` of Airflow's configuration
     :param timeout: after that time, a timedelta or seconds, unfinished items have failed; by default one day
+    :param document_timeout: after that time, a timedelta or seconds, a job is processed again, once; after
+        the same time again, its item has failed. By default two hours
     :param cancel_on_kill: cancel jobs in flight when the task is killed, times out or fails for good; on by
         default
     """
@@ -97,6 +99,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         max_failed: MaxFailed = 0,
         root: str | None = None,
         delete_after: str | None = None,
+        document_timeout: timedelta | float = 7200.0,
         cancel_on_kill: bool = True,
         **kwargs: Any,
     ) -> None:
@@ -111,6 +114,8 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
         self.max_failed = max_failed
         self.root = root
         self.delete_after = delete_after
+        self.document_timeout = as_seconds(document_timeout, "document_timeout")
+        self._stuck_at = math.inf  # when the first of the jobs in flight is
         self.cancel_on_kill = cancel_on_kill
 
     @entry_point
@@ -252,21 +257,25 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
             may_defer=self.deferrable,
             max_in_flight=client.settings.max_in_flight,
             is_last_attempt=is_last_attempt(run.context["ti"]),
+            job_seconds=self.document_timeout,
         )
         engine = BulkEngine(
             self.hook, client, items, steps, checkpoint, options, self.log,
             outdated=outdated, clock=self.clock,
         )  # fmt: skip
-        return await engine.run()
+        job_ids = await engine.run()
+        self._stuck_at = min((item.stuck_at(self.document_timeout) for item in items), default=math.inf)
+        return job_ids
 
     def _defer(self, run: BulkRun, job_ids: list[str]) -> None:
         self.log.info("Waiting for %s %ss in the triggerer.", len(job_ids), self.kind.noun)
         seconds_left = run.ends_at - self.clock()
         deadline = Deadline(run.deadline.name, time.time() + seconds_left)
         enough = max(1, math.ceil(len(job_ids) * RESUME_FRACTION))
+        wakes = Deadline(deadline.name, min(deadline.at, self._stuck_at))
         self.defer(
             trigger=self._make_trigger(
-                job_ids, deadline, cancel_on_kill=self.cancel_on_kill, enough=enough, is_durable=True
+                job_ids, wakes, cancel_on_kill=self.cancel_on_kill, enough=enough, is_durable=True
             ),
             method_name="execute_complete",
             kwargs={
@@ -275,7 +284,7 @@ class ComplianceBulkOperator(StoringMixin, TimedWaitingOperator):
                 "seconds_left": seconds_left,
                 "started_at": run.started_at,
             },
-            timeout=deadline.trigger_timeout,
+            timeout=wakes.trigger_timeout,
         )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+from datetime import UTC, datetime
 
 import pytest
 
 from airflow_provider import exceptions as exc
-from airflow_provider.bulk import backoff, engine
+from airflow_provider.bulk import backoff, engine, pipeline
 from airflow_provider.bulk.items import COMPLETED, FAILED, SUBMITTED, Item
 from airflow_provider.waiting import rules
 from tests.support.bulk import Night
+from tests.support.virtual_time import seconds
 
 AWAY = exc.ComplianceServerError("The service is away.", status=503)
 DONE = {"status": "COMPLETED"}
@@ -36,6 +39,16 @@ def _production(monkeypatch: pytest.MonkeyPatch, _impatient: None, _soon_sure: N
         for name, value in values.items():
             monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(rules, "UNKNOWN_SECONDS", 30.0)
+
+
+def iso(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat()
+
+
+@pytest.fixture(autouse=True)
+def _virtual_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    began = time.time()
+    monkeypatch.setattr(pipeline, "now", lambda: iso(began + seconds()))
 
 
 @pytest.fixture
@@ -113,6 +126,56 @@ def test_a_job_that_completes_before_it_is_cancelled_is_fetched(night: Night) ->
     assert night.service.cancelled == []
 
 
+@pytest.mark.parametrize("cancel_on_kill", [False, True])
+def test_a_stuck_job_is_processed_again_then_fails_alone_and_is_cancelled(
+    night: Night, cancel_on_kill: bool
+) -> None:
+    for key in "ab":
+        night.service.job(key, s150=DONE if key == "b" else {"status": "RUNNING"})
+    items = [Item("a"), Item("b")]
+    assert night.run(*items, job_seconds=100.0, cancel_on_kill=cancel_on_kill) == []
+    assert [key for _, key in night.steps.of("retry")] == ["a", "b"]
+    assert [round(at) for at, _ in night.steps.of("retry")] == [100, 100]
+    assert [item.state for item in items] == [FAILED, COMPLETED]
+    assert items[0].error == "Stuck for 2 min, after it was processed again for that."
+    assert not items[0].is_permanent_failure
+    assert night.service.cancelled == (["a"] if cancel_on_kill else [])
+    assert night.journal.flushes[-1] == pytest.approx(201, abs=2)
+
+
+def test_a_job_that_ends_before_it_is_given_up_is_fetched(night: Night) -> None:
+    night.service.job("a", s200=DONE)
+    item = Item("a")
+    night.run(item, job_seconds=100.0, poll_interval=3600.0)
+    assert item.state == COMPLETED
+    assert night.service.cancelled == []
+
+
+def test_a_job_that_replaces_a_stuck_one_is_waited_for_and_the_other_cancelled(night: Night) -> None:
+    night.service.job("a")
+    night.service.job("new", s120=DONE)
+    night.outcome("retry", "a", {"uuid": "new", "status": "RUNNING"})
+    item = Item("a")
+    night.run(item, job_seconds=100.0)
+    assert (item.state, item.job_id) == (COMPLETED, "new")
+    assert night.service.cancelled == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("age", "retry_count", "retries", "failed_at"), [(0, 0, [100], 200), (70, 0, [30], 130), (70, 1, [], 30)]
+)
+def test_the_time_of_a_job_counts_on_after_a_deferral(
+    night: Night, age: float, retry_count: int, retries: list[int], failed_at: int
+) -> None:
+    night.service.job("a")
+    item = submitted("a")
+    item.submitted_at, item.retry_count = iso(time.time() - age), retry_count
+    night.run(item, job_seconds=100.0)
+    assert [at for at, _ in night.steps.of("retry")] == pytest.approx(retries, abs=2)
+    assert night.journal.flushes[-1] == pytest.approx(failed_at, abs=4)
+    assert "Stuck" in item.error
+
+
 def test_submits_in_flight_at_the_deadline_get_five_seconds(
     night: Night, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,9 +197,9 @@ def test_nothing_is_submitted_after_the_deadline(night: Night) -> None:
 
 
 def test_results_get_a_minute_after_the_deadline(night: Night, caplog: pytest.LogCaptureFixture) -> None:
-    for key, seconds in (("a", 55.0), ("b", 65.0)):
+    for key, duration in (("a", 55.0), ("b", 65.0)):
         night.service.job(key, s19=DONE)
-        night.outcome("fetch", key, seconds)
+        night.outcome("fetch", key, duration)
     items = [submitted("a"), submitted("b")]
     night.run(*items, deadline=19.5, poll_interval=3600.0)
     assert [item.state for item in items] == [COMPLETED, FAILED]

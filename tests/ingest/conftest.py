@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from airflow_provider.bulk import backoff, engine
+from airflow_provider.bulk import backoff, engine, pipeline
 from airflow_provider.bulk.checkpoint import Checkpoint
 from airflow_provider.emulator import Emulator
 from airflow_provider.emulator.samples import Sample, serve_pages, write_samples
@@ -68,7 +68,7 @@ class WallClock:
 def wall_clock(monkeypatch: pytest.MonkeyPatch) -> WallClock:
     """The wall clock of the worker."""
     clock = WallClock()
-    for module in (base_bulk, engine):
+    for module in (base_bulk, engine, pipeline):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from airflow_provider import event_loop
 from airflow_provider.bulk import engine, pipeline
 from airflow_provider.emulator import Emulator
 from airflow_provider.ingest import sources
+from airflow_provider.waiting import waits
 from tests.ingest.conftest import Corpus, Outcome, RunIngest, WallClock, counts, ingest
 from tests.support.attempts import Attempts
 from tests.support.clock import DAY, Clock
@@ -18,6 +20,33 @@ from tests.support.clock import DAY, Clock
 
 def under_way(service: Emulator) -> list[str]:
     return [job["uuid"] for job in service.jobs() if job["status"] in ("PENDING", "RUNNING")]
+
+
+def test_a_stuck_document_fails_after_a_refresh_in_deferrals_while_the_others_finish(
+    service: Emulator,
+    attempts: Attempts,
+    corpus: Corpus,
+    outcome: Outcome,
+    wall_clock: WallClock,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waits, "time", wall_clock)
+    monkeypatch.setattr(pipeline, "now", lambda: datetime.fromtimestamp(wall_clock.time(), UTC).isoformat())
+    service.configure(jobs="manual")
+
+    def let_time_pass(_: int) -> None:
+        if finished := under_way(service)[1:]:
+            service.finish_jobs(*finished)
+        wall_clock.ahead += 3700
+
+    attempts.while_deferred = let_time_pass
+    task = ingest(corpus.sources[:3], outcome, deferrable=True, document_timeout=3600, max_failed=1)
+    assert counts(attempts.run(task)) == (2, 1, 0)
+    (error,) = (row["error"] for row in outcome.rows.values() if row["status"] == "FAILED")
+    assert error == "Stuck for 60 min, after it was processed again for that."
+    assert service.count("refresh") == 1
+    assert len(attempts.deferrals) == 2
+    assert [job["status"] for job in service.jobs()] == ["COMPLETED"] * 2  # the stuck one is cancelled
 
 
 def test_a_wall_clock_that_jumps_ahead_fails_and_cancels_nothing(
