@@ -314,7 +314,7 @@ async def _script(
     write_file: Callable[..., Any],
     seconds: float,
 ) -> None:
-    """What somebody writes who wants it fast: one coroutine for each cell, and nothing for a bad day.
+    """A fast script without error handling: one coroutine for each cell.
 
     :param seconds: how long an assessment takes
     """

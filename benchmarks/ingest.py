@@ -3,8 +3,8 @@
 All in processes of their own: the emulator (jobs of 2 s, 20 ms added to each answer), the operator's
 `execute()`, and the scripts. Texts go to local files. They take turns, and the best of three rounds counts:
 the machine does other things, too. The first script only does the work: one login, no second try, no check of
-an answer, nothing written down but the texts. The second one leaves the same behind as the operator, whatever
-happens: each text hashed, on the disk (fsync) and under its name only when it is whole.
+an answer, nothing written down but the texts. The second one leaves the same behind as the operator in any
+case: each text hashed, on the disk (fsync) and under its name only when it is whole.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def _operator(urls: list[str], concurrency: int, folder: str) -> Way:
 
 
 async def _script(urls: list[str], concurrency: int, folder: Path, write_file: Callable[..., Any]) -> None:
-    """What somebody writes who wants it fast: queues, batches, and nothing for a bad day."""
+    """A fast script without error handling: queues and batches."""
     import aiohttp
 
     to_submit, names = list(reversed(urls)), {url: url.rpartition("/")[2][:6] for url in urls}

@@ -42,7 +42,7 @@ from benchmarks.service import Service, page
 ITEMS = 50_000
 LATENCY = 0.03
 CONCURRENCY = 16
-RECORDS = 12  # of a segment: so many come while the one before is written to such a store
+RECORDS = 12  # of a segment, which arrive while the previous one is written to such a store
 TEXT = b"Outsourcing of activities\n"
 FIRST_SUBMIT_SECONDS = 15.0
 GROWTH_MIB = 250.0
@@ -366,7 +366,7 @@ def _script_assess(items: int, concurrency: int, folder: Path, job: str) -> Way:
 
 
 async def _read_all(items: int, concurrency: int, *, reads_outputs: bool) -> None:
-    """Read the journal, and see that the outputs are there; hope that nobody else is at it."""
+    """Read the journal, and see that the outputs are there; assume that no other attempt runs."""
     get_session = import_module("aiobotocore.session").get_session
     connection = json.loads(os.environ["AIRFLOW_CONN_SLOW"])
     async with get_session().create_client(

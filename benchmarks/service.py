@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SIZE = 4000  # characters of a text, about a page
 LARGE = 6_000_000  # of one in the group of large ones, which S3 gets in parts
-SITE = "http://pages.invalid"  # nobody is asked for these
+SITE = "http://pages.invalid"  # never requested
 
 
 def page(number: int, group: str = "page") -> str:

@@ -11,8 +11,8 @@ not know. It can't log in: each sensor carries a token of its own in its headers
 before it would do. It can't renew that token either, so tokens live long there. With our sensors they live
 20 seconds, and the jobs are real ones that are not done.
 
-A triggerer that picks up 1,000 triggers at once is busy with that, whatever they do. So the lag at that time
-is held against that of 1,000 triggers that only sleep. Garbage collections are left out of the lag: a full
+A triggerer that picks up 1,000 triggers at once is busy with that, even if they do nothing. So that lag
+is compared with that of 1,000 triggers that only sleep. Garbage collections are left out of the lag: a full
 one goes through all that Airflow has in memory, and it is chance in which of the measured times it falls.
 """
 
@@ -137,7 +137,7 @@ class Bench:
 
 
 def measure(row: Callable[[Emulator], Row], sensors: int, window: float, lifetime: int) -> Result:
-    """Let so many sensors wait, and see what that takes."""
+    """Let sensors wait, and measure what that takes."""
     with benched(lifetime) as bench:
         bench.prepare()
         rows = [row(bench.service) for _ in range(sensors)]
@@ -172,7 +172,7 @@ def measure(row: Callable[[Emulator], Row], sensors: int, window: float, lifetim
 
 
 def measure_pickup(row: Callable[[Emulator], Row], sensors: int) -> float:
-    """Return the worst lag while so many triggers are picked up."""
+    """Return the worst lag while triggers are picked up."""
     with benched(lifetime=300) as bench:
         bench.prepare()
         rows = [row(bench.service) for _ in range(sensors)]

@@ -19,7 +19,7 @@ from typing import Any
 import certifi
 import pytest
 
-# Before anything imports airflow: its files go where nobody else looks.
+# Before anything imports airflow: its files go to a folder of the tests.
 os.environ.setdefault("AIRFLOW_HOME", tempfile.mkdtemp(prefix="airflow-home-"))
 os.environ["XDG_RUNTIME_DIR"] = tempfile.mkdtemp(prefix="runtime-")  # where processes leave refused logins
 
@@ -123,7 +123,7 @@ MASKERS = (
 
 
 def _forget_secrets() -> None:
-    """Airflow compiles all secrets that it ever saw into one expression, anew with each of them."""
+    """Airflow compiles all secrets that it ever saw into one expression, again with each of them."""
     for name in MASKERS:
         get = vars(sys.modules.get(name, object)).get("_secrets_masker")
         if get is not None:

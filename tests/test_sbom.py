@@ -1,4 +1,4 @@
-"""`make sbom` lists what our package brings, and refuses licences that nobody has allowed."""
+"""`make sbom` lists what our package brings, and refuses licenses that are not allowed."""
 
 from __future__ import annotations
 
