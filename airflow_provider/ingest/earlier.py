@@ -19,6 +19,7 @@ from airflow_provider.ingest.documents import SOURCE_FIELDS, Document
 from airflow_provider.ingest.resuming import Outdated, find_outdated, read_version
 from airflow_provider.ingest.sources import is_page
 from airflow_provider.reports.outcomes import GIVEN_UP
+from airflow_provider.reports.page import plural
 from airflow_provider.storage.jsonl import Row
 from airflow_provider.storage.nights import EarlierNights, latest_rows
 from airflow_provider.waiting import rules
@@ -135,7 +136,7 @@ class EarlierDocuments:
         if client and unchanged:
             missing = await find_missing(client, {text.job_id for text in unchanged.values()}, self.log)
             if missing:
-                self.log.info("Submitting %s documents again: the service forgot their jobs.", len(missing))
+                self.log.info("Submitting %s again: the service forgot their jobs.", plural(len(missing)))
                 unchanged = {source: text for source, text in unchanged.items() if text.job_id not in missing}
         return unchanged
 
@@ -192,7 +193,7 @@ class EarlierDocuments:
         """Name the first documents that were given up."""
         given_up = [document for document in documents if document.source in self.given_up]
         if given_up:
-            self.log.warning("%s documents were not sent, because they fail every night:", len(given_up))
+            self.log.warning("Not sending %s that failed every night:", plural(len(given_up)))
         for document in given_up[:shown]:
             self.log.warning("'%s': %s", document.label, document.error)
 

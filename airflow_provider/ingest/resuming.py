@@ -18,6 +18,7 @@ from airflow_provider.exceptions import (
 )
 from airflow_provider.ingest.documents import Document
 from airflow_provider.ingest.sources import fingerprint, is_page, version_in
+from airflow_provider.reports.page import plural
 from airflow_provider.storage.infos import Info, find_infos
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import printable
@@ -37,7 +38,7 @@ def resume_documents(
     :param is_new_attempt: failed documents are processed again; not so after a deferral
     """
     if earlier:
-        log.info("Resuming from an earlier attempt: %s documents are known.", len(earlier))
+        log.info("Resuming from an earlier attempt, which knew %s.", plural(len(earlier)))
     documents = resume(addresses, earlier, Document, is_new_attempt=is_new_attempt)
     stores: Stores = {}
     for document in documents:
@@ -54,7 +55,7 @@ def find_removed(known: Mapping[str, Document], listed: Collection[str], log: An
     removed = [document for source, document in known.items() if source not in listed]
     jobs = {document.job_id for document in removed if document.job_id and not document.state.is_final} - kept
     if jobs:
-        log.warning("%s documents with jobs in flight are no longer listed: %s", len(jobs), sorted(jobs))
+        log.warning("No longer listed: %s in flight: %s", plural(len(jobs), "job"), sorted(jobs))
     return sorted(jobs)
 
 

@@ -63,6 +63,8 @@ def list_shards(sources: Any, destination: str, size: int) -> list[str]:
     :param destination: of the night; the files go below `_work/`
     :param size: documents per shard
     """
+    from airflow_provider.reports.page import plural  # not while a DAG is parsed
+
     folder = Location.to_write(destination) / SHARDS
     found = resolve(sources)
     if not found:
@@ -75,7 +77,7 @@ def list_shards(sources: Any, destination: str, size: int) -> list[str]:
         file = folder / f"{start // size:05}-{digest(lines.decode())}.jsonl"
         put_sync(file, lines)
         uris.append(file.uri)
-    log.info("Listed %s documents in %s shards below '%s'.", f"{len(found):,}", len(uris), folder)
+    log.info("Listed %s in %s below '%s'.", plural(len(found)), plural(len(uris), "shard"), folder)
     return uris
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from airflow_provider.event_loop import for_each, in_thread
@@ -16,7 +17,6 @@ MIN_FOUND = 32  # objects of ours in a page: where there are fewer, single reque
 LISTS_IN_FLIGHT = 8
 
 Info = Mapping[str, Any]
-_Store = tuple[str, str | None]
 
 
 async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
@@ -25,76 +25,64 @@ async def find_infos(uris: Iterable[str], seconds: float) -> dict[str, Info]:
     S3 lists pages of them, and files are looked at many at a time. An object that is not in the result may
     exist all the same: ask for it by itself. Nothing is cached, and no error is raised.
 
-    :param seconds: for one answer of a store
+    :param seconds: for a store to tell about up to 1,000 of them
     """
     found: dict[str, Info] = {}
     runs = await in_thread(_make_runs, set(uris))
 
     async def look(number: int) -> None:
-        fs, locations = runs[number]
-        try:
-            if hasattr(fs, "call_s3"):
-                await _list_run(fs, locations, found, seconds)
-            elif not fs.async_impl:
-                async with asyncio.timeout(seconds):
-                    # Not `in_thread`: a store that hangs is abandoned.
-                    found.update(await asyncio.to_thread(_look_at, fs, locations))
-        except Exception:  # noqa: S110 - a request for each object says what is wrong
-            pass
+        with suppress(Exception):  # a request for each object says what is wrong
+            async with asyncio.timeout(seconds):
+                # Not `in_thread`: a store that hangs is abandoned.
+                found.update(await asyncio.to_thread(_look_at, runs[number]))
 
     await for_each(look, range(len(runs)), LISTS_IN_FLIGHT)
     return found
 
 
-def _make_runs(uris: set[str]) -> list[tuple[Any, list[Location]]]:
+def _make_runs(uris: set[str]) -> list[list[Location]]:
     """Return objects that are neighbors in their stores; those of one run are in one folder."""
-    stores: dict[_Store, Any] = {}
-    folders: dict[tuple[_Store, str], list[Location]] = {}
+    stores: dict[Any, Any] = {}
+    folders: dict[Any, list[Location]] = {}
     for uri in uris:
-        try:
+        with suppress(ComplianceError):
             location = Location(uri)
             store = location.protocol, location.conn_id
-            if store not in stores:
-                stores[store] = location.fs
-        except ComplianceError:
-            continue
-        folders.setdefault((store, location.path.rpartition("/")[0]), []).append(location)
+            if store in stores:
+                location.fs = stores[store]
+            stores[store] = location.fs
+            folders.setdefault((store, location.path.rpartition("/")[0]), []).append(location)
+    runs = []
     for locations in folders.values():
         locations.sort(key=lambda location: location.path)
-    return [
-        (stores[store], locations[start : start + RUN_OBJECTS])
-        for (store, _), locations in folders.items()
-        for start in range(0, len(locations), RUN_OBJECTS)
-    ]
+        runs += [locations[start : start + RUN_OBJECTS] for start in range(0, len(locations), RUN_OBJECTS)]
+    return runs
 
 
-def _look_at(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
-    found = {}
-    for location in locations:
-        try:
+def _look_at(locations: Sequence[Location]) -> dict[str, Info]:
+    fs, found = locations[0].fs, dict[str, Info]()
+    if hasattr(fs, "call_s3"):
+        return _list_run(fs, locations)
+    for location in () if fs.async_impl else locations:
+        with suppress(Exception):
             found[location.uri] = fs.info(location.path)
-        except Exception:  # noqa: S112 - see `find_infos`
-            continue
     return found
 
 
-async def _list_run(fs: Any, locations: Sequence[Location], found: dict[str, Info], seconds: float) -> None:
+def _list_run(fs: Any, locations: Sequence[Location]) -> dict[str, Info]:
     """List the part of a folder in S3 that these objects are in, as long as most of it is about them."""
-    bucket = locations[0].container
+    found: dict[str, Info] = {}
     keys = [location.key for location in locations]
-    prefix = keys[0].rpartition("/")[0]
-    prefix = f"{prefix}/" if prefix else ""
-    start = 0
-    while len(keys) - start >= MIN_FOUND:
-        async with asyncio.timeout(seconds):
-            page = await asyncio.to_thread(
-                fs.call_s3,
-                "list_objects_v2",
-                Bucket=bucket,
-                Prefix=prefix,
-                Delimiter="/",
-                StartAfter=keys[start][:-1],  # so the first of them is listed, too
-            )
+    folder, slash, _ = keys[0].rpartition("/")
+    start, count = 0, MIN_FOUND  # of ours in a page
+    while count >= MIN_FOUND and len(keys) - start >= MIN_FOUND:
+        page = fs.call_s3(
+            "list_objects_v2",
+            Bucket=locations[0].container,
+            Prefix=folder + slash,
+            Delimiter="/",
+            StartAfter=keys[start][:-1],  # so the first of them is listed, too
+        )
         listed = {entry["Key"]: entry for entry in page.get("Contents", ())}
         last = max([*listed, *(folder["Prefix"] for folder in page.get("CommonPrefixes", ()))], default="")
         end = bisect_right(keys, last) if page.get("IsTruncated") else len(keys)
@@ -104,6 +92,5 @@ async def _list_run(fs: Any, locations: Sequence[Location], found: dict[str, Inf
                 etag = str(entry.get("ETag") or "").strip('"')
                 version = {"ETag": f'"{etag}"'} if etag else {}
                 found[location.uri] = {"type": "file", "size": entry["Size"], **version}
-        if end - start < MIN_FOUND:
-            return
-        start = end
+        start, count = end, end - start
+    return found

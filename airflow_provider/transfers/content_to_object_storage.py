@@ -109,6 +109,7 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
 
     def _write(self, context: Context, uuids: list[str], records: Mapping[str, Record]) -> list[str]:
         from airflow_provider.client.models import ContentJob
+        from airflow_provider.reports.page import plural
 
         hook = self.renew_hook()
         jobs = {uuid: ContentJob.model_validate(records[uuid]) for uuid in uuids}
@@ -131,7 +132,9 @@ class ComplianceContentToObjectStorageOperator(StoringMixin, TimedWaitingOperato
             "uris": unique(uris)[:URIS_IN_EVENT],
         }
         self._report_written(context, Lineage(transfers), event, hook)
-        self.log.info("Wrote %s objects, %s bytes: %s ...", len(targets), size, targets[uuids[0]])
+        self.log.info(
+            "Wrote %s, %s: %s", plural(len(targets), "object"), plural(size, "byte"), targets[uuids[0]]
+        )
         return uris
 
     def _targets(

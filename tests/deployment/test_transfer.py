@@ -44,7 +44,7 @@ def test_pages_become_texts_in_a_folder_and_an_asset_event(
     said = [line["event"] for line in lines if "ComplianceContentToObjectStorage" in line.get("logger", "")]
     assert said == [
         f"Waiting for {MANY} jobs in the triggerer.",
-        f"Wrote {MANY} objects, {sum(sizes)} bytes: {uris[0]} ...",
+        f"Wrote {MANY} objects, {sum(sizes):,} bytes: {uris[0]}",
     ]
     assert {line["level"] for line in lines if "level" in line} == {"info"}
 

@@ -189,7 +189,7 @@ def test_jobs_of_documents_that_left_the_list_are_named(caplog: pytest.LogCaptur
         "unsent": Document("unsent"),
     }
     assert find_removed(known, ["kept"], LOG) == ["2", "3"]
-    assert "2 documents with jobs in flight are no longer listed: ['2', '3']" in caplog.text
+    assert "No longer listed: 2 jobs in flight: ['2', '3']" in caplog.text
     caplog.clear()
     assert find_removed(known, known, LOG) == []
     assert not caplog.messages
@@ -226,4 +226,4 @@ def test_each_source_is_checked_before_it_is_submitted(
     assert failed.keys() == bad.keys() - known.keys()
     assert all(bad[source] in error for source, error in failed.items())
     assert len(opened) == 3  # one of each store
-    assert "1 documents are known" in caplog.text
+    assert "which knew 1 document." in caplog.text
