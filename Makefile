@@ -57,7 +57,7 @@ e2e: $(READY) ## every example DAG and many faults on Airflow with Celery, Postg
 
 # What does no I/O is tested to its last branch.
 comma := ,
-CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,tokens batches endpoints exchange http/bodies http/wire models responses settings) frameworks/catalog text))
+CORE := $(subst $() ,$(comma),$(patsubst %,*/airflow_provider/%.py,$(addprefix client/,tokens batches endpoints exchange http/bodies http/wire models responses settings) frameworks/catalog addresses text))
 
 coverage: $(READY) ## every branch of the modules without I/O
 	.venv/bin/coverage run --include='$(CORE)' -m pytest -q -m '$(call without,$(ELSEWHERE))' tests/client tests/contract \

@@ -16,10 +16,10 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
+from airflow_provider.addresses import redact
 from airflow_provider.hooks.object_paths import OBJECT_STORES
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, to_bytes
-from airflow_provider.text import redact
 
 if TYPE_CHECKING:
     from airflow_provider.client.models import ContentJob

@@ -9,8 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceInputError
-from airflow_provider.text import redact, redact_text, sanitize
+from airflow_provider.text import redact_text, sanitize
 
 IS_EXECUTING = "_is_executing"
 TEMPLATE_MARKS = ("{{", "{%", "{#")

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
 from airflow_provider.params import as_json, required
 from airflow_provider.storage.jsonl import parse_line, read_lines
 from airflow_provider.storage.locations import Location
-from airflow_provider.text import redact, sanitize
+from airflow_provider.text import sanitize
 
 WITH_TEXT = frozenset({"COMPLETED", "SKIPPED"})
 WITHOUT_TEXT = frozenset({"FAILED", "CANCELLED"})

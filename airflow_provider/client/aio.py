@@ -73,7 +73,6 @@ class AsyncComplianceClient(BaseClient):
         """Leave it to `__aenter__`: a session belongs to an event loop."""
 
     submit_url = _operation(endpoints.submit_url)
-    get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
     cancel = _operation(endpoints.cancel)
     refresh = _operation(endpoints.refresh)
@@ -104,6 +103,10 @@ class AsyncComplianceClient(BaseClient):
             # Do not wait for a hanging read: it closes the file when it returns.
             closing = asyncio.wrap_future(run_in_daemon_thread(upload.close))
             await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+
+    async def get_status(self, uuid: str) -> ContentJob:
+        """Get the status of one job."""
+        return await self._perform(self._flow(batches.get_status(uuid)))
 
     async def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""

@@ -6,9 +6,12 @@ import math
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import cast
 
-from airflow_provider.client.endpoints import Flow, get_batch, get_status
+from airflow_provider.client import endpoints
+from airflow_provider.client.endpoints import Flow
 from airflow_provider.client.models import ContentJob
+from airflow_provider.client.responses import UnconfirmedRedirectError
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -69,6 +72,17 @@ class BatchLimit:
         self.lower(self._proven)
 
 
+def get_status(uuid: str) -> Flow[ContentJob]:
+    """Get the status of one job; a batch of one confirms a redirect that does not name the job."""
+    try:
+        return cast("ContentJob", (yield endpoints.get_status(uuid)))
+    except UnconfirmedRedirectError as error:
+        jobs: list[ContentJob] = yield endpoints.get_batch([uuid])
+        if not jobs:
+            raise error from None
+        return jobs[0].model_copy(update={"uuid": uuid})
+
+
 def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, ContentJob]]:
     """Get the status of any number of jobs; unknown ones are absent from the result.
 
@@ -123,7 +137,7 @@ class _Query:
                 continue
             sent_at = limit.clock()
             try:
-                jobs = yield get_batch(batch.uuids)
+                jobs = yield endpoints.get_batch(batch.uuids)
             except ComplianceError as error:
                 if self._divide(batch, error):
                     continue
@@ -135,7 +149,7 @@ class _Query:
                 limit.on_answer(len(batch.uuids), limit.clock() - sent_at)
             for uuid in missing:
                 try:
-                    self._found[uuid] = yield get_status(uuid)
+                    self._found[uuid] = yield from get_status(uuid)
                 except (ComplianceNotFoundError, ComplianceRefusedError) as error:
                     self._on_refusal(error)
         if self._malformed and not self._found:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 from urllib.parse import quote, urlencode
 
+from airflow_provider.addresses import redact
 from airflow_provider.client.http.bodies import TextStream
 from airflow_provider.client.http.wire import Body, Call, HttpResponse, normalize_path
 from airflow_provider.client.models import (
@@ -39,7 +40,7 @@ from airflow_provider.exceptions import (
     ComplianceNotFoundError,
     ComplianceRefusedError,
 )
-from airflow_provider.text import redact, sanitize
+from airflow_provider.text import sanitize
 
 T = TypeVar("T")
 Flow: TypeAlias = Generator[Call[Any], Any, T]
@@ -77,7 +78,7 @@ def submit_url(url: str) -> Call[ContentJob]:
 
 
 def get_status(uuid: str) -> Call[ContentJob]:
-    """Get the status of one job; a 303 redirect means completed."""
+    """Get the status of one job; a 303 redirect to its content means completed."""
 
     def job(response: HttpResponse) -> ContentJob:
         if is_completed := response.status == 303:
@@ -96,12 +97,19 @@ def get_batch(uuids: Iterable[str]) -> Call[list[ContentJob]]:
     def is_requested(record: dict[str, Any]) -> bool:
         return str(record.get("uuid")).lower() in known
 
+    def jobs(response: HttpResponse) -> list[ContentJob]:
+        found: dict[str, ContentJob] = {}
+        # Validate only requested records: a broken service may send any number.
+        for job in read_models(response, ContentJob, is_requested):
+            if job.uuid not in found or (job.status.is_final and not found[job.uuid].status.is_final):
+                found[job.uuid] = job  # of several records, the first that is final
+        return list(found.values())
+
     return Call(
         "POST",
         f"{CONTENT}/status/batch",
         json={"uuids": requested},
-        # Validate only requested records: a broken service may send any number.
-        parse=partial(read_models, model=ContentJob, wanted=is_requested),
+        parse=jobs,
         idempotent=True,
         limit=max(MIN_BATCH_BYTES, BYTES_PER_JOB * len(requested)),
         operation="get_statuses",

@@ -16,6 +16,7 @@ from typing import Generic, TypeVar
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from airflow_provider import __version__
+from airflow_provider.addresses import redact
 from airflow_provider.client.http.bodies import ACCEPT_ENCODING
 from airflow_provider.client.http.wire import (
     Call,
@@ -49,7 +50,7 @@ from airflow_provider.exceptions import (
     ComplianceTlsError,
     ComplianceUncertainError,
 )
-from airflow_provider.text import mask, redact
+from airflow_provider.text import mask
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

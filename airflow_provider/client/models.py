@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import logging
+import re
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, TypeVar, cast
@@ -43,15 +44,17 @@ class JobStatus(enum.StrEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> JobStatus:
-        """Treat an unknown status as still running, and log it once."""
-        if isinstance(value, str) and value.upper() in cls.__members__:
-            return cls[value.upper()]
-        if (text := str(value)[:50]) not in _unknown_statuses and len(_unknown_statuses) < 100:
+        """Treat an unknown status as still running, and log it once, unless it may be an echoed token."""
+        text = value.upper() if isinstance(value, str) and _STATUS.fullmatch(value) else "(not a word)"
+        if text in cls.__members__:
+            return cls[text]
+        if text not in _unknown_statuses and len(_unknown_statuses) < 100:
             _unknown_statuses.add(text)
-            log.warning("Unknown job status %r: treated as still running.", text)
+            log.warning("Unknown job status %s: treated as still running.", text)
         return cls.RUNNING
 
 
+_STATUS = re.compile("[A-Za-z_]{1,30}")
 _unknown_statuses: set[str] = set()
 
 

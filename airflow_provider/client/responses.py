@@ -17,10 +17,20 @@ from airflow_provider.text import one_line, sanitize
 
 Model = TypeVar("Model", bound=WireModel)
 BODY_EXCERPT_CHARS = 500
+UNTYPED = ("", "application/octet-stream")  # it is a text if it can be decoded
+
+
+class UnconfirmedRedirectError(ComplianceProtocolError):
+    """A 303 that does not name the job: its status has to say whether it is completed."""
 
 
 def read_nothing(response: HttpResponse) -> None:
-    """Accept any successful response; the contract defines no body."""
+    """Accept any successful response, for which the contract defines no body, unless it is about an error."""
+    record = read_object(response, strict=False)
+    if record.get("error") and not record.get("uuid"):  # a job that has failed has both
+        raise ComplianceProtocolError(
+            f"{response.url} returned {response.status} with an error{error_message(response)}."
+        )
 
 
 def read_object(response: HttpResponse, *, strict: bool = True) -> dict[str, Any]:
@@ -58,7 +68,7 @@ def read_job(response: HttpResponse, uuid: str, *, strict: bool) -> ContentJob:
 
 
 def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool = False) -> None:
-    """Refuse a 303 that leads elsewhere, such as to a login page; without a usable Location it counts.
+    """Doubt a 303 that leads elsewhere, such as to a login page; without a usable Location it counts.
 
     :param any_path: any path on the origin of the request will do
     """
@@ -70,7 +80,7 @@ def check_see_other(response: HttpResponse, identifier: str, *, any_path: bool =
     wanted = _normalized(identifier)
     is_named = any(_normalized(unquote(part)) == wanted for part in path.split("/"))
     if location and not is_named and not (any_path and response.location):
-        raise ComplianceProtocolError(
+        raise UnconfirmedRedirectError(
             f"{response.url} was redirected (303) to {response.target!r}, which is not the result "
             f"of '{identifier}': that is a proxy or a login page, not the service."
         )
@@ -89,7 +99,7 @@ def check_text(response: HttpResponse) -> None:
     """Refuse what is not a text: another type is the answer of a gateway."""
     check_complete(response)
     kind = response.content_type
-    if kind and (not kind.startswith("text/") or kind.endswith(("json", "xml"))):
+    if not (kind.startswith("text/") or kind in UNTYPED) or kind.endswith(("json", "xml")):
         raise ComplianceProtocolError(
             f"{response.url} returned {one_line(kind)}, not a text: that is a proxy, not the service."
         )

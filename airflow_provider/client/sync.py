@@ -75,7 +75,6 @@ class ComplianceClient(BaseClient):
         return TimedSession()
 
     submit_url = _operation(endpoints.submit_url)
-    get_status = _operation(endpoints.get_status)
     get_content = _operation(endpoints.get_content)
     cancel = _operation(endpoints.cancel)
     refresh = _operation(endpoints.refresh)
@@ -103,6 +102,10 @@ class ComplianceClient(BaseClient):
         finally:
             # Do not wait for a hanging read: it closes the file when it returns.
             wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
+
+    def get_status(self, uuid: str) -> ContentJob:
+        """Get the status of one job."""
+        return self._perform(self._flow(batches.get_status(uuid)))
 
     def get_statuses(self, uuids: Iterable[str]) -> dict[str, ContentJob]:
         """Get the status of any number of jobs; unknown ones are absent from the result."""

@@ -9,6 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 from airflow.providers.common.compat.sdk import AirflowNotFoundException, BaseHook
 
 from airflow_provider import metrics, provider_info
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import (
     ComplianceAuthError,
     ComplianceConfigError,
@@ -16,7 +17,6 @@ from airflow_provider.exceptions import (
     ComplianceInputError,
 )
 from airflow_provider.hooks.non_retryable import fail_without_retry
-from airflow_provider.text import redact
 
 if TYPE_CHECKING:  # DAG files import this module: the client and its libraries are imported by the first call
     from airflow_provider.client.aio import AsyncComplianceClient

@@ -7,8 +7,8 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceInputError, ComplianceStorageError
-from airflow_provider.text import redact
 
 # The URI schemes of object stores, with the usual one of each store.
 OBJECT_STORES = {

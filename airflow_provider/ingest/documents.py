@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from airflow_provider.addresses import is_redacted
 from airflow_provider.bulk.items import Item, Steps
 from airflow_provider.exceptions import ComplianceInputError
 from airflow_provider.ingest.sources import SourceFile, is_page
@@ -13,7 +14,7 @@ from airflow_provider.provenance import PROVENANCE_COLUMNS
 from airflow_provider.storage import names
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.texts import Confirm, store_text
-from airflow_provider.text import is_redacted, mask_address
+from airflow_provider.text import mask_address
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import Record
 

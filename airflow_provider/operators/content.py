@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import ComplianceError
 from airflow_provider.operators.base import CancelOperator
 from airflow_provider.operators.base_job import ComplianceBaseJobOperator
 from airflow_provider.params import RedactedField, as_id, required
-from airflow_provider.text import one_line, redact
+from airflow_provider.text import one_line
 from airflow_provider.triggers.content import ComplianceContentTrigger
 from airflow_provider.waiting.kinds import JOBS, JobKind, job_record
 from airflow_provider.waiting.results import CANCELLED, UNKNOWN

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.providers.common.compat.sdk import conf
 
+from airflow_provider.addresses import redact_all
 from airflow_provider.exceptions import ComplianceIngestError, ComplianceInputError
 from airflow_provider.ingest.sources import chunk
 from airflow_provider.lineage import Lineage, Transfer, uri_origin
@@ -16,7 +17,7 @@ from airflow_provider.operators.base_bulk import FETCH, BulkRun, ComplianceBulkO
 from airflow_provider.params import RedactedField, as_list, required
 from airflow_provider.provider_info import CONFIG_SECTION
 from airflow_provider.storage.locations import Location
-from airflow_provider.text import redact_all, redact_text
+from airflow_provider.text import redact_text
 from airflow_provider.triggers.content import ComplianceContentTrigger
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from datetime import date
 from itertools import chain
 from typing import Any
 
+from airflow_provider.addresses import redact
 from airflow_provider.provenance import instance_of
 from airflow_provider.review.state import EXPIRED, NO_DECISION
 from airflow_provider.storage.atomic import put_sync
@@ -22,7 +23,7 @@ from airflow_provider.storage.layout import NIGHTS
 from airflow_provider.storage.locations import Location
 from airflow_provider.storage.names import digest, safe
 from airflow_provider.storage.nights import EarlierNights, Night, Table, TaskKey, entries_with
-from airflow_provider.text import one_line, redact
+from airflow_provider.text import one_line
 
 log = logging.getLogger(__name__)
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from airflow_provider.addresses import redact
 from airflow_provider.exceptions import (
     ComplianceError,
     ComplianceInputError,
@@ -23,7 +24,7 @@ from airflow_provider.exceptions import (
 from airflow_provider.hooks.object_paths import LOCAL_SCHEMES, OBJECT_STORES, object_path
 from airflow_provider.params import required
 from airflow_provider.storage.names import printable
-from airflow_provider.text import one_line, redact, redact_text, sanitize
+from airflow_provider.text import one_line, redact_text, sanitize
 
 log = logging.getLogger(__name__)
 

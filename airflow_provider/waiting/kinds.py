@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from airflow_provider.addresses import redact
 from airflow_provider.event_loop import for_each
 from airflow_provider.exceptions import (
     ComplianceError,
@@ -16,7 +17,7 @@ from airflow_provider.exceptions import (
     ComplianceProtocolError,
     ComplianceThrottledError,
 )
-from airflow_provider.text import mask_address, redact
+from airflow_provider.text import mask_address
 from airflow_provider.waiting.results import CANCELLED, FINAL, UNKNOWN, Record
 from airflow_provider.waiting.rules import Limiter, PollResult
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client.batches import BatchLimit, get_statuses
-from airflow_provider.client.http.wire import Call
+from airflow_provider.client.endpoints import get_batch
+from airflow_provider.client.http.wire import Call, HttpResponse
 from airflow_provider.client.models import ContentJob
 from tests.support.service import Received, Reply, Service
 from tests.support.values import CONTENT
@@ -269,6 +271,13 @@ def test_unknown_jobs_cost_one_request_each_and_few_more() -> None:
     assert found == {}
     assert [len(each) for each in asked if isinstance(each, list)] == [100, 50, 50]
     assert len(asked) == 103
+
+
+def test_job_that_is_listed_twice_has_its_first_final_state() -> None:
+    states = [("a", "PENDING"), ("a", "FAILED"), ("a", "COMPLETED"), ("a", "RUNNING"), ("b", "PENDING")]
+    records = [{"uuid": uuid, "status": status} for uuid, status in states]
+    listed = get_batch(["a", "b"]).parse(HttpResponse(200, {}, json.dumps(records).encode()))
+    assert [(job.uuid, job.status) for job in listed] == [("a", "FAILED"), ("b", "PENDING")]
 
 
 def at_most(limit: int, status: int = 413) -> Callable[[Received], Reply]:

@@ -151,24 +151,36 @@ def test_a_text_whose_end_is_not_marked_is_refused() -> None:
         TextStream.from_response(HttpResponse(200, {"content-type": "text/plain"}, url=URL))
 
 
+OCTETS = "application/octet-stream"
+NOTHING, BINARY = "returned nothing, not even the type of a text", "can't be decoded as"
+
+
 @pytest.mark.parametrize(
-    ("content_type", "pieces", "is_text"),
+    ("content_type", "pieces", "problem"),
     [
-        ("", [], False),
-        ("", [b""], False),  # an empty chunk
-        ("", [b"x"], True),
-        ("text/plain", [], True),
+        ("text/plain", [], ""),
+        ("text/plain", [b"a\0b"], ""),
+        ("", [], NOTHING),
+        ("", [b""], NOTHING),  # an empty chunk
+        ("", [b"x"], ""),
+        ("", [b"x\xff"], BINARY),
+        (OCTETS, [], NOTHING),
+        (OCTETS, [b"x\xc3", b"\xa4"], ""),
+        (OCTETS, [b"x\xc3"], BINARY),
+        (OCTETS, [b"x", b"a\0b"], BINARY),
+        (f"{OCTETS}; charset=utf-16-le", [b"x\0", b"y\0"], ""),
+        (f"{OCTETS}; charset=utf-16-le", [b"x\0y"], BINARY),
     ],
 )
-def test_nothing_without_a_type_is_not_a_text(content_type: str, pieces: list[bytes], is_text: bool) -> None:
-    headers = {"content-length": "1", **({"content-type": content_type} if content_type else {})}
-    stream = TextStream.from_response(HttpResponse(200, headers, b"", URL))
-    found = b"".join(map(stream.feed, pieces))
-    if is_text:
-        assert found + stream.finish() == b"".join(pieces)
+def test_untyped_text_must_not_be_empty_or_binary(
+    content_type: str, pieces: list[bytes], problem: str
+) -> None:
+    if problem:
+        with pytest.raises(ComplianceProtocolError, match=problem):
+            text(content_type, *pieces)
         return
-    with pytest.raises(ComplianceProtocolError, match="returned nothing, not even the type of a text"):
-        stream.finish()
+    charset = content_type.partition("charset=")[2] or "utf-8"
+    assert text(content_type, *pieces).decode() == b"".join(pieces).decode(charset)
 
 
 def test_character_that_began_before_invalid_bytes_is_kept() -> None:

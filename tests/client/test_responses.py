@@ -24,6 +24,7 @@ from airflow_provider.client.responses import (
     read_accepted_job,
     read_job,
     read_models,
+    read_nothing,
     read_object,
     retry_after,
 )
@@ -43,6 +44,25 @@ def test_other_json_than_an_object_is_an_error_or_an_empty_one(body: Any, proble
     with pytest.raises(ComplianceProtocolError, match=problem):
         read_object(response(body))
     assert read_object(response(body), strict=False) == {}
+
+
+@pytest.mark.parametrize(
+    ("body", "is_done"),
+    [
+        (b"", True),
+        (b"deleted", True),
+        ({"error": None}, True),
+        ({"uuid": UUID, "status": "CANCELLED", "error": "The page is gone"}, True),  # the deleted job
+        ({"error": "locked"}, False),
+        ({"error": {"code": 7}}, False),
+    ],
+)
+def test_success_with_an_error_in_its_body_is_not_done(body: Any, is_done: bool) -> None:
+    if is_done:
+        assert read_nothing(response(body)) is None  # type: ignore[func-returns-value] # that is what it says
+        return
+    with pytest.raises(ComplianceProtocolError, match="returned 200 with an error"):
+        read_nothing(response(body))
 
 
 def test_a_list_is_read_without_what_is_not_wanted() -> None:
@@ -226,6 +246,7 @@ def test_accepted_or_partial_response_is_not_the_result(status: int, is_complete
         ("text/xml", False),
         ("application/json", False),
         ("image/png", False),
+        ("application/octet-stream", True),  # if it can be decoded
     ],
 )
 def test_only_text_is_a_text(kind: str, is_text: bool) -> None:

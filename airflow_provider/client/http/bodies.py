@@ -103,13 +103,13 @@ _NOT_CHARSETS = ("idna", "punycode", "raw-unicode-escape", "unicode-escape")
 class TextStream:
     """Re-encodes one response as UTF-8 incrementally.
 
-    :param may_be_empty: the response says that it is a text
+    :param is_text: the response says that it is one; otherwise it has to be decodable, and not empty
     """
 
-    def __init__(self, charset: str, url: str = "", *, may_be_empty: bool = True) -> None:
+    def __init__(self, charset: str, url: str = "", *, is_text: bool = True) -> None:
         self.charset = charset
         self._url = url
-        self._may_be_empty = may_be_empty
+        self._is_text = self._may_be_empty = is_text
         self._decoder = codecs.getincrementaldecoder(charset)()
         self._is_utf8 = codecs.lookup(charset).name == "utf-8"
 
@@ -121,7 +121,7 @@ class TextStream:
                 f"The response from {response.url} has neither a length nor chunks, so a truncated text "
                 "could not be detected. Check the proxies in front of the service."
             )
-        return cls(_charset(response), response.url, may_be_empty=bool(response.content_type))
+        return cls(_charset(response), response.url, is_text=response.content_type.startswith("text/"))
 
     def feed(self, data: bytes) -> bytes:
         """Take the next bytes, return as much UTF-8 as is complete."""
@@ -139,19 +139,24 @@ class TextStream:
 
     def _decode(self, data: bytes, *, final: bool) -> bytes:
         state = self._decoder.getstate()
+        if not self._is_text and b"\0" in data and self._is_utf8:
+            raise self._not_decodable()
         if self._is_utf8 and state == _EMPTY_STATE and data.isascii():
             return data  # the usual case; checking is much faster than copying
         try:
             return self._decoder.decode(data, final).encode("utf-8", "replace")
         except UnicodeError:
-            if self._decoder.errors == "replace":
-                raise ComplianceProtocolError(
-                    f"The text from {self._url} can't be decoded as {self.charset}: check its Content-Type."
-                ) from None
+            if self._decoder.errors == "replace" or not self._is_text:
+                raise self._not_decodable() from None
         log.warning("The text from %s is not valid %s: invalid bytes become U+FFFD.", self._url, self.charset)
         self._decoder.setstate(state)
         self._decoder.errors = "replace"
         return self._decode(data, final=final)
+
+    def _not_decodable(self) -> ComplianceProtocolError:
+        return ComplianceProtocolError(
+            f"The text from {self._url} can't be decoded as {self.charset}: check its Content-Type."
+        )
 
 
 def _charset(response: HttpResponse) -> str:
