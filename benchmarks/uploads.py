@@ -1,9 +1,10 @@
-"""How fast documents are uploaded, as a share of what the bare HTTP libraries reach in the same run."""
+"""How fast documents are uploaded, plain and hashed, beside the bare HTTP libraries in the same run."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import multiprocessing
 import socket
@@ -21,10 +22,10 @@ from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.ingest.sources import SourceFile
-from benchmarks.comparison import judge, resident
+from benchmarks.comparison import judge, peak_mib
 
 ROUNDS = 5
-TARGETS = {"plain": 0.8, "hashed": 0.6}
+TARGET = 0.8
 GROWTH_MIB = 16.0
 ANSWER = json.dumps({"uuid": "u", "access_token": "t", "expires_in": 3600}).encode()
 
@@ -62,6 +63,11 @@ def ways(url: str, path: Path) -> dict[str, Callable[[], object]]:
         with path.open("rb") as file, requests.Session() as session:
             session.post(url, data=file, timeout=60)
 
+    def hash_first(upload: Callable[[], object]) -> None:
+        with path.open("rb") as file:
+            hashlib.file_digest(file, "sha256")
+        upload()
+
     async def bare_aiohttp() -> None:
         with path.open("rb") as file:
             async with aiohttp.ClientSession() as session, session.post(url, data={"file": file}) as response:
@@ -77,11 +83,13 @@ def ways(url: str, path: Path) -> dict[str, Callable[[], object]]:
 
     return {
         "requests": bare_requests,
-        "requests, plain": lambda: sync(path),
-        "requests, hashed": lambda: sync(SourceFile(str(path))),
+        "requests, ours": lambda: sync(path),
+        "requests after hashing": lambda: hash_first(bare_requests),
+        "requests after hashing, ours": lambda: sync(SourceFile(str(path))),
         "aiohttp": lambda: asyncio.run(bare_aiohttp()),
-        "aiohttp, plain": lambda: asyncio.run(aio(path)),
-        "aiohttp, hashed": lambda: asyncio.run(aio(SourceFile(str(path)))),
+        "aiohttp, ours": lambda: asyncio.run(aio(path)),
+        "aiohttp after hashing": lambda: hash_first(lambda: asyncio.run(bare_aiohttp())),
+        "aiohttp after hashing, ours": lambda: asyncio.run(aio(SourceFile(str(path)))),
     }
 
 
@@ -102,26 +110,26 @@ def main(arguments: list[str] | None = None) -> None:
                 file.write(b"%PDF-1.7\n")
                 file.truncate(mib << 20)
             all_ways = ways(f"http://127.0.0.1:{ready.recv()}", path)
-            for _ in range(ROUNDS):
+            for number in range(ROUNDS):
                 for name, upload in all_ways.items():
-                    memory, begin = resident(), time.perf_counter()
+                    memory, begin = peak_mib(), time.perf_counter()
                     upload()
-                    best[name] = min(best.get(name, 1e9), time.perf_counter() - begin)
-                    growth[name] = min(growth.get(name, 1e9), resident() - memory)
+                    if number:  # the first round imports what is used
+                        best[name] = min(best.get(name, 1e9), time.perf_counter() - begin)
+                        growth[name] = max(growth.get(name, 0), peak_mib() - memory)
     finally:
         process.kill()
         process.join()
     targets = {}
     for name, seconds in best.items():
-        bare, _, kind = name.partition(", ")
+        bare, _, is_ours = name.partition(", ")
         ratio = best[bare] / seconds
         print(
-            f"{name:<20}{mib / seconds:>8.0f} MiB/s{ratio:>8.2f} of bare{growth[name]:>8.1f} MiB more memory"
+            f"{name:<30}{mib / seconds:>6.0f} MiB/s{ratio:>6.2f} of bare, {growth[name]:.1f} MiB more memory"
         )
-        if kind:
-            targets[f"{name}: {TARGETS[kind]} of bare, constant memory"] = (
-                ratio >= TARGETS[kind] and growth[name] < GROWTH_MIB
-            )
+        if is_ours:
+            is_met = ratio >= TARGET and growth[name] < GROWTH_MIB
+            targets[f"{name}: {TARGET} of bare, constant memory"] = is_met
     judge(targets)
 
 

@@ -22,12 +22,12 @@ from airflow_provider.client.http.network import classify_error, proxy_host, tls
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
     CLOSE_SECONDS,
-    ChunkReader,
+    DaemonThread,
     FileSource,
     MultipartUpload,
     fits_in_chunk,
+    iter_chunks,
     read_timeout_error,
-    run_in_daemon_thread,
     write_all,
 )
 from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
@@ -95,14 +95,14 @@ class AsyncComplianceClient(BaseClient):
 
     async def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document; it is streamed, and read in a thread."""
-        opening = run_in_daemon_thread(MultipartUpload, file, file_name)
-        upload = await _wait_for_read(opening, self.settings.response_timeout)
-        try:
-            return await self.run(endpoints.submit_file(upload))
-        finally:
-            # Do not wait for a hanging read: it closes the file when it returns.
-            closing = asyncio.wrap_future(run_in_daemon_thread(upload.close))
-            await asyncio.wait([closing], timeout=CLOSE_SECONDS)
+        with closing(DaemonThread()) as thread:
+            opening = thread.submit(MultipartUpload, file, file_name, thread)
+            upload = await _wait_for_read(opening, self.settings.response_timeout)
+            try:
+                return await self.run(endpoints.submit_file(upload))
+            finally:
+                # Do not wait for a hanging read: the file is closed when it returns.
+                await _wait(thread.submit(upload.close), CLOSE_SECONDS)
 
     async def get_status(self, uuid: str) -> ContentJob:
         """Get the status of one job."""
@@ -275,14 +275,13 @@ def _has_unread_data(connection: aiohttp.connector.Connection) -> bool:
 
 
 async def _upload(body: bytes | Body, stall: _StallTimeout) -> AsyncIterator[bytes]:
-    """Read a body in a thread, with a timeout to read and to send each chunk."""
-    with closing(ChunkReader(body)) as reader:
-        while True:
+    """Pass on the chunks of a body, with a timeout to read and to send each."""
+    for chunk in iter_chunks(body):
+        if isinstance(chunk, Future):
             stall.restart(None)
-            if (chunk := await _wait_for_read(reader.read(), stall.response_timeout)) is None:
-                break
-            stall.restart(stall.timeout)
-            yield chunk
+            chunk = await _wait_for_read(chunk, stall.response_timeout)
+        stall.restart(stall.timeout)
+        yield chunk
     stall.restart(stall.response_timeout)
 
 

@@ -20,7 +20,7 @@ from weakref import WeakSet
 from airflow_provider.client.batches import BatchLimit
 from airflow_provider.client.exchange import Done, Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
-from airflow_provider.client.http.uploads import run_in_daemon_thread
+from airflow_provider.client.http.uploads import DaemonThread
 from airflow_provider.client.http.wire import Call, HttpRequest, HttpResponse, Observer
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
@@ -271,7 +271,8 @@ class BaseClient(ABC):
             case Pause():
                 return (yield step)
             case LocalIO(function):
-                future = run_in_daemon_thread(function)
+                with closing(DaemonThread()) as thread:
+                    future = thread.submit(function)
                 yield Wait(future, LOCAL_IO_SECONDS)
                 if not future.done():
                     raise local_io_timeout()

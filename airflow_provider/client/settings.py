@@ -79,7 +79,7 @@ class Settings:
     :param grant_type: how to log in: with `password`, or with the `client_credentials` alone
     :param idp_subject: sent as IDP_SUBJECT where set; usually the gateway sets this header
     :param verify: verify TLS certificates; or the path of a CA file
-    :param timeout: seconds to connect, to send a chunk of an upload, and between two parts of a response;
+    :param timeout: seconds to connect, to send 1 MB of an upload, and between two parts of a response;
         three times that for its whole head, for its whole body, and for 256 KB of a streamed text
     :param max_retries: how often a request is retried after a transient error
     :param retry_seconds: how long a request may be retried, pauses included

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import wait
+from concurrent.futures import Future, wait
 from contextlib import closing, contextmanager
 from functools import partial, wraps
 from typing import IO, Any, Concatenate, ParamSpec, TypeVar, cast
@@ -21,16 +21,17 @@ from airflow_provider.client.http.transport import TimedSession, extend_deadline
 from airflow_provider.client.http.uploads import (
     CHUNK_BYTES,
     CLOSE_SECONDS,
-    ChunkReader,
+    DaemonThread,
     FileSource,
     MultipartUpload,
     fits_in_chunk,
+    iter_chunks,
     read_timeout_error,
-    run_in_daemon_thread,
     write_all,
 )
 from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
 from airflow_provider.client.models import Assessment, ContentJob
+from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import Pause
 from airflow_provider.exceptions import ComplianceError
 
@@ -96,12 +97,13 @@ class ComplianceClient(BaseClient):
 
     def submit_file(self, file: FileSource, file_name: str | None = None) -> ContentJob:
         """Submit a document; it is streamed."""
-        upload = MultipartUpload(file, file_name)
-        try:
-            return self.run(endpoints.submit_file(upload))
-        finally:
-            # Do not wait for a hanging read: it closes the file when it returns.
-            wait([run_in_daemon_thread(upload.close)], CLOSE_SECONDS)
+        with closing(DaemonThread()) as thread:
+            upload = _result(thread.submit(MultipartUpload, file, file_name, thread), self.settings)
+            try:
+                return self.run(endpoints.submit_file(upload))
+            finally:
+                # Do not wait for a hanging read: the file is closed when it returns.
+                wait([thread.submit(upload.close)], CLOSE_SECONDS)
 
     def get_status(self, uuid: str) -> ContentJob:
         """Get the status of one job."""
@@ -167,7 +169,7 @@ class ComplianceClient(BaseClient):
                 request.method,
                 request.url,
                 headers=dict(request.headers),
-                data=body if body is None or fits_in_chunk(body) else _Stream(body, seconds),
+                data=body if body is None or fits_in_chunk(body) else _Stream(body, self.settings),
                 timeout=self.settings.timeout,
                 verify=self._ca_file or False,
                 proxies={"http": proxy, "https": proxy} if proxy else {},
@@ -205,19 +207,23 @@ class ComplianceClient(BaseClient):
 class _Stream:
     """A body in the form that requests takes: with a length, and read from its start by each iteration."""
 
-    def __init__(self, body: bytes | Body, seconds: float) -> None:
-        self._body, self._seconds = body, seconds
+    def __init__(self, body: bytes | Body, settings: Settings) -> None:
+        self._body, self._settings = body, settings
 
     def __len__(self) -> int:
         return len(self._body) if isinstance(self._body, bytes) else self._body.length
 
     def __iter__(self) -> Iterator[bytes]:
-        with closing(ChunkReader(self._body)) as reader:
-            try:
-                while (chunk := reader.read().result(self._seconds)) is not None:
-                    yield chunk
-            except TimeoutError:
-                raise read_timeout_error(self._seconds) from None
+        for chunk in iter_chunks(self._body):
+            yield _result(chunk, self._settings) if isinstance(chunk, Future) else chunk
+
+
+def _result(future: Future[T], settings: Settings) -> T:
+    """Wait for what is read from a store."""
+    wait([future], settings.response_timeout)
+    if not future.done():
+        raise read_timeout_error(settings.response_timeout)
+    return future.result()
 
 
 def _read_body(

@@ -6,6 +6,7 @@ import io
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 
 from airflow_provider import exceptions as exc
 from airflow_provider.client import aio
-from airflow_provider.client.http.uploads import CHUNK_BYTES, iter_chunks
+from airflow_provider.client.http.uploads import UPLOAD_CHUNK_BYTES, iter_chunks
 from airflow_provider.client.http.wire import Body
 from airflow_provider.client.settings import Settings
 from tests.support.clock import DAY
@@ -114,18 +115,19 @@ def test_each_chunk_of_an_upload_has_its_own_limit(
             sent.append((len(data), self.gettimeout()))
         send(self, data, *args)
 
-    def iter_slowly(body: bytes | Body) -> Iterator[bytes]:
+    def iter_slowly(body: bytes | Body) -> Iterator[bytes | Future[bytes]]:
         for chunk in iter_chunks(body):
             clock.advance(0.9 * settings.timeout)
             yield chunk
 
     # The limit of requests is that of a call of `sendall`; that of aiohttp is ours.
     monkeypatch.setattr(socket.socket, "sendall", spy, raising=False)
-    monkeypatch.setattr("airflow_provider.client.http.uploads.iter_chunks", iter_slowly)
+    monkeypatch.setattr("airflow_provider.client.sync.iter_chunks", iter_slowly)
+    monkeypatch.setattr(aio, "iter_chunks", iter_slowly)
     upload(run, kind)
     if client_kind == "requests":
-        assert len(sent) >= len(LARGE) / CHUNK_BYTES
-        assert all(size <= CHUNK_BYTES and timeout == settings.timeout for size, timeout in sent)
+        assert len(sent) >= len(LARGE) / UPLOAD_CHUNK_BYTES
+        assert all(size <= UPLOAD_CHUNK_BYTES and timeout == settings.timeout for size, timeout in sent)
 
 
 class Stuck(io.BytesIO):

@@ -23,7 +23,7 @@ from airflow_provider.ingest.sources import SourceFile
 from airflow_provider.storage.locations import Location
 from tests.ingest.conftest import Corpus, Outcome, RunIngest
 
-SIZES = [5, 1_023, 1_024, 1_025, uploads.CHUNK_BYTES, uploads.CHUNK_BYTES + 1, 3 * 1024**2 + 7]
+SIZES = [5, 1_023, 1_024, 1_025, uploads.UPLOAD_CHUNK_BYTES, uploads.UPLOAD_CHUNK_BYTES + 1, 3 * 1024**2 + 7]
 
 
 def pdf(size: int) -> bytes:
@@ -61,7 +61,7 @@ def test_the_hash_is_that_of_what_was_sent(tmp_path: Path, store: str, size: int
 @pytest.mark.parametrize("chunks", [0, 1, 2, 3])
 def test_a_request_that_did_not_read_to_the_end_leaves_no_hash(tmp_path: Path, chunks: int) -> None:
     path = tmp_path / "a.pdf"
-    path.write_bytes(pdf(2 * uploads.CHUNK_BYTES + 1))
+    path.write_bytes(pdf(2 * uploads.UPLOAD_CHUNK_BYTES + 1))
     file = SourceFile(str(path))
     upload = MultipartUpload(file)
     sent(upload)
@@ -101,7 +101,7 @@ def test_a_read_that_an_abandoned_request_left_behind_disturbs_neither_bytes_nor
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "a.pdf"
-    data = pdf(4 * uploads.CHUNK_BYTES)
+    data = pdf(4 * uploads.UPLOAD_CHUNK_BYTES)
     path.write_bytes(data)
     file = SourceFile(str(path))
     upload = MultipartUpload(file)
@@ -114,21 +114,21 @@ def test_a_read_that_an_abandoned_request_left_behind_disturbs_neither_bytes_nor
         def read(self, size: int) -> bytes:
             if not stuck.is_set():
                 stuck.set()
-                released.wait(30)
+                released.wait(240)
             return stream.read(size)
 
         def __getattr__(self, name: str) -> Any:
             return getattr(stream, name)
 
     upload._source.stream = Slow()  # type: ignore[assignment] # all that it needs
-    abandoned = upload.chunks()
-    next(abandoned)
-    reading = threading.Thread(target=next, args=(abandoned,))
-    reading.start()
+    next(uploads.iter_chunks(upload))  # and the first read, ahead
     assert stuck.wait(240)
-    threading.Timer(0.2, released.set).start()
-    assert sent(upload) == data  # while the other read is still running
-    reading.join(240)
+    again = uploads.iter_chunks(upload)
+    body = [next(again)]  # while the other read is still running
+    released.set()
+    body += again
+    chunks = [chunk.result() for chunk in body if not isinstance(chunk, bytes)]
+    assert b"".join(chunks[1:-1]) == data
     assert is_hash_of(file, data)
     upload.close()
 

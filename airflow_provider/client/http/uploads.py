@@ -26,6 +26,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CHUNK_BYTES = 256 * 1024
+UPLOAD_CHUNK_BYTES = 1024**2
 CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -64,13 +65,15 @@ class MultipartUpload:
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
         left open there)
     :param file_name: the name sent to the service; by default the file's own
+    :param thread: reads the file, for all requests that send it
     """
 
-    def __init__(self, file: FileSource, file_name: str | None = None) -> None:
+    def __init__(
+        self, file: FileSource, file_name: str | None = None, thread: DaemonThread | None = None
+    ) -> None:
+        self.thread = thread or DaemonThread()
         self._source, own_name, self._owns_file = _open(file)
         self._record_read = file.record_read if isinstance(file, HashedFile) else None
-        # A request that has failed may leave a thread behind that still reads.
-        self._reading = threading.Lock()
         try:
             self._start, self.size = _measure(self._source)
             self.media_type = _media_type(self._source, self._start)
@@ -95,17 +98,15 @@ class MultipartUpload:
         if self._record_read:
             self._record_read(self.size, "")
         yield self._head
-        position, end = self._start, self._start + self.size
-        while position < end:
-            size = min(CHUNK_BYTES, end - position)
-            with self._reading:
-                self._source.seek(position)
-                chunk = self._source.read(size)
+        end = self._start + self.size
+        for position in range(self._start, end, UPLOAD_CHUNK_BYTES):
+            size = min(UPLOAD_CHUNK_BYTES, end - position)
+            self._source.seek(position)
+            chunk = self._source.read(size)
             if len(chunk) < size:
                 raise ComplianceReadError(f"'{self.name}' became shorter while it was sent: retry.")
             if digest:
                 digest.update(chunk)
-            position += size
             yield chunk
         if self._record_read and digest:
             self._record_read(self.size, digest.hexdigest())
@@ -316,58 +317,38 @@ def _refuse_special(status: os.stat_result, path: str | os.PathLike[str]) -> Non
     raise ComplianceInputError(f"'{path}' is a {kind}, not a file: pass the path of a file.")
 
 
-def run_in_daemon_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-    """Run a function that may hang forever in a daemon thread, so that nothing waits for it at shutdown."""
-    future: Future[T] = Future()
-    future.set_running_or_notify_cancel()
-    context = contextvars.copy_context()
+class DaemonThread:
+    """Calls functions one after the other in a daemon thread: one that hangs does not delay the shutdown."""
 
-    def work() -> None:
-        try:
-            result = context.run(function, *args, **kwargs)
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=work, name="compliance-read", daemon=True).start()
-    return future
-
-
-class ChunkReader:
-    """Reads a body in one daemon thread, a chunk ahead; a read that hangs does not delay the shutdown.
-
-    :param body: the body; it is split into chunks, each with its own timeout
-    """
-
-    def __init__(self, body: bytes | Body) -> None:
-        self._chunks = iter_chunks(body)
-        self._wanted: SimpleQueue[Future[bytes | None] | None] = SimpleQueue()
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         run = contextvars.copy_context().run
-        threading.Thread(target=run, args=(self._work,), name="compliance-read", daemon=True).start()
-        self._next = self._request()
+        self._thread = threading.Thread(target=run, args=(self._work,), name="compliance-read", daemon=True)
 
-    def read(self) -> Future[bytes | None]:
-        """Return the next chunk, or None at the end."""
-        future, self._next = self._next, self._request()
+    def submit(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Call a function after those before it; its future can't be cancelled."""
+        future: Future[T] = Future()
+        future.set_running_or_notify_cancel()
+
+        def call() -> None:
+            try:
+                future.set_result(function(*args, **kwargs))
+            except BaseException as error:  # raised where it is awaited
+                future.set_exception(error)
+
+        self._calls.put(call)
+        if not self._thread.ident:
+            self._thread.start()
         return future
 
     def close(self) -> None:
-        """End the thread, as soon as its read returns."""
-        self._wanted.put(None)
-
-    def _request(self) -> Future[bytes | None]:
-        future: Future[bytes | None] = Future()
-        future.set_running_or_notify_cancel()
-        self._wanted.put(future)
-        return future
+        """End the thread after the calls that it has."""
+        self._calls.put(None)
 
     def _work(self) -> None:
-        while future := self._wanted.get():
-            try:
-                future.set_result(next(self._chunks, None))
-            except BaseException as error:  # of any store; raised where it is awaited
-                future.set_exception(error)
+        while call := self._calls.get():
+            call()
+            del call  # and with it the references that it holds
 
 
 def read_timeout_error(seconds: float) -> ComplianceReadError:
@@ -377,11 +358,17 @@ def read_timeout_error(seconds: float) -> ComplianceReadError:
 
 def fits_in_chunk(body: bytes | Body) -> TypeGuard[bytes]:
     """Return whether a body is small enough to be sent without streaming."""
-    return isinstance(body, bytes) and len(body) <= CHUNK_BYTES
+    return isinstance(body, bytes) and len(body) <= UPLOAD_CHUNK_BYTES
 
 
-def iter_chunks(body: bytes | Body) -> Iterator[bytes]:
-    """Split a body into chunks, each with its own timeout."""
+def iter_chunks(body: bytes | Body) -> Iterator[bytes | Future[bytes]]:
+    """Split a body into chunks, each with its own timeout; a document is read a chunk ahead."""
     if isinstance(body, bytes):
-        return (body[at : at + CHUNK_BYTES] for at in range(0, len(body), CHUNK_BYTES))
-    return body.chunks()
+        yield from (body[at : at + UPLOAD_CHUNK_BYTES] for at in range(0, len(body), UPLOAD_CHUNK_BYTES))
+        return
+    chunks, left = body.chunks(), body.length
+    ahead = body.thread.submit(next, chunks, b"")
+    while left > 0:
+        current, ahead = ahead, body.thread.submit(next, chunks, b"")
+        yield current
+        left -= len(current.result())

@@ -60,6 +60,7 @@ class Body(Protocol):
 
     content_type: str
     length: int
+    thread: Any  # a DaemonThread, which reads it
 
     def chunks(self) -> Iterator[bytes]:
         """Read the whole body once, from its start."""
