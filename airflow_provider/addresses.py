@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -14,7 +14,7 @@ MAX_ADDRESS_CHARS = 16_384  # no server takes more; a longer one is replaced as 
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _WEB = frozenset({"http", "https", "ftp", "ftps", "ws", "wss"})  # elsewhere, `name@` is an Airflow connection
-STAND_IN = re.compile(r"redacted(?:-[0-9a-f]{12})?")
+_STAND_IN = re.compile(r"redacted(?:-[0-9a-f]{12})?")
 _REDACTED = re.compile(r"\bsignature=redacted(?=[&#]|$)|\bredacted-[0-9a-f]{12}(?=[@?&#;/]|$)")
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _PARAMETER = re.compile(r"[?&#;~]([^?&#;~=/\s]+)=([^?&#;~\s]+)")
@@ -140,19 +140,15 @@ class _Redaction:
         return "/".join(segments)
 
     def _redact_query(self, query: str) -> str:
-        parameters = query.split("&")
-        is_signed = _signed_names({normalize_name(parameter.partition("=")[0]) for parameter in parameters})
-        kept, has_signature = [], False
-        for parameter in parameters:
-            name, _, value = parameter.partition("=")
-            if is_signed(normalize_name(name)):
-                has_signature = True
-                if is_secret(name, value):
-                    self.secrets.append(value)
-            else:
-                kept.append(self._redact_parameter(parameter))
-        if has_signature:
+        named = [(_normalize(each.partition("=")[0]), each) for each in query.split("&")]
+        signed = _signed_names({name for name, _ in named})
+        kept = [self._redact_parameter(each) for name, each in named if name not in signed]
+        if len(kept) < len(named):
             kept.append(f"signature=redacted{self._suffix}")
+            values = [
+                each.partition("=")[2] for name, each in named if name in signed and is_secret(name, each)
+            ]
+            self.secrets += values
         return "&".join(kept)
 
     def _redact_parameter(self, parameter: str) -> str:
@@ -183,27 +179,27 @@ class _Redaction:
         """
         if self._suffix:
             return f"redacted{self._suffix}"
-        if STAND_IN.fullmatch(value):
+        if _STAND_IN.fullmatch(value):
             return value
         self.secrets.append(value)
         return f"redacted-{_digest(meaning or value)}"
 
 
-def _signed_names(names: set[str]) -> Callable[[str], bool]:
-    """Return which of these parameters belong to the signature of a presigned URL."""
+def _signed_names(names: set[str]) -> set[str]:
+    """Return which parameters belong to the signature of a presigned URL with these."""
     prefixes = tuple(prefix for prefix in _SIGNED_PREFIXES if f"{prefix}signature" in names)
-    signed: frozenset[str] = frozenset()
+    signed = {name for name in names if name.startswith(prefixes)}
     if "sig" in names and not names.isdisjoint({"sv", "se"}):
         signed |= _AZURE
     if "signature" in names and len(names & _CDN) > 1:
         # A policy is a part of the signature where there is a key pair, and may be a document elsewhere.
         signed |= _CDN if "keypairid" in names else _CDN - {"policy"}
-    return lambda name: name in signed or (bool(prefixes) and name.startswith(prefixes))
+    return signed
 
 
 def is_secret(name: str, value: str) -> bool:
     """Return whether a parameter of a query is a secret."""
-    normal = normalize_name(name)
+    normal = _normalize(name)
     is_code = normal == "code" and len(value) >= MIN_CODE_CHARS  # of a login, or of a function of Azure
     return normal in _SECRET_NAMES or is_code or has_secret_word(name)
 
@@ -211,13 +207,12 @@ def is_secret(name: str, value: str) -> bool:
 @lru_cache(maxsize=1024)
 def has_secret_word(name: str) -> bool:
     """Return whether a name means a secret, also outside of a query."""
-    return normalize_name(name).endswith(_SECRET_ENDINGS) or any(
+    return _normalize(name).endswith(_SECRET_ENDINGS) or any(
         word.lower() in _SECRET_WORDS for word in _WORD.findall(decode(name))
     )
 
 
-def normalize_name(name: str) -> str:
-    """Return a name in lower case, without separators."""
+def _normalize(name: str) -> str:
     return re.sub("[^a-z0-9]", "", decode(name).removeprefix("amp;").lower())
 
 

@@ -9,17 +9,7 @@ from functools import lru_cache
 from html.entities import codepoint2name
 from urllib.parse import quote_plus
 
-from airflow_provider.addresses import (
-    MIN_CODE_CHARS,
-    STAND_IN,
-    decode,
-    has_secret_word,
-    is_secret,
-    mask_jwts,
-    normalize_name,
-    redact,
-    secrets_in,
-)
+from airflow_provider.addresses import decode, has_secret_word, is_secret, mask_jwts, redact, secrets_in
 
 MIN_MASKED_CHARS = 4  # of a known secret; a shorter one would match in any text
 MIN_QUOTED_CHARS = 8  # of a part of an address; a shorter one may be anything
@@ -48,6 +38,7 @@ _FIELD = re.compile(
 _QUOTE = re.compile(r"""(?<!\\)(\\*)(["'])(?!\w)""")  # no letter follows the one that ends a value
 _UNQUOTED = re.compile(r"""[^\s&;<>"',]+(?:["',](?=\w)[^\s&;<>"',]*)*""")
 _CLOSING_TAG = re.compile("</|&lt;/")
+_MASKED = re.compile(r"\*\*\*|redacted")
 _LINE_BREAK = re.compile("[\r\n]")
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+[.,:;!?]*(?:\s|$)")
 _HEADER = re.compile(
@@ -62,10 +53,9 @@ _BARE_LOGIN = re.compile(
     r"(?<![\w/.%+-])(?!mailto:)([\w.%+-]{1,64}):(?!//)[^\s/@:'\"<>\\]{3,128}@(?=[\w.\[])"
 )
 
-# An option of a command and its value: `--password x`, `-u user:x`.
-_OPTION = re.compile(
-    r"""(?<!\S)(?P<name>-u|--[A-Za-z][\w-]{0,60})(?P<space>[ \t]{1,3}|=)"""
-    r"""(?P<value>"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
+_OPTION = re.compile(  # of a command, with its value: `--password x`, `-u user:x`
+    r"""(?xi) (?<!\S)( --[\w-]{0,40}(?:password|passwd|passphrase|secret|token|key|credentials?)[ \t=]{1,3}
+    | (?:-u|--(?:proxy-)?user)[ \t=]{1,3}[^\s:]{1,64}: ) (?:"[^"\r\n]*"|'[^'\r\n]*'|[^\s-]\S*)"""
 )
 _PASSWORDS = ("password", "passwd", "passphrase", "passcode", "pwd")
 
@@ -107,7 +97,7 @@ def redact_text(text: str) -> str:
     """Redact a text: the addresses in it, and what looks like a secret by its name or its form."""
     if not _MAY_HAVE_SECRETS.search(text):
         return text
-    text = _mask_fields(_OPTION.sub(_mask_option, _ADDRESS.sub(_redact_match, text)))
+    text = _mask_fields(_OPTION.sub(r"\1***", _ADDRESS.sub(_redact_match, text)))
     text = _CREDENTIALS.sub(r"\g<scheme>\g<space>***", text)
     text = _BARE_LOGIN.sub(r"\1:***@", text)
     return mask_jwts(text)
@@ -138,15 +128,6 @@ def _redact_match(match: re.Match[str]) -> str:
     return match[0] if redacted == found else redacted
 
 
-def _mask_option(match: re.Match[str]) -> str:
-    name, value = match["name"], match["value"]
-    if has_secret_word(name):
-        return f"{name}{match['space']}***"
-    if name in ("-u", "--user", "--proxy-user") and ":" in value:
-        return f"{name}{match['space']}{value.partition(':')[0]}:***"
-    return match[0]
-
-
 def _mask_fields(text: str) -> str:
     """Mask the values of all names that mean a secret; what was masked is not searched again."""
     kept, start, at = [], 0, 0
@@ -163,14 +144,14 @@ def _is_secret_field(text: str, field: re.Match[str]) -> bool:
     name, equals, quote, at = field["name"], field["equals"] or "", field["quote"], field.end()
     mark = field["mark"] or " "
     if mark in "?&#;":  # a query, where also short names such as `key` and `code` mean a secret
-        value = _UNQUOTED.match(text, at, at + MIN_CODE_CHARS + 1)  # more of it decides nothing
+        value = _UNQUOTED.match(text, at, at + 8)  # more of it decides nothing
         means_secret = is_secret(name, value[0] if value else "")
     else:
         means_secret = has_secret_word(name)
-    if not means_secret or text.startswith("***", at) or STAND_IN.match(text, at):
+    if not means_secret or _MASKED.match(text, at):
         return False
     if ":" in equals and not quote:  # a sentence, such as `token: expired`, unless it is a password
-        is_certain = _HEADER.fullmatch(name) or normalize_name(name).endswith(_PASSWORDS)
+        is_certain = _HEADER.fullmatch(name) or name.lower().endswith(_PASSWORDS)
         return bool(is_certain or not _PLAIN_WORD.match(text, at))
     return "," not in equals or bool(quote and mark[0] in "([")
 

@@ -30,9 +30,16 @@ from airflow_provider.client.http.uploads import (
     read_timeout_error,
     write_all,
 )
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
+from airflow_provider.client.http.wire import (
+    ERROR_BODY_BYTES,
+    Body,
+    Call,
+    Failure,
+    HttpRequest,
+    HttpResponse,
+    Pause,
+)
 from airflow_provider.client.models import Assessment, ContentJob
-from airflow_provider.client.tokens import Pause
 
 P = ParamSpec("P")
 T = TypeVar("T")

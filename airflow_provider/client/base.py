@@ -6,6 +6,7 @@ Both threads and event loops use it: hence one lock, and `concurrent.futures.Fut
 from __future__ import annotations
 
 import copy
+import logging
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -13,7 +14,7 @@ from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from typing import Any, TypeAlias, TypeVar, cast
 from weakref import WeakSet
 
@@ -21,25 +22,23 @@ from airflow_provider.client.batches import BatchLimit
 from airflow_provider.client.exchange import Done, Exchange, ThrottlePause
 from airflow_provider.client.http.network import ca_file, proxy_for
 from airflow_provider.client.http.uploads import DaemonThread
-from airflow_provider.client.http.wire import Call, HttpRequest, HttpResponse, Observer
+from airflow_provider.client.http.wire import Call, HttpRequest, HttpResponse, LocalIO, Observer, Pause, Step
 from airflow_provider.client.responses import Translate
 from airflow_provider.client.settings import Settings
 from airflow_provider.client.tokens import (
     LOCAL_IO_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     AccessToken,
-    LocalIO,
-    Pause,
-    Step,
     TokenCache,
     TokenStore,
     TokenStoreError,
-    local_io_timeout,
     renew_with_store,
 )
 from airflow_provider.exceptions import ComplianceError
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
+REFRESH_TIMEOUT_SECONDS = 900.0  # after that, the leader of a refresh is presumed dead
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +149,6 @@ class SharedState:
     def __init__(self, settings: Settings, store: TokenStore | None = None) -> None:
         self.settings = settings
         self.tokens = TokenProvider(TokenCache(settings), store)
-        # Longer than any refresh takes: after that, its leader is presumed dead.
-        longest_refresh = settings.retry_seconds + 2 * settings.timeout + 2 * settings.response_timeout
-        if store:
-            longest_refresh += 2 * LOCK_TIMEOUT_SECONDS
-        self.refresh_timeout = 2 * longest_refresh
         self.batch = BatchLimit(settings.batch_size)
         self.service_pause, self.token_pause = ThrottlePause(), ThrottlePause()
         # An authorized call has succeeded in this process: the credentials are good, and a 401 is transient.
@@ -164,10 +158,6 @@ class SharedState:
     def after_fork(self) -> None:
         """Reset: a rotating refresh token can't be shared by two processes."""
         SharedState.__init__(self, self.settings, self.tokens.store)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        store = self.tokens.store
-        return get_shared_state, (self.settings, store)  # a copy uses the state of its own process
 
     def throttle_pause(self, call: Call[Any]) -> ThrottlePause:
         """Return the throttle pause of the server that the call goes to."""
@@ -275,7 +265,10 @@ class BaseClient(ABC):
                     future = thread.submit(function)
                 yield Wait(future, LOCAL_IO_SECONDS)
                 if not future.done():
-                    raise local_io_timeout()
+                    log.warning(
+                        "Tokens are not shared: the file system has hung for %.0f s.", LOCAL_IO_SECONDS
+                    )
+                    raise TokenStoreError
                 return future.result()
 
     def _token(self, refused: AccessToken | None) -> Steps[AccessToken]:
@@ -289,7 +282,7 @@ class BaseClient(ABC):
                     return (yield from self._flow(provider.renew(refused, may_wait=may_wait)))
             # A leader in an event loop of this very thread can't continue while we block it.
             may_wait = not (self.blocks_thread and acquired.thread == threading.get_ident())
-            yield Wait(acquired.future, self._shared.refresh_timeout if may_wait else 0)
+            yield Wait(acquired.future, REFRESH_TIMEOUT_SECONDS if may_wait else 0)
             if not acquired.future.done():
                 provider.abandon(acquired)
             elif token := acquired.future.result():
@@ -297,17 +290,6 @@ class BaseClient(ABC):
 
     def _proxy(self, call: Call[Any]) -> str | None:
         return self._proxy_for(self.settings.base_url if call.authorized else self.settings.token_url)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A copy opens its own connections.
-        make = partial(
-            type(self),
-            self.settings,
-            shared=self._shared,
-            translate=self._translate,
-            observer=self._observer,
-        )
-        return make, ()
 
     @property
     def batch_size(self) -> int:

@@ -96,123 +96,94 @@ def get_statuses(uuids: Iterable[str], limit: BatchLimit) -> Flow[dict[str, Cont
     return (yield from _Query([uuids] if isinstance(uuids, str) else uuids, limit).run())
 
 
-@dataclass(slots=True)
-class _Batch:
-    """Jobs to ask for in one request.
-
-    :param missing_in: the size of the batch in whose answer they were missing
-    """
-
-    uuids: list[str]
-    missing_in: int = 0
-
-    def split_at(self, size: int) -> list[_Batch]:
-        """Return the rest, and last the first ones."""
-        parts = self.uuids[size:], self.uuids[:size]
-        return [_Batch(part, self.missing_in) for part in parts if part]
-
-    def halve(self) -> list[_Batch]:
-        return self.split_at((len(self.uuids) + 1) // 2)
-
-
 class _Query:
-    """The batches of one call of `get_statuses`, the next one last, and what they have found."""
+    """What one call of `get_statuses` still has to ask for, the next batch last, and what it has found."""
 
     def __init__(self, uuids: Iterable[str], limit: BatchLimit) -> None:
         self._requested = dict.fromkeys(uuids)
         self._limit = limit
-        self._batches = [_Batch(list(self._requested))] if self._requested else []
+        self._batches: list[tuple[list[str], bool]] = []  # with whether they were missing in an answer
         self._found: dict[str, ContentJob] = {}
         self._largest_answered = 1
         self._is_halved = False  # because of a 400
         self._is_explained = False  # by a job that was malformed or unknown
-        self._malformed: ComplianceRefusedError | None = None
 
     def run(self) -> Flow[dict[str, ContentJob]]:
         limit = self._limit
+        malformed: ComplianceRefusedError | None = None
+        self._add(list(self._requested), len(self._requested))
         while self._batches:
-            batch = self._batches.pop()
-            if len(batch.uuids) > limit.size:
-                self._batches += batch.split_at(limit.size)  # the rest later: the limit may change meanwhile
+            uuids, is_repeat = self._batches.pop()
+            count = len(uuids)
+            if count > limit.size:
+                self._add(uuids, limit.size, is_repeat=is_repeat)  # the limit may change before the rest
                 continue
             sent_at = limit.clock()
             try:
-                jobs = yield endpoints.get_batch(batch.uuids)
+                jobs = yield endpoints.get_batch(uuids)
             except ComplianceError as error:
-                if self._divide(batch, error):
+                if self._divide(uuids, error, is_repeat=is_repeat):
                     continue
                 jobs = []
-            missing = self._take(batch, jobs)
-            if self._ask_again(batch, missing):
+            missing = self._take(uuids, jobs)
+            if len(missing) > MAX_ASKED_ALONE and (len(missing) < count or not is_repeat):
+                if limit.is_trial(count):
+                    limit.end_trial()  # it may have been truncated
+                self._add(missing, (count + 1) // 2, is_repeat=True)
                 continue
-            if not batch.missing_in:
-                limit.on_answer(len(batch.uuids), limit.clock() - sent_at)
+            if not is_repeat:
+                limit.on_answer(count, limit.clock() - sent_at)
             for uuid in missing:
                 try:
                     self._found[uuid] = yield from get_status(uuid)
-                except (ComplianceNotFoundError, ComplianceRefusedError) as error:
-                    self._on_refusal(error)
-        if self._malformed and not self._found:
-            raise self._malformed
+                except ComplianceNotFoundError:
+                    self._is_explained = True
+                except ComplianceRefusedError as error:
+                    if error.status != MALFORMED:
+                        raise
+                    self._is_explained, malformed = True, error
+        if malformed and not self._found:
+            raise malformed
         # The refusal of a small batch says nothing about the limit.
         is_large = self._largest_answered * SMALL_BATCH > limit.size
         if self._is_halved and not self._is_explained and is_large:
             limit.lower(self._largest_answered)
         return {uuid: self._found[uuid] for uuid in self._requested if uuid in self._found}
 
-    def _divide(self, batch: _Batch, error: ComplianceError) -> bool:
+    def _add(self, uuids: list[str], size: int, *, is_repeat: bool = False) -> None:
+        """Add a batch of this size, which is the next, and one of the rest."""
+        self._batches += [(part, is_repeat) for part in (uuids[size:], uuids[:size]) if part]
+
+    def _divide(self, uuids: list[str], error: ComplianceError, *, is_repeat: bool) -> bool:
         """Ask for a batch that failed because of its size in parts; return False if it can't be divided."""
-        limit, count = self._limit, len(batch.uuids)
+        limit, count = self._limit, len(uuids)
+        half = (count + 1) // 2
+        status = error.status if isinstance(error, ComplianceRefusedError) else None
         if limit.is_trial(count) and not isinstance(error, CREDENTIALS):
             limit.end_trial()
             if isinstance(error, ComplianceThrottledError):
                 raise error
-            self._batches.append(batch)
-            return True
-        status = error.status if isinstance(error, ComplianceRefusedError) else None
-        if status not in (MALFORMED, *TOO_LARGE) or (status in TOO_LARGE and count == 1):
-            raise error
-        if count == 1:
-            return False
-        halves = batch.halve()
-        if status in TOO_LARGE:
-            limit.lower(len(halves[-1].uuids))
+            half = limit.size
+        elif status in TOO_LARGE and count > 1:
+            limit.lower(half)
+        elif status == MALFORMED:
+            self._is_halved |= count > 1
         else:
-            self._is_halved = True
-        self._batches += halves
-        return True
+            raise error
+        if count > 1:
+            self._add(uuids, half, is_repeat=is_repeat)
+        return count > 1
 
-    def _take(self, batch: _Batch, jobs: list[ContentJob]) -> list[str]:
+    def _take(self, uuids: list[str], jobs: list[ContentJob]) -> list[str]:
         """Take the jobs of an answer, and return the ids of those that are missing in it."""
         by_uuid = {job.uuid: job for job in jobs}
         # A service may change the case of a uuid; other ids may differ in nothing else.
         by_lower = {job.uuid.lower(): job for job in jobs if job.uuid not in self._requested}
         missing = []
-        for uuid in batch.uuids:
+        for uuid in uuids:
             if job := by_uuid.get(uuid) or by_lower.get(uuid.lower()):
                 self._found[uuid] = job if job.uuid == uuid else job.model_copy(update={"uuid": uuid})
             else:
                 missing.append(uuid)
-        self._largest_answered = max(self._largest_answered, len(batch.uuids))
+        self._largest_answered = max(self._largest_answered, len(uuids))
         return missing
-
-    def _ask_again(self, batch: _Batch, missing: list[str]) -> bool:
-        """Ask for many that are missing in smaller batches; return False where they are to be asked alone."""
-        count = len(batch.uuids)
-        has_helped = len(missing) < count
-        if batch.missing_in and has_helped and self._limit.is_trial(batch.missing_in):
-            self._limit.end_trial()  # the larger batch was truncated
-        if len(missing) <= MAX_ASKED_ALONE or (batch.missing_in and not has_helped):
-            return False
-        self._batches += _Batch(missing, missing_in=count).split_at((count + 1) // 2)
-        return True
-
-    def _on_refusal(self, error: ComplianceNotFoundError | ComplianceRefusedError) -> None:
-        """Leave out a job that is unknown or malformed; it may be why the whole batch was refused."""
-        if isinstance(error, ComplianceNotFoundError):
-            self._is_explained |= self._is_halved
-        elif error.status == MALFORMED:
-            self._is_explained = True
-            self._malformed = error
-        else:
-            raise error

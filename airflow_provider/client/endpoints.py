@@ -281,14 +281,11 @@ def request(
     except (TypeError, ValueError, RecursionError) as error:
         raise ComplianceInputError(f"The request can't be sent: {error}.") from None
     for name, value in (headers or {}).items():
-        if not isinstance(name, str) or not _HEADER.fullmatch(name):
-            raise ComplianceInputError(f"{name!r} is not a valid header name.")
+        is_valid = isinstance(name, str) and _HEADER.fullmatch(name) and isinstance(value, str)
+        if not is_valid or not value.isascii() or not value.isprintable():
+            raise ComplianceInputError(f"The header {name!r} is not valid: use printable ASCII.")
         if name.lower() in ("authorization", "host", "content-length", "transfer-encoding"):
             raise ComplianceInputError(f"The header '{name}' is set by the client.")
-        if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-            raise ComplianceInputError(
-                f"The header {name!r} contains characters not allowed in an HTTP header: use printable ASCII."
-            )
     method = method.upper()
     return Call(
         method,

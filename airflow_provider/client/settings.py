@@ -37,33 +37,25 @@ class Endpoints:
     def __post_init__(self) -> None:
         for entry in fields(self):
             path, default = getattr(self, entry.name), str(entry.default)
-            if not isinstance(path, str) or not path.startswith("/") or not path.isprintable() or " " in path:
-                problem = "give a path that starts with '/'"
-            elif "{assessment_id}" in default and "{assessment_id}" not in path:
-                problem = "it must contain {assessment_id}"
-            else:
-                quoted = normalize_path(path).replace("%7Bassessment_id%7D", "{assessment_id}")
-                object.__setattr__(self, entry.name, quoted)
-                continue
-            raise ComplianceConfigError(
-                f"'{entry.name}' of the extra 'endpoints' is {path!r}: {problem}, such as '{default}'."
-            )
+            is_path = isinstance(path, str) and path.startswith("/") and path.isprintable()
+            if not is_path or " " in path or ("{assessment_id}" in default and "{assessment_id}" not in path):
+                raise ComplianceConfigError(
+                    f"'{entry.name}' of the extra 'endpoints' is {path!r}: use a path such as '{default}'."
+                )
+            quoted = normalize_path(path).replace("%7Bassessment_id%7D", "{assessment_id}")
+            object.__setattr__(self, entry.name, quoted)
 
     @classmethod
     def parse(cls, paths: Any) -> Endpoints:
         """Parse the `endpoints` extra."""
-        known = [entry.name for entry in fields(cls)]
-        if not isinstance(paths, dict):
-            raise ComplianceConfigError(
-                f"The extra 'endpoints' must be a JSON object with any of {', '.join(known)}, "
-                f"not {type(paths).__name__}."
-            )
-        if unknown := sorted(set(map(str, paths)) - set(known)):
-            raise ComplianceConfigError(
-                f"The extra 'endpoints' has unknown entries {', '.join(unknown)}; "
-                f"use some of {', '.join(known)}."
-            )
-        return cls(**paths)
+        known = {entry.name for entry in fields(cls)}
+        if isinstance(paths, dict) and paths.keys() <= known:
+            return cls(**paths)
+        names = ", ".join(sorted(known))
+        given = ", ".join(map(str, paths)) if isinstance(paths, dict) else type(paths).__name__
+        raise ComplianceConfigError(
+            f"The extra 'endpoints' must be a JSON object with any of {names}, not with {given}."
+        )
 
 
 @dataclass(frozen=True)

@@ -29,10 +29,17 @@ from airflow_provider.client.http.uploads import (
     read_timeout_error,
     write_all,
 )
-from airflow_provider.client.http.wire import ERROR_BODY_BYTES, Body, Call, Failure, HttpRequest, HttpResponse
+from airflow_provider.client.http.wire import (
+    ERROR_BODY_BYTES,
+    Body,
+    Call,
+    Failure,
+    HttpRequest,
+    HttpResponse,
+    Pause,
+)
 from airflow_provider.client.models import Assessment, ContentJob
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.tokens import Pause
 from airflow_provider.exceptions import ComplianceError
 
 P = ParamSpec("P")
@@ -60,8 +67,7 @@ def _operation(endpoint: Callable[P, Call[T]]) -> Callable[Concatenate[Complianc
 class ComplianceClient(BaseClient):
     """Client of the service on requests; thread-safe, and a context manager.
 
-    A forked child gets its own connections and token. A pickle contains the settings, credentials included:
-    pickle a hook instead where that matters.
+    A forked child gets its own connections and token. Pickle a hook, not a client: it has no credentials.
 
     :param settings: URLs, credentials, timeouts and retries
     :param shared: token, throttle pause and batch limit; by default shared by all clients with equal settings

@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 from pydantic import SecretStr
 
-from airflow_provider.client.http.wire import Call, HttpResponse
+from airflow_provider.client.http.wire import Call, HttpResponse, LocalIO, Pause, Step
 from airflow_provider.client.models import WireModel
 from airflow_provider.client.responses import proxy_hint, read_object
 from airflow_provider.client.settings import CLIENT_CREDENTIALS, PASSWORD, Settings
@@ -55,46 +55,15 @@ MAX_CLOCK_SKEW_SECONDS = 5.0  # of a snapshot from the future; beyond that, a cl
 _NAME = "{name}"  # in a snapshot, stands for the connection, which differs between processes
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class LocalIO:
-    """Call a function that reads or writes local files; `TokenStoreError` after `LOCAL_IO_SECONDS`."""
-
-    function: Callable[[], Any]
-
-
-Step: TypeAlias = Call[Any] | Pause | LocalIO
-
-
 class TokenStoreError(Exception):
     """The store can't be used: each process has to log in by itself."""
-
-
-def local_io_timeout() -> TokenStoreError:
-    """Make the error for a `LocalIO` that hangs, with a warning."""
-    log.warning("Tokens are not shared: the file system has hung for more than %.0f s.", LOCAL_IO_SECONDS)
-    return TokenStoreError()
-
-
-class TokenLock(Protocol):
-    """The right to renew the tokens of a store; it ends with its process."""
-
-    def release(self) -> None:
-        """Let another process renew them."""
-        ...
 
 
 class TokenStore(Protocol):
     """Keeps what processes share of one login: a refusal, and the tokens if the settings say so."""
 
-    def try_lock(self) -> TokenLock | None:
-        """Return the lock, or None while another process has it; raise `TokenStoreError` if there is none."""
+    def try_lock(self) -> Any:
+        """Return a lock with `release`, or None while another process has it; or raise `TokenStoreError`."""
         ...
 
     def load(self) -> SecretStr | None:
@@ -224,42 +193,43 @@ class TokenCache:
         That is whether these were refused, and the tokens only with `share_tokens`.
         """
         self.is_shared = self.shares_tokens
-        now, tokens, refusal = self._clock(), self._tokens, self._refusal
-        record: dict[str, Any] = {"version": self.version, "saved_at": self._wall_clock()}
-        if tokens and self.is_shared:
+        now = self._wall_clock()
+        offset = now - self._clock()
+        record: dict[str, Any] = {"version": self.version, "saved_at": now}
+        if (tokens := self._tokens) and self.is_shared:
             record |= {
                 "access_token": tokens.access.secret.get_secret_value(),
-                "renew_in": tokens.access.renew_at - now,
+                "renew_at": tokens.access.renew_at + offset,
                 "refresh_token": tokens.refresh.get_secret_value() if tokens.refresh else None,
-                "refresh_for": tokens.refresh_until - now,
+                "refresh_until": tokens.refresh_until + offset,
             }
-        if refusal and now < refusal[1] and isinstance(refusal[0], ComplianceAuthError):
-            message = str(refusal[0]).replace(self._settings.name, _NAME)
-            record |= {"refusal": message, "refused_for": refusal[1] - now, "transient": refusal[0].transient}
+        error, until = self._refusal or (None, 0.0)
+        if isinstance(error, ComplianceAuthError) and self._clock() < until:
+            message = str(error).replace(self._settings.name, _NAME)
+            record |= {"refusal": message, "refused_until": until + offset, "transient": error.transient}
         return SecretStr(json.dumps(record))
 
     def adopt(self, snapshot: SecretStr | None) -> None:
         """Take over the tokens or the refusal of another process, unless they are already ours."""
         if snapshot is None:
             return
+        now = self._wall_clock()
+        offset = self._clock() - now
+        tokens = refusal = None
         try:
             record = json.loads(snapshot.get_secret_value())
-            now, age = self._clock(), self._wall_clock() - record["saved_at"]
-            # After a step of the clock its age is unknown: renewing is safe.
-            if record["version"] == self.version or age < -MAX_CLOCK_SKEW_SECONDS:
+            # After a step of the clock its times mean nothing: renewing is safe.
+            if record["version"] == self.version or record["saved_at"] > now + MAX_CLOCK_SKEW_SECONDS:
                 return
-            age = max(age, 0.0)
-            tokens = refusal = None
             if "access_token" in record:
-                access = AccessToken(
-                    SecretStr(record["access_token"]), now + record["renew_in"] - age, is_adopted=True
-                )
+                secret, renew_at = SecretStr(record["access_token"]), record["renew_at"] + offset
                 refresh = SecretStr(record["refresh_token"]) if record["refresh_token"] else None
-                tokens = TokenSet(access, refresh, now + record["refresh_for"] - age)
-            if "refusal" in record and (left := record["refused_for"] - age) > 0:
+                access = AccessToken(secret, renew_at, is_adopted=True)
+                tokens = TokenSet(access, refresh, record["refresh_until"] + offset)
+            if "refusal" in record and (left := record["refused_until"] - now) > 0:
                 message = record["refusal"].replace(_NAME, self._settings.name)
                 hint = f"Another process on this host was refused; the next attempt is in {left:.0f} s."
-                refusal = ComplianceAuthError(f"{message} {hint}"), now + left
+                refusal = ComplianceAuthError(f"{message} {hint}"), self._clock() + left
                 refusal[0].transient = record["transient"]
         except (KeyError, TypeError, ValueError):
             return  # of another version of this provider
@@ -267,7 +237,7 @@ class TokenCache:
         if self.shares_tokens:
             self._tokens, self.is_shared = tokens, True
         elif "refusal" not in record:
-            self._accepted_until = now + ACCEPTED_SECONDS - age
+            self._accepted_until = record["saved_at"] + offset + ACCEPTED_SECONDS
 
     def _store(
         self, response: TokenResponse, requested_at: float, refresh_used: SecretStr | None = None
@@ -398,7 +368,7 @@ def renew_with_store(
     deadline = clock() + lock_timeout * (1 + jitter())
     pause = MIN_POLL_SECONDS
     while True:
-        lock: TokenLock | None = None
+        lock = None
         try:
             try:
                 lock = yield LocalIO(store.try_lock)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import logging
-import zlib
 
 import pytest
 
@@ -47,7 +46,6 @@ def test_a_body_that_is_not_whole_is_an_error(case: str) -> None:
     [
         ("half", "truncated compressed body"),
         ("rubbish", "corrupt compressed body"),
-        ("rubbish after deflate", "trailing data after a compressed body"),
         ("unknown", "Content-Encoding 'br'"),
         ("twice", "Content-Encoding 'gzip, gzip'"),
     ],
@@ -57,12 +55,10 @@ def test_the_error_says_what_is_wrong_with_a_body(case: str, reason: str) -> Non
         decode(*BAD[case])
 
 
-@pytest.mark.parametrize("encoding", ["gzip", "deflate"])
-def test_a_packed_body_comes_in_pieces_of_a_quarter_of_a_megabyte(encoding: str) -> None:
+def test_a_packed_body_comes_in_pieces_of_a_quarter_of_a_megabyte() -> None:
     assert PIECE_BYTES == 256 * 1024
     content = bytes(3 * PIECE_BYTES)
-    packed = gzip.compress(content) if encoding == "gzip" else zlib.compress(content)
-    pieces = decode(encoding, packed)
+    pieces = decode("gzip", gzip.compress(content))
     assert b"".join(pieces) == content
     assert max(map(len, pieces)) == PIECE_BYTES
 

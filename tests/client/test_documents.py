@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import socket
-import threading
 import traceback
 import zipfile
 from contextlib import closing
@@ -14,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from airflow_provider.client.http.uploads import DOCX, PDF, MultipartUpload
+from airflow_provider.client.http.uploads import DOCX, PDF, DaemonThread, MultipartUpload
 from airflow_provider.exceptions import ComplianceInputError, ComplianceReadError
 from tests.support import values
 
@@ -41,12 +39,12 @@ def test_the_type_is_told_by_the_bytes(content: bytes, media_type: str) -> None:
         (None, "is not a file"),
         (io.StringIO("%PDF-"), "open as text"),
         ("no/such/file.pdf", "There is no file 'no/such/file.pdf'"),
-        ("a\0b", "not a valid path"),
-        (".", "is a folder"),
-        ("/dev/zero", "is a device, not a file"),
+        ("a\0b", "There is no file"),
+        (".", "is not a regular file"),
+        ("/dev/zero", "is not a regular file"),
         ("setup.cfg/" * 2, "There is no file"),
         (f"{__file__}/x.pdf", "There is no file"),
-        ("x" * 300, "too long for a file name"),
+        ("x" * 300, "There is no file"),
         (b"x.pdf", "is not a file"),
     ],
 )
@@ -55,21 +53,10 @@ def test_other_things_than_files_are_refused(file: Any, message: str) -> None:
         MultipartUpload(file)
 
 
-def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any, **__: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    path = tmp_path / "x.pdf"
-    path.write_bytes(values.PDF)
-    monkeypatch.setattr(os, "open", refuse)
-    with pytest.raises(ComplianceInputError, match=r"No permission to read '.*x\.pdf'"):
-        MultipartUpload(path)
-
-
 def test_links_that_lead_in_a_circle_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.symlink_to(path)
-    with pytest.raises(ComplianceInputError, match=r"x\.pdf' is a symbolic link loop"):
+    with pytest.raises(ComplianceInputError, match=r"There is no file .*x\.pdf'"):
         MultipartUpload(path)
 
 
@@ -89,46 +76,14 @@ class Stored:
 
 
 @pytest.mark.parametrize("kind", [Path, str, Stored])
-@pytest.mark.parametrize("special", ["fifo", "socket"])
-def test_special_file_is_refused_at_once(tmp_path: Path, special: str, kind: Any) -> None:
-    path = tmp_path / "x.pdf"
-    if special == "fifo":
-        os.mkfifo(path)
-        what = "is a pipe, not a file"
-    else:
-        server = socket.socket(socket.AF_UNIX)
-        server.bind(str(path))
-        server.close()
-        what = "is a socket, not a file"
-    refused: list[BaseException] = []
-
-    def attempt() -> None:
-        try:
-            MultipartUpload(kind(path))
-        except ComplianceInputError as error:
-            refused.append(error)
-
-    thread = threading.Thread(target=attempt, daemon=True)
-    thread.start()
-    thread.join(60)
-    if thread.is_alive():  # let it end
-        with path.open("wb"):
-            thread.join()
-        pytest.fail("Opening it blocks.")
-    assert what in str(refused[0])
-    assert "x.pdf" in str(refused[0])
-
-
-def test_a_file_that_becomes_a_pipe_before_it_is_opened_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_pipe_is_refused_at_once(tmp_path: Path, kind: Any) -> None:
     path = tmp_path / "x.pdf"
     os.mkfifo(path)
-    with (tmp_path / "y.pdf").open("wb") as file:
-        regular = os.fstat(file.fileno())
-    monkeypatch.setattr(os, "stat", lambda _: regular)
-    with pytest.raises(ComplianceInputError, match="is a pipe, not a file"):
-        MultipartUpload(path)
+    thread = DaemonThread()  # opening a pipe would block
+    error = thread.submit(MultipartUpload, kind(path)).exception(60)
+    thread.close()
+    assert isinstance(error, ComplianceInputError)
+    assert "x.pdf' is not a regular file" in str(error)
 
 
 @pytest.mark.parametrize("closed", ["before", "while it is sent"])
@@ -147,23 +102,34 @@ def test_a_closed_file_is_refused(closed: str, tmp_path: Path) -> None:
         list(document.chunks())
 
 
-def test_a_file_whose_seek_returns_nothing_is_read() -> None:
-    class Silent(io.BytesIO):
-        def seek(self, *args: Any) -> Any:
-            super().seek(*args)
+class Silent(io.BytesIO):
+    """Its seek returns nothing."""
 
+    def seek(self, *args: Any) -> Any:
+        super().seek(*args)
+
+
+class Slow(io.BytesIO):
+    """It is read in small pieces."""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return super().read(min(size or 0, 3))
+
+
+class Unclosed(io.BytesIO):
+    """It can't be closed."""
+
+    def close(self) -> None:
+        raise OSError(5, "Input/output error")
+
+
+@pytest.mark.parametrize("kind", [Silent, Slow, Unclosed])
+def test_unusual_file_is_read_whole(kind: type[io.BytesIO]) -> None:
     content = values.docx()
-    with closing(MultipartUpload(Silent(content))) as document:
+    stored = Store("", OSError())
+    stored.open = lambda _: kind(content)  # type: ignore[method-assign]  # this file instead
+    with closing(MultipartUpload(cast("Any", stored))) as document:
         assert content in b"".join(document.chunks())
-
-
-def test_a_file_that_is_read_in_small_pieces_is_read_whole() -> None:
-    class Slow(io.BytesIO):
-        def read(self, size: int | None = -1, /) -> bytes:
-            return super().read(min(size or 0, 3))
-
-    with closing(MultipartUpload(Slow(values.PDF))) as document:
-        assert values.PDF in b"".join(document.chunks())
 
 
 @pytest.mark.parametrize("length", [4, 21, 22, 30, 41, 42, 100])
@@ -215,9 +181,7 @@ def test_an_open_file_stays_open_and_a_path_is_closed(tmp_path: Path) -> None:
 def test_a_refused_file_is_closed(tmp_path: Path) -> None:
     path = tmp_path / "x.pdf"
     path.write_bytes(b"")
-    with pytest.raises(
-        ComplianceInputError
-    ):  # an open file left behind would be a ResourceWarning, an error here
+    with pytest.raises(ComplianceInputError):  # a file that stays open would be a ResourceWarning
         MultipartUpload(path)
 
 
@@ -339,14 +303,3 @@ def test_a_store_that_refuses_is_a_final_error_at_every_step(
         list(MultipartUpload(cast("Any", Store(step, error))).chunks())
     assert not caught.value.transient
     assert "s3cr3t" not in "".join(traceback.format_exception(caught.value))
-
-
-def test_a_file_that_can_t_be_closed_has_been_read_all_the_same() -> None:
-    class Unclosed(io.BytesIO):
-        def close(self) -> None:
-            raise OSError(5, "Input/output error")
-
-    stored = Store("", OSError())
-    stored.open = lambda _: Unclosed(values.PDF)  # type: ignore[method-assign]  # this file instead
-    with closing(MultipartUpload(cast("Any", stored))) as document:
-        assert values.PDF in b"".join(document.chunks())

@@ -363,7 +363,7 @@ def test_a_request_says_what_it_sends_and_what_it_accepts() -> None:
     assert plain.pop("User-Agent").startswith("airflow-provider-compliance/")
     assert plain == {
         "Accept": "application/json, text/plain;q=0.9",
-        "Accept-Encoding": "gzip, deflate",
+        "Accept-Encoding": "gzip",
         "Authorization": "Bearer the-token",
         "IDP_SUBJECT": "alice",
         "X-A": "b",

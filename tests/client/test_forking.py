@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,7 +18,7 @@ from airflow_provider.client.settings import Settings
 from airflow_provider.client.sync import ComplianceClient
 from tests.support.forking import Child, may_fork
 from tests.support.service import Received, Reply, Service
-from tests.support.values import CLIENT_SECRET, CONTENT, PASSWORD
+from tests.support.values import CONTENT
 
 pytestmark = may_fork
 FRAMEWORKS = "GET /api/v1/frameworks"
@@ -145,45 +143,3 @@ def test_an_async_client_has_to_be_entered_again_in_a_child(service: Service, se
     wrong, (message, wrong_in_child) = asyncio.run(scenario())
     assert wrong == wrong_in_child == []
     assert "async with" in message
-
-
-COPIES: dict[str, Callable[[Any], Any]] = {
-    "pickle": lambda client: pickle.loads(pickle.dumps(client)),
-    "deepcopy": copy.deepcopy,
-    "copy": copy.copy,
-}
-
-
-@pytest.mark.parametrize("way", COPIES)
-def test_a_used_client_can_be_copied(client: ComplianceClient, service: Service, way: str) -> None:
-    client.list_frameworks()
-    twin = COPIES[way](client)
-    with twin:
-        assert twin.list_frameworks() == []
-    assert twin._session is not client._session
-    assert client.list_frameworks() == []
-    assert service.grants() == ["password"]
-
-
-@pytest.mark.parametrize("way", COPIES)
-def test_an_entered_async_client_can_be_copied(service: Service, settings: Settings, way: str) -> None:
-    service.on(FRAMEWORKS, Reply(json=[]))
-
-    async def scenario() -> None:
-        async with AsyncComplianceClient(settings) as client:
-            await client.list_frameworks()
-            async with COPIES[way](client) as twin:
-                assert await twin.list_frameworks() == []
-                assert twin._session is not client._session
-            assert await client.list_frameworks() == []
-
-    asyncio.run(scenario())
-    assert service.grants() == ["password"]
-
-
-def test_a_pickled_client_has_no_token(client: ComplianceClient) -> None:
-    before = pickle.dumps(client)
-    client.list_frameworks()
-    assert pickle.dumps(client) == before
-    assert b"access-1" not in before
-    assert {PASSWORD.encode() in before, CLIENT_SECRET.encode() in before} == {True}  # it is made of these

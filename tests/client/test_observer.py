@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -13,10 +12,9 @@ from airflow_provider import exceptions as exc
 from airflow_provider.client import endpoints
 from airflow_provider.client.http.wire import Call, Failure, FailureKind, HttpResponse, Observation
 from airflow_provider.client.settings import Settings
-from airflow_provider.client.sync import ComplianceClient
 from airflow_provider.emulator.settings import OPERATIONS
 from tests.support.service import Raw, Reply, Service
-from tests.support.values import CONTENT, UUID, settings_for
+from tests.support.values import CONTENT, UUID
 
 STATUS = f"GET {CONTENT}/{UUID}/status"
 SUBMIT = f"POST {CONTENT}/url"
@@ -123,8 +121,3 @@ def test_every_endpoint_has_the_name_of_its_operation() -> None:
         names.add(made.operation)
     assert names == set(OPERATIONS)
     assert endpoints.request("GET", "/anything").operation == "request"
-
-
-def test_a_copy_of_a_client_keeps_its_observer() -> None:
-    client = ComplianceClient(settings_for("https://api.example.com"), observer=print)
-    assert pickle.loads(pickle.dumps(client))._observer is print

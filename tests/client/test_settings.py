@@ -124,12 +124,12 @@ def test_the_token_url_may_have_a_query() -> None:
     ("paths", "message"),
     [
         ([], "JSON object"),
-        ({"assesment_submit": "/x"}, "unknown entries assesment_submit; use some of application_info"),
-        ({"application_info": "x"}, "is 'x': give a path that starts with '/', such as '/api/v1/info'"),
-        ({"application_info": 5}, "starts with '/'"),
-        ({"application_info": "/a b"}, "starts with '/'"),
-        ({"application_info": "/a\n"}, "starts with '/'"),
-        ({"assessment_status": "/x/status"}, r": it must contain \{assessment_id\}, such as '/"),
+        ({"assesment_submit": "/x"}, "any of application_info, .*, not with assesment_submit"),
+        ({"application_info": "x"}, "is 'x': use a path such as '/api/v1/info'"),
+        ({"application_info": 5}, "use a path"),
+        ({"application_info": "/a b"}, "use a path"),
+        ({"application_info": "/a\n"}, "use a path"),
+        ({"assessment_status": "/x/status"}, r"use a path such as '/.*\{assessment_id\}"),
     ],
 )
 def test_wrong_endpoints_are_named(paths: Any, message: str) -> None:

@@ -123,11 +123,6 @@ def test_equal_settings_share_their_state(settings: Settings) -> None:
     assert get_shared_state(settings) is not state
 
 
-def test_a_refresh_is_given_up_after_twice_the_longest_time_that_it_takes(settings: Settings) -> None:
-    assert settings.response_timeout == 21
-    assert SharedState(settings).refresh_timeout == 2 * (100 + 2 * 7 + 2 * 21)
-
-
 def test_the_service_and_the_identity_provider_throttle_separately(settings: Settings) -> None:
     state = SharedState(settings)
     service_call = list_frameworks()

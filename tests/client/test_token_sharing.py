@@ -409,7 +409,7 @@ def test_a_clock_that_was_set_forward_costs_a_renewal(first: Process, second: Pr
         '{"version": "x"}',
         '{"version": "x", "saved_at": "yesterday"}',
         '{"version": "x", "saved_at": 0, "access_token": "a"}',
-        '{"version": "x", "saved_at": 0, "access_token": "a", "renew_in": null, "refresh_token": ""}',
+        '{"version": "x", "saved_at": 0, "access_token": "a", "renew_at": null, "refresh_token": ""}',
         '{"version": "x", "saved_at": 0, "refusal": "no"}',
     ],
 )
@@ -488,15 +488,10 @@ def test_a_store_that_hangs_is_given_up(
         over.set()
     assert service.grants() == ["password"]
     assert (store.saves, store.holder) == (0, None)
-    assert "the file system has hung for more than 60 s" in caplog.text
+    assert "the file system has hung" in caplog.text
 
 
 # -- the state of a process
-
-
-def test_waiters_of_a_process_wait_as_long_as_their_leader_may_wait_for_the_lock(store: Store) -> None:
-    alone, sharing = SharedState(SETTINGS), SharedState(SETTINGS, store)
-    assert sharing.refresh_timeout - alone.refresh_timeout == 4 * LOCK_TIMEOUT_SECONDS
 
 
 def test_who_must_not_wait_does_not(store: Store, clock: Clock) -> None:

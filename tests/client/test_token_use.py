@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_provider import exceptions as exc
+from airflow_provider.client import base
 from airflow_provider.client.aio import AsyncComplianceClient
 from airflow_provider.client.base import PendingRefresh, TokenProvider, get_shared_state
 from airflow_provider.client.settings import Settings
@@ -263,18 +264,20 @@ def test_cancelled_waiter_does_not_disturb_the_others(service: Service, settings
     assert service.grants() == ["password"]
 
 
-def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(connect: Any, service: Service) -> None:
+def test_a_leader_whose_loop_died_is_not_waited_for_for_ever(
+    connect: Any, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service.on(FRAMEWORKS, Reply(json=[]))
     settings = settings_for(service.url)
     shared = get_shared_state(settings)
-    shared.refresh_timeout = 0.1
+    monkeypatch.setattr(base, "REFRESH_TIMEOUT_SECONDS", 0.1)
     dead = shared.tokens.acquire(None)
     assert isinstance(dead, PendingRefresh)
     assert dead.is_leader
     run = connect(settings)
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
-    shared.tokens.abandon(dead)  # and should it come back after all, it disturbs nobody
+    shared.tokens.abandon(dead)  # and should it come back after all, it disturbs no one
     assert run("list_frameworks") == []
     assert service.grants() == ["password"]
 

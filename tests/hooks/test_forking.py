@@ -81,8 +81,3 @@ def test_a_pickled_hook_holds_no_more_than_an_unused_one(hook: ComplianceHook) -
     assert after == before
     for secret in (PASSWORD, CLIENT_SECRET, "access-1", "refresh-1"):
         assert secret.encode() not in after
-
-
-def test_the_client_of_a_hook_can_be_pickled(hook: ComplianceHook) -> None:
-    use(hook)
-    assert WAYS["pickle"](hook.get_conn()).get_assessment(1).error == "why"

@@ -14,7 +14,8 @@ from airflow_provider.exceptions import ComplianceProtocolError
 
 log = logging.getLogger(__name__)
 
-ACCEPT_ENCODING = "gzip, deflate"  # the encodings that BodyDecoder knows
+ACCEPT_ENCODING = "gzip"  # all that BodyDecoder knows
+GZIP = zlib.MAX_WBITS | 16
 PIECE_BYTES = 256 * 1024  # most decompressed bytes at a time
 
 
@@ -39,15 +40,14 @@ class BodyDecoder:
     def __init__(self, headers: Mapping[str, str], limit: int | None) -> None:
         codings = [name.strip() for name in headers.get("content-encoding", "").lower().split(",")]
         codings = [name for name in codings if name not in ("", "identity")]
-        if codings not in ([], ["gzip"], ["x-gzip"], ["deflate"]):
+        if codings not in ([], ["gzip"], ["x-gzip"]):
             # Any other value may be what a gateway echoes, such as a token.
             known = ", ".join(name if name in _CODINGS else "unknown" for name in codings)
             raise BodyError(FailureKind.UNREADABLE, f"Content-Encoding {known[:50]!r}")
-        self._is_gzip = codings in (["gzip"], ["x-gzip"])
         self._is_compressed = bool(codings)
         # A chunked body may be truncated before its first byte; with a length of 0 there is no body.
         self._has_data = self._is_compressed and "chunked" in headers.get("transfer-encoding", "").lower()
-        self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16) if self._is_gzip else None
+        self._decompressor = zlib.decompressobj(GZIP)
         self._limit = limit
         self._size = 0
 
@@ -62,24 +62,18 @@ class BodyDecoder:
 
     def finish(self) -> None:
         """Check that the body is complete, or that there is none."""
-        if self._has_data and not (self._decompressor and self._decompressor.eof):
+        if self._has_data and not self._decompressor.eof:
             raise BodyError(FailureKind.UNREADABLE, "truncated compressed body")
 
     def _decompress(self, data: bytes) -> Iterator[bytes]:
         more = bool(data)
         self._has_data |= more
         while more:
-            if self._decompressor is None:  # deflate: with a zlib header, as specified, or raw
-                self._decompressor = zlib.decompressobj(
-                    zlib.MAX_WBITS if data[0] & 15 == 8 else -zlib.MAX_WBITS
-                )
-            elif self._decompressor.eof:
-                # gzip data may have several members and padding; nothing else may follow.
+            if self._decompressor.eof:
+                # There may be several members and padding; nothing else may follow.
                 if not (data := data.lstrip(b"\0")):
                     return
-                if not self._is_gzip:
-                    raise BodyError(FailureKind.UNREADABLE, "trailing data after a compressed body")
-                self._decompressor = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                self._decompressor = zlib.decompressobj(GZIP)
             try:
                 piece = self._decompressor.decompress(data, PIECE_BYTES)
             except zlib.error:

@@ -30,6 +30,8 @@ UPLOAD_CHUNK_BYTES = 1024**2
 CLOSE_SECONDS = 1.0
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+NOT_FILES = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+NOT_FILE_NUMBERS = (errno.ELOOP, errno.ENAMETOOLONG)
 HTML_STARTS = (b"<!doctype html", b"<html")
 
 
@@ -47,15 +49,6 @@ class StoredFile(Protocol):
         ...
 
 
-@runtime_checkable
-class HashedFile(StoredFile, Protocol):
-    """A `StoredFile` that is told what a request has read of it, so that it is not read a second time."""
-
-    def record_read(self, size: int, sha256: str) -> None:
-        """Keep the size, and the hash of all bytes; it is empty when a request starts to read."""
-        ...
-
-
 FileSource: TypeAlias = str | os.PathLike[str] | StoredFile | IO[bytes]
 
 
@@ -63,7 +56,7 @@ class MultipartUpload:
     """An open PDF or DOCX file as a multipart form with a single part `file`; close it after use.
 
     :param file: a path, a `StoredFile`, or an open, seekable binary file (read from its current position, and
-        left open there)
+        left open there); `record_read(size, sha256)` of it is told what a request has read, at first ""
     :param file_name: the name sent to the service; by default the file's own
     :param thread: reads the file, for all requests that send it
     """
@@ -73,7 +66,7 @@ class MultipartUpload:
     ) -> None:
         self.thread = thread or DaemonThread()
         self._source, own_name, self._owns_file = _open(file)
-        self._record_read = file.record_read if isinstance(file, HashedFile) else None
+        self._record_read: Callable[[int, str], None] | None = getattr(file, "record_read", None)
         try:
             self._start, self.size = _measure(self._source)
             self.media_type = _media_type(self._source, self._start)
@@ -255,7 +248,7 @@ def _map_read_errors(label: str, stream: IO[bytes] | None = None) -> Iterator[No
 
 def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> ComplianceError:
     status, name = _status(error), type(error).__name__
-    number = error.errno if isinstance(error, OSError) else None
+    number, reason = (error.errno, error.strerror) if isinstance(error, OSError) else (None, None)
     if getattr(stream, "closed", False) is True:
         return ComplianceInputError(f"'{label}' is closed: pass it open.")
     lacks_seek = stream is not None and not (hasattr(stream, "seek") and hasattr(stream, "tell"))
@@ -263,25 +256,17 @@ def _map_read_error(error: Exception, label: str, stream: IO[bytes] | None) -> C
         return ComplianceInputError(
             f"'{label}' can't be read twice, so it could not be sent again: pass a path, or copy it."
         )
-    if isinstance(error, FileNotFoundError | NotADirectoryError) or status == 404:
-        return ComplianceInputError(f"There is no file '{label}': check the path.")
-    if isinstance(error, IsADirectoryError):
-        return ComplianceInputError(f"'{label}' is a folder, not a file: pass the path of a file.")
-    if isinstance(error, PermissionError):
-        return ComplianceInputError(f"No permission to read '{label}': check the permissions of the file.")
-    if status in (401, 403) or "Credential" in name:
+    if isinstance(error, PermissionError) or status in (401, 403) or "Credential" in name:
         return ComplianceInputError(
-            f"No permission to read '{label}': check the credentials for its store ({name})."
+            f"No permission to read '{label}' ({name}): check the permissions of the file, or the "
+            "credentials for its store."
         )
-    if number == errno.ELOOP:
-        return ComplianceInputError(f"'{label}' is a symbolic link loop: pass the file itself.")
-    if number == errno.ENAMETOOLONG:
-        return ComplianceInputError(f"'{label}' is too long for a file name: check the path.")
-    if isinstance(error, ValueError) and stream is None:
-        return ComplianceInputError(f"{label!r} is not a valid path: {error}.")
+    is_invalid = isinstance(error, ValueError) and stream is None
+    if is_invalid or isinstance(error, NOT_FILES) or number in NOT_FILE_NUMBERS or status == 404:
+        return ComplianceInputError(f"There is no file {label!r} ({reason or name}): check the path.")
     # Not the error's text: a storage library may show a signed URL.
-    reason = error.strerror if isinstance(error, OSError) else f"{name}, status {status}" if status else None
-    return ComplianceReadError(f"'{label}' can't be read ({reason or name}): retry, and check its store.")
+    reason = reason or (f"{name}, status {status}" if status else name)
+    return ComplianceReadError(f"'{label}' can't be read ({reason}): retry, and check its store.")
 
 
 def _status(error: Exception) -> int | None:
@@ -297,24 +282,10 @@ def _status(error: Exception) -> int | None:
 
 
 def _open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a local file for reading; refuse special files, because opening them could block."""
-    _refuse_special(os.stat(path), path)  # noqa: PTH116 - opening a device may have side effects
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    try:
-        _refuse_special(os.fstat(descriptor), path)  # it may have been replaced in between
-        os.set_blocking(descriptor, True)
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
-        os.close(descriptor)
-        raise
-
-
-def _refuse_special(status: os.stat_result, path: str | os.PathLike[str]) -> None:
-    if stat.S_ISREG(status.st_mode):
-        return
-    kinds = {stat.S_IFDIR: "folder", stat.S_IFIFO: "pipe", stat.S_IFSOCK: "socket"}
-    kind = kinds.get(stat.S_IFMT(status.st_mode), "device")
-    raise ComplianceInputError(f"'{path}' is a {kind}, not a file: pass the path of a file.")
+    """Open a local file; refuse anything else: opening a pipe would block, a device may do anything."""
+    if not stat.S_ISREG(os.stat(path).st_mode):  # noqa: PTH116 - works for paths that are not UTF-8
+        raise ComplianceInputError(f"'{path}' is not a regular file: pass the path of a file.")
+    return open(path, "rb")  # noqa: PTH123 - likewise; closed by the upload
 
 
 class DaemonThread:

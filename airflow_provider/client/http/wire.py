@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
 
 from pydantic import SecretStr
@@ -210,6 +210,23 @@ class Call(Generic[T]):
     map_error: Callable[[HttpResponse], ComplianceError | None] = field(default=lambda _: None, repr=False)
     endpoint: str = ""
     operation: str = "request"
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class LocalIO:
+    """Call a function that reads or writes local files, and may hang."""
+
+    function: Callable[[], Any]
+
+
+Step: TypeAlias = Call[Any] | Pause | LocalIO
 
 
 @dataclass(frozen=True, slots=True)
