@@ -156,7 +156,7 @@ def test_a_translation_that_fails_is_an_error_that_is_not_retried() -> None:
         return {"id": record["missing"]}
 
     with pytest.raises(ComplianceProtocolError, match="Fix translate_assessment") as error:
-        as_assessment({}, "a", translate)
+        as_assessment({"x": 1}, "a", translate)
     assert not error.value.transient
 
 
