@@ -13,15 +13,13 @@ from pydantic import SecretStr
 from airflow_provider import exceptions as exc
 from airflow_provider.client.base import SharedState, TokenProvider
 from airflow_provider.client.exchange import Exchange, Retry, ThrottlePause
-from airflow_provider.client.http.wire import Call, HttpResponse
+from airflow_provider.client.http.wire import Call, HttpResponse, LocalIO, Pause
 from airflow_provider.client.tokens import (
     ACCEPTED_SECONDS,
     LOCK_TIMEOUT_SECONDS,
     MAX_POLL_SECONDS,
     REFUSAL_CACHE_SECONDS,
     AccessToken,
-    LocalIO,
-    Pause,
     TokenCache,
     TokenStoreError,
     renew_with_store,
