@@ -215,8 +215,6 @@ def preload(names: list[str]) -> None:
     for name in _foreign(names):
         with suppress(Exception):
             importlib.import_module(name)
-    identity = importlib.import_module("airflow_provider.emulator.service.identity")
-    identity.signing_key()  # takes long, too
     gc.freeze()  # pytest collects garbage several times, which took a third of the time of a mutant
 
 

@@ -36,6 +36,8 @@ TARGETS = {
     "storage/nights": "tests/storage/test_nights.py",
     "storage/task_state": "tests/storage/test_task_state.py",
     "frameworks/catalog": "tests/frameworks/test_catalog.py",
+    "frameworks/watcher": "tests/frameworks/test_watcher.py tests/frameworks/test_catalog.py "
+    "tests/frameworks/test_watching_faults.py",
     "ingest/earlier": "tests/ingest/test_earlier_nights.py",
     "ingest/listing": "tests/ingest/test_sources.py",
     "ingest/resuming": "tests/ingest/test_outdated.py",
@@ -50,8 +52,8 @@ TARGETS = {
     "assess/tables": "tests/assess/test_tables.py",
     "assess/verdicts": "tests/assess/test_verdicts.py tests/assess/test_histories.py",
     "review/decisions": "tests/review/test_decisions.py",
-    "review/state": "tests/operators/test_review_two_attempts.py tests/operators/test_review_attempts.py "
-    "tests/operators/test_review_state.py",
+    "review/state": "tests/review/test_state.py tests/operators/test_review_two_attempts.py "
+    "tests/operators/test_review_attempts.py tests/operators/test_review_state.py",
     "review/form": "tests/review/test_form.py tests/review/test_selection.py tests/operators/test_review.py "
     "tests/operators/test_review_night.py",
     "review/grouping": "tests/review/test_grouping.py",

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from airflow_provider.reports.charts import StackedBar
-from airflow_provider.reports.page import limit_source, plural, read_number, read_time
+from airflow_provider.reports.page import DOCUMENTS, limit_source, plural, read_number, read_time
 from airflow_provider.text import sanitize
 
 Row = Mapping[str, Any]
@@ -190,8 +190,7 @@ def generalize(reason: str) -> str:
 
 def count_documents(counts: Mapping[str, int]) -> str:
     """Return a sentence with the number of documents of each kind."""
-    kinds = ("new or changed", "unchanged", "failed")
-    counted = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds if counts[kind])
+    counted = ", ".join(f"{counts[kind]:,} {kind}" for kind in DOCUMENTS.values() if counts[kind])
     return f"{plural(sum(counts.values()))}: {counted}."
 
 

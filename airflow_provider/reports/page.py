@@ -35,6 +35,7 @@ CAUSES = {
     "document": "the text is new",
     "judge": "text and framework are the same",
 }
+DOCUMENTS = {"completed": "new or changed", "skipped": "unchanged", "failed": "failed"}  # words, by outcome
 TONES = ("idle", "good", "warn", "bad")  # of a page, the worst last
 
 State = tuple[str, str]
@@ -190,7 +191,7 @@ def _environment() -> Environment:
         text, _, _ = loader.get_source(environment, file)
         digest = b64encode(sha256(text.encode()).digest()).decode()
         environment.globals.update({name: text, f"{name}_digest": f"sha256-{digest}"})
-    environment.globals |= {"legend": LEGEND, "causes": CAUSES}
+    environment.globals |= {"legend": LEGEND, "causes": CAUSES, "outcome_words": DOCUMENTS}
     environment.policies["json.dumps_kwargs"] = {"separators": (",", ":")}
     shown = (
         *(classify, duration, format_night, is_worse, limit_source, moment, percent, plural, rate),

@@ -10,7 +10,7 @@ from datetime import date, timedelta
 from itertools import pairwise
 
 from airflow_provider.reports.charts import Column, ColumnChart, choose_ticks, stack
-from airflow_provider.reports.page import LEGEND, classify, plural, read_number
+from airflow_provider.reports.page import DOCUMENTS, LEGEND, classify, plural, read_number
 from airflow_provider.text import sanitize
 
 MIN_SLOTS, MAX_SLOTS = 14, 62
@@ -23,7 +23,7 @@ NUMBERS = (
 SHARES = "Verdicts"  # the chart whose bars are all as high
 # What each chart counts: a CSS class, its words, and the number of a night.
 CHARTS = {
-    "Documents": [(name, name, name) for name in ("completed", "skipped", "failed")],
+    "Documents": [(name, words, name) for name, words in DOCUMENTS.items()],
     "Failures": [("failed", "documents", "failed"), ("cancelled", "assessments", "assessments_failed")],
     SHARES: [(style, words, f"verdicts {style}") for style, words in LEGEND.items()],
     "Changed verdicts": [("plain", "changed", "changed")],

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from airflow_provider.assess.cells import Cell, make_cells, select_frameworks
+from airflow_provider.assess.cells import ASSESSMENT_COLUMNS, Cell, make_cells, select_frameworks
 from airflow_provider.assess.inputs import AssessedDocument
 from airflow_provider.assess.payloads import DEFAULT_PAYLOAD, PayloadTemplate
 from airflow_provider.bulk.items import COMPLETED, FAILED, PENDING, READY, SKIPPED, SUBMITTED
@@ -137,3 +137,10 @@ def test_a_verdict_may_change_because_of_its_document_its_framework_or_the_judge
     changes: dict[str, str], cause: str
 ) -> None:
     assert cell(**changes).find_cause(cell().row()) == cause
+
+
+def test_a_row_has_every_column_also_before_there_is_a_verdict() -> None:
+    row = cell().row()
+    assert tuple(row) == ASSESSMENT_COLUMNS
+    assert {name for name, value in row.items() if value == 0} == {"attempts", "findings", "unanswered"}
+    assert (row["because"], cell(because="judge").row()["because"]) == (None, "judge")

@@ -118,13 +118,6 @@ def test_a_changed_framework_is_assessed_again_and_only_that(service: Emulator, 
     assert {row["framework"] for row in night.rows if not row["carried_from"]} == {frameworks[0]["codeName"]}
 
 
-def test_all_of_it_is_assessed_again_on_request(service: Emulator, nights: Nights) -> None:
-    first = run_night(nights, TEXTS, frameworks=["GDPR"])
-    second = run_night(nights, TEXTS, frameworks=["GDPR"], changed_only=False)
-    assert (second.result["assessed"], second.result["changed"]) == (len(first.rows), 0)
-    assert {each["first_seen"] for each in second.findings} == {first.findings[0]["first_seen"]}
-
-
 def test_a_dry_run_says_what_it_would_do_and_sends_nothing(service: Emulator, nights: Nights) -> None:
     run_night(nights, TEXTS, frameworks="DORA")
     before = service.counters()["total"]
@@ -153,28 +146,23 @@ def test_a_dry_run_of_a_cleared_run_counts_only_what_it_has_not_assessed(
     assert attempts.run(assess(nights, documents, frameworks="DORA"))["assessed"] == 3
 
 
-def test_failed_assessments_are_rows_and_the_others_are_written(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(TEXTS)
-    service.fail("get_assessment_results", status=422, times=1)
-    task = assess(nights, documents, frameworks="DORA", concurrency=1)
+def test_a_failed_cell_is_a_row_that_the_next_attempt_alone_tries_again(
+    service: Emulator, nights: Nights
+) -> None:
+    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
+    service.fail("submit_assessment", status=422, times=1)
     with pytest.raises(exc.ComplianceAssessError, match="1 of 3 assessments failed"):
-        attempts_of(1).run(task)
+        attempts.run(assess(nights, documents, frameworks="DORA"))
     (path,) = Path(nights.folder).glob("out/*/_assess/*/*/*/assessments.jsonl")
     states = [json.loads(line)["status"] for line in path.read_text().splitlines()]
     assert sorted(states) == ["COMPLETED", "COMPLETED", "FAILED"]
-
-
-def test_a_failed_cell_is_tried_again_by_the_next_attempt_alone(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(TEXTS)
-    service.fail("submit_assessment", status=422, times=1)
-    attempts = attempts_of(1)
-    task = assess(nights, documents, frameworks="DORA")
-    with pytest.raises(exc.ComplianceAssessError):
-        attempts.run(task)
     before = service.count("submit_assessment")
-    result = attempts.run(assess(nights, documents, frameworks="DORA"))
+    night = NightOutcome(attempts.run(assess(nights, documents, frameworks="DORA")))
     assert service.count("submit_assessment") - before == 1
-    assert (result["assessed"], result["failed"]) == (3, 0)
+    assert (night.result["assessed"], night.result["failed"]) == (3, 0)
+    assert sorted(row["try_number"] for row in night.rows) == [1, 1, 2]  # the attempt that has finished it
+    assert {row["run_id"] for row in night.rows} == {"run-1"}
+    assert all(row["provider_version"] for row in night.rows)
 
 
 def test_a_document_that_the_service_has_forgotten_fails_with_advice(
@@ -253,16 +241,3 @@ def test_a_framework_without_criteria_gives_no_findings_and_no_error(
     night = run_night(nights, {"a": "x"})
     assert (night.result["assessed"], night.findings) == (1, [])
     assert night.result["categories"] == {"NEW": {}}
-
-
-def test_each_row_has_the_attempt_that_has_finished_it(service: Emulator, nights: Nights) -> None:
-    documents = nights.manifest(TEXTS)
-    attempts = attempts_of(1)
-    service.fail("submit_assessment", status=422)
-    with pytest.raises(exc.ComplianceAssessError):
-        attempts.run(assess(nights, documents, frameworks="DORA"))
-    outcome = NightOutcome(attempts.run(assess(nights, documents, frameworks="DORA")))
-    numbers = [row["try_number"] for row in outcome.rows]
-    assert sorted(numbers) == [1] * (len(numbers) - 1) + [2]
-    assert {row["run_id"] for row in outcome.rows} == {"run-1"}
-    assert all(row["provider_version"] for row in outcome.rows)

@@ -56,12 +56,19 @@ def test_a_brace_that_is_not_a_placeholder_is_refused(text: str, place: Any) -> 
     ("template", "message"),
     [
         ("{document[uid]}", r"document\[uid\].*'in/a\.pdf' has no such field. It has: bytes, source, uuid"),
+        ("{document[x]}{document[uid]}", r"document\[uid\].*'in/a\.pdf'"),  # the first by name
         ("x {framework[code]}", r"framework\[code\].*'Resilience'.*It has: codeName, id, name"),
     ],
 )
 def test_an_unknown_field_is_refused_before_anything_is_sent(template: str, message: str) -> None:
     with pytest.raises(ComplianceInputError, match=message):
         PayloadTemplate({"a": template}).check([DOCUMENT], [FRAMEWORK])
+
+
+@pytest.mark.parametrize(("record", "title"), [({"uuid": "u-1"}, "u-1"), ({"bytes": None}, r"\?")])
+def test_a_record_that_lacks_a_field_is_named_as_far_as_possible(record: dict[str, Any], title: str) -> None:
+    with pytest.raises(ComplianceInputError, match=rf"'{title}' has no such field"):
+        PayloadTemplate("{document[bytes]}").check([record], [])
 
 
 OWN = {
@@ -91,6 +98,7 @@ def test_the_digest_is_that_of_the_payload_as_sent(
     template = PayloadTemplate(OWN)
     one = template.digest(SENT, FRAMEWORK)
     assert (template.digest(SENT | document, FRAMEWORK | framework) == one) is is_same
+    assert len(one) == 16
 
 
 def test_the_digest_tells_templates_apart_but_not_the_order_of_their_fields() -> None:

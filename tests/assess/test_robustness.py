@@ -112,25 +112,6 @@ def _never_polled(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_never_polled")
-def test_the_next_attempt_submits_only_what_the_kill_has_cancelled(
-    service: Emulator, nights: Nights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    service.configure(jobs="manual")
-    documents, attempts = nights.manifest(TEXTS), attempts_of(1)
-    task = assess(nights, documents)
-    with (
-        signalled_when(completes(service, nights, 4), task.on_kill),
-        pytest.raises(exc.ComplianceInterruptedError),
-    ):
-        attempts.run(task)
-    monkeypatch.undo()
-    monkeypatch.setenv("AIRFLOW_CONN_COMPLIANCE_DEFAULT", service.connection_json)
-    service.configure(jobs="instant")
-    assert attempts.run(assess(nights, documents))["assessed"] == len(TEXTS)
-    assert service.count("submit_assessment") == len(TEXTS) + 6
-
-
-@pytest.mark.usefixtures("_never_polled")
 def test_assessments_of_documents_that_left_the_list_are_cancelled(service: Emulator, nights: Nights) -> None:
     service.configure(jobs="manual")
     documents, attempts = nights.manifest(TEXTS), attempts_of(1)

@@ -18,7 +18,6 @@ from tests.frameworks.triggerers import (
     SHARES,
     AssetStore,
     Triggerer,
-    committed,
     polled,
     rebuilt,
     running,
@@ -27,39 +26,6 @@ from tests.frameworks.triggerers import (
 from tests.support.attempts import until
 
 pytestmark = pytest.mark.skipif(not HAS_ASSET_WATCHERS, reason="there are no watchers before Airflow 3.0")
-
-
-@pytest.mark.parametrize("answer", [[], [{"id": 1, "criteria": None}], [{"id": 1}, 7, None]])
-def test_an_answer_of_one_poll_is_not_a_change(
-    service: Emulator, store: AssetStore, shares: bool, answer: list[Any]
-) -> None:
-    async def scenario() -> None:
-        async with running(shares, watcher(), store) as triggerer:
-            await until(lambda: store.state)
-            service.fail("list_frameworks", body=answer)
-            await polled(service, 4)
-            assert not triggerer.fired
-
-    asyncio.run(scenario())
-    assert store.ids == ["1", "2"]
-
-
-@pytest.mark.parametrize("fire_on_first_snapshot", [False, True])
-def test_a_partial_first_answer_is_not_taken_for_the_catalog(
-    service: Emulator, store: AssetStore, shares: bool, fire_on_first_snapshot: bool
-) -> None:
-    trigger = watcher(fire_on_first_snapshot=fire_on_first_snapshot)
-
-    async def scenario() -> list[dict[str, Any]]:
-        service.fail("list_frameworks", body=service.frameworks()[:1])
-        async with running(shares, trigger, store) as triggerer:
-            await polled(service, 4)
-            await committed(service, store)
-            return triggerer.fired
-
-    assert [event["framework_ids"] for event in asyncio.run(scenario())] == [
-        ["1", "2"]
-    ] * fire_on_first_snapshot
 
 
 @pytest.mark.skipif(not SHARES, reason="triggers share streams from Airflow 3.3 on")
@@ -108,7 +74,7 @@ def test_error_of_the_service_does_not_end_the_poller(
 
 
 class Clock:
-    """A clock that only advances while somebody sleeps on it; stops the stream at `end`."""
+    """A clock that only advances while it is slept on; stops the stream at `end`."""
 
     def __init__(self, end: float, events: Mapping[float, Callable[[], object]] | None = None) -> None:
         self.now = 0.0

@@ -15,9 +15,8 @@ from airflow_provider import exceptions as exc
 from airflow_provider.emulator import Emulator
 from airflow_provider.hooks.compliance import ComplianceHook
 from airflow_provider.operators.feedback import ComplianceSubmitFeedbackOperator
-from airflow_provider.review.state import SENT
 from airflow_provider.waiting import refusals, rules
-from tests.support.attempts import Attempts, Interrupted, StateStore
+from tests.support.attempts import Attempts, Interrupted
 from tests.support.state_stores import STATE_STORES, make_attempts
 
 
@@ -179,35 +178,12 @@ def test_a_run_that_was_created_again_sends_again(service: Emulator, attempts: A
     assert len(sent(service)) == 2
 
 
-@pytest.mark.parametrize("stored", [{}, {"outcome": "sent"}])
-def test_a_state_that_is_not_about_this_feedback_is_ignored(
-    service: Emulator, attempts: Attempts, stored: Any
-) -> None:
-    attempts.store = StateStore({f"{SENT}_": stored})
-    attempts.run(submit())
-    assert len(sent(service)) == 1
-
-
 def test_a_renamed_connection_sends_nothing_twice(
     service: Emulator, attempts: Attempts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempts.run(submit())
     monkeypatch.setenv("AIRFLOW_CONN_RENAMED", os.environ["AIRFLOW_CONN_COMPLIANCE_DEFAULT"])
     attempts.run(submit(conn_id="renamed"))
-    assert len(sent(service)) == 1
-
-
-def test_feedback_that_was_sent_succeeds_though_airflow_can_t_store_it(
-    service: Emulator, attempts: Attempts
-) -> None:
-    class Failing(StateStore):
-        def set(self, key: str, value: Any) -> None:
-            if value.get("outcome") == "sent":
-                raise RuntimeError("The API server is away.")
-            super().set(key, value)
-
-    attempts.store = Failing()
-    attempts.run(submit())
     assert len(sent(service)) == 1
 
 

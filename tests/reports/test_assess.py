@@ -8,9 +8,12 @@ from base64 import b64encode
 from hashlib import sha256
 from typing import Any
 
+import pytest
+
 from airflow_provider.reports import assess
 from airflow_provider.reports.assess import VerdictStats, render_verdicts
 from airflow_provider.reports.ingest import Run
+from airflow_provider.reports.verdicts import VerdictCounts
 from tests.reports.pages import BAD, GOOD, MISSING, Page, cell, finding
 
 RUN = Run(
@@ -86,6 +89,18 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
         "the framework has changed sufficiently regulated missing Worse: why why"
     )
     assert second.startswith("7.pdf s3://inbox/ D-1 DORA Exit the text is new")
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"framework": "X"}, {"criterion": "X"}, {"because": "judge"}, {"changed_from": BAD}, {"category": BAD}],
+)
+def test_changes_of_different_kinds_are_apart(other: Any) -> None:
+    change = finding(1, "D-1", MISSING, changed_from=GOOD, because="document")
+    counts = VerdictCounts()
+    for row in (change, change, change | other):
+        counts.add_finding(row)
+    assert [kind.total for kind in counts.changes] == [2, 1]
 
 
 def test_an_unchanged_a_first_and_an_empty_night_say_so() -> None:

@@ -227,7 +227,7 @@ def test_the_trend_has_a_bar_for_each_night_and_the_numbers_below() -> None:
     trend = [(f"2026-02-{day:02}", TOTALS) for day in range(28, 0, -1)] + [("2026-01-31", TOTALS)] * 9
     shown = page([document(), document(1, "FAILED")], trend=trend)
     assert "The latest 30 nights" in shown.section("Trend")
-    assert "2026-03-02: 1 completed, 1 failed" in shown.section("Trend")
+    assert "2026-03-02: 1 new or changed, 1 failed" in shown.section("Trend")
     rows = shown.texts(".numbers tbody tr")
     assert (len(rows), rows[0], rows[1]) == (30, "2026-03-02 2 1 0 0 0 0 0", "2026-02-28 10 1 20 0 0 0 0")
 

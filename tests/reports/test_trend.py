@@ -44,7 +44,7 @@ def test_two_nights_are_two_bars_that_do_not_fill_the_page() -> None:
 
     assert places(trend) == [0, 1]
     assert [(chart.title, chart.slots, [words for _, words in chart.legend]) for chart in trend.charts] == [
-        ("Documents", 14, ["completed", "failed"]),
+        ("Documents", 14, ["new or changed", "failed"]),
         ("Failures", 14, ["documents", "assessments"]),
         ("Verdicts", 14, ["missing"]),
         ("Changed verdicts", 14, []),
@@ -146,7 +146,7 @@ def test_one_failure_among_many_documents_is_visible() -> None:
     assert heights(failures) == [0, 100]
     assert failures.columns[1].label == "2026-03-31: 1 document"
     assert documents.marks[-1] == (100, "100\u00a0k")
-    assert documents.columns[1].label == "2026-03-31: 99,999 completed, 1 failed"
+    assert documents.columns[1].label == "2026-03-31: 99,999 new or changed, 1 failed"
 
 
 def test_verdicts_are_shares_by_category() -> None:
@@ -166,7 +166,7 @@ def test_nights_with_missing_tasks_are_marked() -> None:
     trend = plot(night(0), night(1, missing=2), night(2))
 
     assert trend.incomplete == [1]
-    assert trend.charts[0].columns[1].label.endswith("100 completed, 2 tasks left nothing")
+    assert trend.charts[0].columns[1].label.endswith("100 new or changed, 2 tasks left nothing")
 
 
 @given(st.lists(st.tuples(ODD, st.dictionaries(st.sampled_from(NAMES), ODD) | ODD), min_size=2, max_size=5))
