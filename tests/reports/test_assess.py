@@ -98,7 +98,7 @@ def test_the_page_says_first_why_verdicts_changed_and_groups_them() -> None:
 def test_changes_of_different_kinds_are_apart(other: Any) -> None:
     change = finding(1, "D-1", MISSING, changed_from=GOOD, because="document")
     counts = VerdictCounts()
-    for row in (change, change, change | other):
+    for row in (change, change, change | {name: BAD}):
         counts.add_finding(row)
     assert [kind.total for kind in counts.changes] == [2, 1]
 

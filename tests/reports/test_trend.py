@@ -51,7 +51,7 @@ def test_two_nights_are_two_bars_that_do_not_fill_the_page() -> None:
     ]
     assert heights(trend.charts[0]) == [100, 100]
     assert [chart.columns[1].label for chart in trend.charts] == [
-        "2026-03-31: 50 completed, 50 failed",
+        "2026-03-31: 50 new or changed, 50 failed",
         "2026-03-31: 50 documents, 2 assessments",
         "2026-03-31: 5 missing",
         "2026-03-31: 3 changed",
