@@ -87,7 +87,7 @@ def install_commands(text: str) -> list[str]:
 def test_every_installation_has_constraints() -> None:
     assert install_commands(README)
     found = {name: install_commands(text) for name, text in TEXTS.items() if name != "CHANGELOG.md"}
-    assert not [(name, each) for name, many in found.items() for each in many if "--constraint" not in each]
+    assert not [(name, line) for name, lines in found.items() for line in lines if "--constraint" not in line]
 
 
 def test_every_constraints_file_that_is_named_exists() -> None:
@@ -113,7 +113,7 @@ def test_one_page_says_how_every_guide_was_tested() -> None:
 )
 def test_the_words_that_people_search_for_are_in_a_heading(word: str) -> None:
     headings = re.findall(r"^#+ (.+)$", "\n".join(PAGES.values()), re.MULTILINE)
-    assert [each for each in headings if word.lower() in each.lower()]
+    assert [heading for heading in headings if word.lower() in heading.lower()]
 
 
 @pytest.mark.parametrize("number", ["400", "401", "403", "404", "429"])
@@ -128,7 +128,7 @@ def test_a_search_for_a_status_code_finds_what_to_do(number: str) -> None:
 )
 def test_every_topic_of_airflow_has_a_heading(topic: str) -> None:
     headings = re.findall(r"^#+ (.+)$", "\n".join(PAGES.values()), re.MULTILINE)
-    assert [each for each in headings if topic in each.lower()]
+    assert [heading for heading in headings if topic in heading.lower()]
 
 
 def test_pictures_are_files_of_the_documentation() -> None:
@@ -206,12 +206,14 @@ def test_every_example_is_shown_on_one_page(example: Path) -> None:
 def public_classes(*kinds: str) -> Iterator[type]:
     """Yield the public classes of the modules that the provider lists."""
     info = get_provider_info()
-    groups = [each for kind in kinds for each in info[kind]]
-    for name in [name for each in groups for name in each.get("python-modules") or [each["python-module"]]]:
+    groups = [group for kind in kinds for group in info[kind]]
+    for name in [
+        name for group in groups for name in group.get("python-modules") or [group["python-module"]]
+    ]:
         module = import_module(name)
-        own = [each for each in vars(module) if getattr(vars(module)[each], "__module__", "") == name]
-        for each in {*own, *getattr(module, "__all__", ())}:
-            if inspect.isclass(found := getattr(module, each)) and not each.startswith("_"):
+        own = [key for key, value in vars(module).items() if getattr(value, "__module__", "") == name]
+        for key in {*own, *getattr(module, "__all__", ())}:
+            if inspect.isclass(found := getattr(module, key)) and not key.startswith("_"):
                 yield found
 
 
@@ -281,7 +283,7 @@ def anchors_of(text: str) -> set[str]:
     """Return the anchors of all headings, as GitHub and MyST make them."""
     text = re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     headings = re.findall(r"^#{1,4} (.+)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", each.lower()).replace(" ", "-") for each in headings}
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -305,7 +307,7 @@ def test_every_benchmark_that_is_named_exists() -> None:
     ways = r"make bench ARGS=(\w+)|python -m benchmarks[ .](\w+)"
     named = {one or other for text in TEXTS.values() for one, other in re.findall(ways, text)}
     assert len(named) > 5
-    assert not [each for each in named if not (ROOT / "benchmarks" / f"{each}.py").exists()]
+    assert not [name for name in named if not (ROOT / "benchmarks" / f"{name}.py").exists()]
 
 
 @pytest.mark.parametrize("name", [name for name, text in TEXTS.items() if "```python" in text])
@@ -314,4 +316,4 @@ def test_snippets_are_python_and_import_what_exists(name: str) -> None:
         for node in ast.walk(ast.parse(source)):
             if isinstance(node, ast.ImportFrom) and str(node.module).startswith("airflow_provider"):
                 module = import_module(str(node.module))
-                assert not [each.name for each in node.names if not hasattr(module, each.name)]
+                assert not [alias.name for alias in node.names if not hasattr(module, alias.name)]
