@@ -83,24 +83,6 @@ def test_documents_go_from_store_to_store_and_unchanged_ones_only_once(
     assert store.unfinished() == 0
 
 
-def test_a_clear_does_a_document_again_that_was_corrected_in_its_store(
-    service: Emulator, attempts: Attempts, store: Store, tmp_path: Path
-) -> None:
-    samples = write_samples(tmp_path / "samples", pdfs=3, docx=0, pages=0)
-    for number, sample in enumerate(samples[:2]):
-        store.put(f"in/{number}.pdf", sample.path.read_bytes())
-    task = {"sources": [f"{store.base}in/{number}.pdf" for number in range(2)]}
-    attempts.run(ingest(store, "1", **task))
-    attempts.run(ingest(store, "1", **task))
-    assert service.count("submit_file") == 2
-    store.put("in/0.pdf", samples[2].path.read_bytes())
-    assert attempts.run(ingest(store, "1", **task))["completed"] == 2
-    assert service.count("submit_file") == 3
-    changed, same = rows(store, "1")
-    assert store.read(changed["path"].removeprefix(store.base)).decode() == samples[2].text
-    assert changed["source_version"] != same["source_version"] != ""
-
-
 def test_rows_have_size_version_and_hash_of_what_the_store_gave(
     service: Emulator, attempts: Attempts, store: Store
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_provider.evidence.chain import Chain
-from airflow_provider.storage.atomic import create_once
+from airflow_provider.storage.atomic import create_once, keep
 from airflow_provider.storage.locations import Location
 from tests.evidence.nights import Nights, render_plainly
 from tests.stores.s3_servers import S3Server
@@ -52,6 +53,8 @@ def test_an_object_is_created_once(store: Store, tmp_path: Path) -> None:
         assert create_once(location, one)
         assert not create_once(location, other)
         assert store.read(name) == (one if isinstance(one, bytes) else one.read_bytes())
+    kept = keep(Location(f"{store.base}small"), b"two", hashlib.sha256(b"two").hexdigest())
+    assert (store.read("small"), store.read(kept.uri.removeprefix(store.base))) == (b"one", b"two")
     assert store.unfinished() == 0
 
 

@@ -97,14 +97,6 @@ def extracted(task: Any, state: TaskInstanceState) -> Any:
 
 
 @in_two_stores
-def test_the_operator_tells_documents_objects_and_sizes(
-    service: Emulator, attempts: Attempts, store: Store
-) -> None:
-    task = executed(service, attempts, store)
-    assert told(task.get_openlineage_facets_on_complete(None)) == expected(service, store, task)
-
-
-@in_two_stores
 def test_openlineage_takes_what_the_operator_tells_and_nothing_twice(
     service: Emulator, attempts: Attempts, store: Store, collector: Any
 ) -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.providers.common.compat.sdk import TaskInstanceState
 
 from airflow_provider import lineage
 from airflow_provider.emulator import Emulator
 from airflow_provider.operators.assess import ComplianceAssessOperator
 from tests.assess.conftest import Nights, attempts_of
+from tests.stores.test_openlineage import extracted
 
 pytest.importorskip(
     "openlineage.client", reason="OpenLineage is in the environment of 'make test-servers' alone"
@@ -50,7 +52,7 @@ def assertions(found: Any) -> dict[str, dict[str, bool]]:
 
 
 def test_each_criterion_is_an_assertion_on_its_text(assessed: ComplianceAssessOperator) -> None:
-    found = assessed.get_openlineage_facets_on_complete(None)
+    found = extracted(assessed, TaskInstanceState.SUCCESS)
     assert {(each.namespace, each.name) for each in found.inputs} == {
         ("s3://texts", f"{name}.txt") for name in TEXTS
     }
@@ -70,17 +72,3 @@ def test_of_too_many_assertions_those_that_fail_are_kept(
     kept = [success for each in by_text.values() for success in each.values()]
     assert len(kept) == 8
     assert not any(kept)
-
-
-def test_openlineage_accepts_it(assessed: ComplianceAssessOperator) -> None:
-    from types import SimpleNamespace
-
-    from airflow.providers.common.compat.sdk import TaskInstanceState
-    from airflow.providers.openlineage.extractors import ExtractorManager
-
-    nothing: Any = SimpleNamespace(run_id="r", get_template_context=dict)
-    found = ExtractorManager().extract_metadata(
-        dagrun=nothing, task=assessed, task_instance_state=TaskInstanceState.SUCCESS, task_instance=nothing
-    )
-    assert len(found.inputs) == len(TEXTS)
-    assert len(found.outputs) == 2

@@ -76,13 +76,6 @@ def test_many_texts_arrive_with_hostile_names(service: Emulator, attempts: Attem
         assert gzip.decompress(store.read(key)).decode() == f"Text von {name}"
 
 
-def test_old_objects_are_replaced(service: Emulator, attempts: Attempts, store: Store) -> None:
-    uuid = completed(service, text="new")
-    store.put("x.txt", b"old")
-    attempts.run(transfer(uuid, f"{store.base}x.txt"))
-    assert store.read("x.txt") == b"new"
-
-
 @pytest.mark.parametrize("old", [False, True], ids=["new", "over an old one"])
 def test_a_text_that_breaks_off_leaves_nothing(
     service: Emulator, attempts: Attempts, store: Store, old: bool
