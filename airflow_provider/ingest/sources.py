@@ -90,7 +90,7 @@ def resolve(given: Any) -> list[str]:
     :param given: one or many of: a URL, a path or URI, a pattern, a folder (ends with `/`), a file with a
         list of these (`.jsonl`, `.ndjson`, `.txt`, `.lst`)
     """
-    return list(dict.fromkeys(each for one in _items(given) for each in _expand(one, is_listed=False)))
+    return list(dict.fromkeys(source for item in _items(given) for source in _expand(item, is_listed=False)))
 
 
 def _items(given: Any) -> Iterator[str]:
@@ -98,10 +98,10 @@ def _items(given: Any) -> Iterator[str]:
         raise ComplianceInputError(
             "There is no source: `sources` is blank. Set it to a URL, a path or a list of these."
         )
-    for each in as_list(given, "source"):
+    for item in as_list(given, "source"):
         # The outputs of a mapped task that returns lists are a list of lists.
-        for one in each if isinstance(each, list | tuple) else [each]:
-            yield "" if one is None else str(one).strip()
+        for source in item if isinstance(item, list | tuple) else [item]:
+            yield "" if source is None else str(source).strip()
 
 
 def is_page(source: str) -> bool:
@@ -132,7 +132,7 @@ def _expand(source: str, *, is_listed: bool) -> list[str]:
         return [source]
     if is_listed:
         raise ComplianceInputError(f"'{location}' is a list in a list: add it to `sources` itself.")
-    return [each for line in _listed(location) for each in _expand(line, is_listed=True)]
+    return [found for line in _listed(location) for found in _expand(line, is_listed=True)]
 
 
 def _is_store(location: Location) -> bool:

@@ -146,7 +146,7 @@ class Crash(BaseException):
     "why",
     ["500", "403", "429", "404 of a gateway", "404 of everything", "crash", "deadline", "another account"],
 )
-def test_what_is_not_deleted_tonight_is_deleted_by_the_next_night(
+def test_jobs_that_are_not_deleted_tonight_are_deleted_the_next_night(
     service: Emulator,
     tmp_path: Path,
     sources: list[str],

@@ -163,7 +163,11 @@ def test_names_that_are_not_utf_8_are_texts_of_their_own_and_found_again(
     outcome.manifest.read_bytes().decode("ascii")
     assert all(Path(source).exists() for source in outcome.rows)
     json.dumps([result, attempts.ti.xcoms, task.title], ensure_ascii=False).encode()
-    assert {each.origin[1].rpartition("/")[2] for each in told} == {"M%E4rz.pdf", "M%FCrz.pdf", "M%F6rz.pdf"}
+    assert {transfer.origin[1].rpartition("/")[2] for transfer in told} == {
+        "M%E4rz.pdf",
+        "M%FCrz.pdf",
+        "M%F6rz.pdf",
+    }
     assert strict_log
 
     assert attempts.run(ingest(f"{old_share}/", outcome))["completed"] == 3  # cleared

@@ -152,7 +152,7 @@ def test_sources_that_can_t_be_looked_at_have_not_changed_but_many_of_them_are_a
         assert [document.state for document in documents] == states  # nor is one submitted again
 
 
-def test_what_is_outdated_is_fetched_or_submitted_again(
+def test_outdated_documents_are_fetched_or_submitted_again(
     sources: Sources, caplog: pytest.LogCaptureFixture
 ) -> None:
     states = dict.fromkeys(("running", "shared", "twin"), SUBMITTED) | {"skipped": SKIPPED, "failed": FAILED}

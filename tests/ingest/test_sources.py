@@ -143,7 +143,7 @@ def test_the_whole_tree_is_listed_at_once_in_a_bucket_and_as_deep_as_a_pattern_g
     assert "bucket/in [2026]/deep [x]" not in bucket.listed
 
 
-def test_what_is_left_out_is_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_ignored_files_are_counted(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     (folder / "word/link.pdf").symlink_to(folder / "deep")
     resolve([f"{folder}/word/", f"{folder}/dt=1/", f"{folder}/dt=1/**"])

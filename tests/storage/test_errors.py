@@ -20,9 +20,7 @@ from airflow_provider.storage.locations import Action, Location, storage_errors
         ("cleaned up", "delete there"),
     ],
 )
-def test_who_is_not_allowed_to_do_something_is_told_to_check_just_that(
-    action: Action, permission: str
-) -> None:
+def test_a_denied_action_names_the_permission_to_check(action: Action, permission: str) -> None:
     messages = {}
     for uri in ("/x", "s3://conn@b/x", "s3://b/x"):
         with pytest.raises(ComplianceStorageDeniedError) as error, storage_errors(Location(uri), action):
@@ -81,7 +79,7 @@ def test_masked_secrets_are_not_in_the_traceback(messages: str, chain: str) -> N
     seen: list[BaseException] = [raised.value]
     for error in seen:  # following the chain by hand finds nothing either
         assert "s3cr3t" not in str(error)
-        seen += [each for each in (error.__cause__, error.__context__) if each is not None]
+        seen += [link for link in (error.__cause__, error.__context__) if link is not None]
 
 
 def test_an_error_with_a_name_that_is_not_utf_8_can_be_logged() -> None:

@@ -54,7 +54,7 @@ def test_an_attempt_owns_the_job_that_it_has_stored(
     state = state_of(stored)
     assert state.owns("j") is is_owner
     if error:
-        with pytest.raises(error, match=r"see the log of the other one|Check at the service"):
+        with pytest.raises(error, match=r"See the log of the other one|Check at the service"):
             state.read()
     else:
         assert state.read() == (stored or {})

@@ -164,8 +164,10 @@ class S3Store(Store):
 
     def abort_uploads(self) -> None:
         """Remove what tasks that were killed have left."""
-        for each in self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", []):
-            self.client.abort_multipart_upload(Bucket=self.bucket, Key=each["Key"], UploadId=each["UploadId"])
+        for upload in self.client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", []):
+            self.client.abort_multipart_upload(
+                Bucket=self.bucket, Key=upload["Key"], UploadId=upload["UploadId"]
+            )
 
     def clear(self) -> None:
         self.empty()

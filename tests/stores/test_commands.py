@@ -56,5 +56,5 @@ def test_commands_work_in_every_store(
         store.put(f"in/{name}", b"%PDF")
 
     code, jobs = lines(capsys, "jobs", destination)
-    assert {each["id"]: each["state"] for each in jobs[:-1]} == {awaited: "in flight", given_up: "orphan"}
+    assert {job["id"]: job["state"] for job in jobs[:-1]} == {awaited: "in flight", given_up: "orphan"}
     assert code == 1

@@ -41,7 +41,7 @@ def test_nights_are_closed_in_every_store(store: Store, tmp_path: Path) -> None:
         == again
     )
     assert store.keys() == keys
-    assert [each.record["night"][:10] for each in nights.in_force] == ["2026-03-02", "2026-03-01"]
+    assert [entry.record["night"][:10] for entry in nights.in_force] == ["2026-03-02", "2026-03-01"]
     assert store.unfinished() == 0
 
 
@@ -88,7 +88,7 @@ def test_two_that_close_at_once_make_one_chain(store: Store, tmp_path: Path) -> 
 
     with ThreadPoolExecutor(len(outputs)) as pool:
         list(pool.map(close, outputs))
-    assert sorted(each.record["night"][8:10] for each in nights.entries) == ["01", "02", "03"]
+    assert sorted(entry.record["night"][8:10] for entry in nights.entries) == ["01", "02", "03"]
 
 
 # -- Object Lock
@@ -129,19 +129,19 @@ class LockedStore:
         versions: Counter[str] = Counter()
         markers: list[str] = []
         for page in self.client.get_paginator("list_object_versions").paginate(Bucket=self.bucket):
-            versions.update(each["Key"] for each in page.get("Versions", ()))
-            markers += [each["Key"] for each in page.get("DeleteMarkers", ())]
+            versions.update(version["Key"] for version in page.get("Versions", ()))
+            markers += [version["Key"] for version in page.get("DeleteMarkers", ())]
         return versions, markers
 
     def lock_all(self) -> None:
         """Let no one, not even an administrator, remove or replace a version."""
         until = datetime.now(UTC) + timedelta(days=1)
         for page in self.client.get_paginator("list_object_versions").paginate(Bucket=self.bucket):
-            for each in page.get("Versions", ()):
+            for version in page.get("Versions", ()):
                 self.client.put_object_retention(
                     Bucket=self.bucket,
-                    Key=each["Key"],
-                    VersionId=each["VersionId"],
+                    Key=version["Key"],
+                    VersionId=version["VersionId"],
                     Retention={"Mode": "COMPLIANCE", "RetainUntilDate": until},
                 )
 
@@ -166,7 +166,7 @@ def test_nothing_in_the_evidence_is_written_twice_or_deleted(locked: LockedStore
     close(1, 3, a="FAILED", b="COMPLETED")  # as it was at first
     close(3, 1)
     versions, markers = locked.versions()
-    assert [each.record["revision"] for each in nights.entries] == [1, 1, 2, 3, 1]
+    assert [entry.record["revision"] for entry in nights.entries] == [1, 1, 2, 3, 1]
     assert markers == []
     assert set(versions.values()) == {1}
     assert all("/_evidence/" in key for key in versions)

@@ -80,10 +80,11 @@ def expected(service: Emulator, store: Store, task: Any) -> tuple[list[Any], lis
 def told(lineage: Any) -> tuple[list[Any], list[Any]]:
     """Put what OpenLineage got into the same form."""
     outputs = [
-        ((each.namespace, each.name), each.outputFacets["outputStatistics"].size) for each in lineage.outputs
+        ((dataset.namespace, dataset.name), dataset.outputFacets["outputStatistics"].size)
+        for dataset in lineage.outputs
     ]
-    assert all(each.outputFacets["outputStatistics"].fileCount == 1 for each in lineage.outputs)
-    return [(each.namespace, each.name) for each in lineage.inputs], outputs
+    assert all(dataset.outputFacets["outputStatistics"].fileCount == 1 for dataset in lineage.outputs)
+    return [(dataset.namespace, dataset.name) for dataset in lineage.inputs], outputs
 
 
 def extracted(task: Any, state: TaskInstanceState) -> Any:
@@ -116,8 +117,11 @@ def test_objects_are_called_what_airflow_calls_them(
     from airflow.providers.common.compat.openlineage.utils.utils import translate_airflow_asset
 
     task = executed(service, attempts, store)
-    named = [translate_airflow_asset(each.asset, each.context) for each in collector.collected_assets.outputs]
-    assert [(each.namespace, each.name) for each in named] == [
+    named = [
+        translate_airflow_asset(dataset.asset, dataset.context)
+        for dataset in collector.collected_assets.outputs
+    ]
+    assert [(dataset.namespace, dataset.name) for dataset in named] == [
         name for name, _ in expected(service, store, task)[1]
     ]
 
@@ -184,11 +188,11 @@ def test_airflow_sends_it(airflow: Any, compliance_service: Emulator, tmp_path: 
     assert [event["eventType"] for event in events] == ["START", "START", "COMPLETE"]
     assert len({event["run"]["runId"] for event in events}) == 1
     complete = events[-1]
-    assert {each["namespace"] + each["name"] for each in complete["inputs"]} == set(urls)
+    assert {dataset["namespace"] + dataset["name"] for dataset in complete["inputs"]} == set(urls)
     sizes = {
-        each["name"]: each["outputFacets"]["outputStatistics"]["size"]
-        for each in complete["outputs"]
-        if each["namespace"] == "file"
+        dataset["name"]: dataset["outputFacets"]["outputStatistics"]["size"]
+        for dataset in complete["outputs"]
+        if dataset["namespace"] == "file"
     }
     assert sizes == {str(path): path.stat().st_size for path in (tmp_path / "texts").iterdir()}
     assert len(complete["outputs"]) == len(sizes) == len(urls)

@@ -42,25 +42,28 @@ def assessed(
 def assertions(found: Any) -> dict[str, dict[str, bool]]:
     """Return the assertions on each input, by its name."""
     return {
-        each.name: {
-            one.assertion: one.success for one in each.inputFacets["dataQualityAssertions"].assertions
+        dataset.name: {
+            one.assertion: one.success for one in dataset.inputFacets["dataQualityAssertions"].assertions
         }
-        if each.inputFacets
+        if dataset.inputFacets
         else {}
-        for each in found.inputs
+        for dataset in found.inputs
     }
 
 
 def test_each_criterion_is_an_assertion_on_its_text(assessed: ComplianceAssessOperator) -> None:
     found = extracted(assessed, TaskInstanceState.SUCCESS)
-    assert {(each.namespace, each.name) for each in found.inputs} == {
+    assert {(dataset.namespace, dataset.name) for dataset in found.inputs} == {
         ("s3://texts", f"{name}.txt") for name in TEXTS
     }
     by_text = assertions(found)
     assert by_text["in/a.pdf.txt"]["DORA: DORA-30-3-f is sufficiently regulated"] is True
     assert len(by_text["in/a.pdf.txt"]) == 6
     assert set(by_text["in/b.pdf.txt"].values()) == {False}
-    rows = {Path(each.name).name: each.outputFacets["outputStatistics"].rowCount for each in found.outputs}
+    rows = {
+        Path(dataset.name).name: dataset.outputFacets["outputStatistics"].rowCount
+        for dataset in found.outputs
+    }
     assert rows == {"assessments.jsonl": 3, "findings.jsonl": 18}
 
 
@@ -69,6 +72,6 @@ def test_of_too_many_assertions_those_that_fail_are_kept(
 ) -> None:
     monkeypatch.setattr(lineage, "MAX_ASSERTIONS", 8)
     by_text = assertions(assessed.get_openlineage_facets_on_complete(None))
-    kept = [success for each in by_text.values() for success in each.values()]
+    kept = [success for dataset in by_text.values() for success in dataset.values()]
     assert len(kept) == 8
     assert not any(kept)

@@ -66,12 +66,12 @@ def event_of(found: Any, max_bytes: int = MAX_EVENT_BYTES) -> dict[str, Any]:
 def statistics(datasets: list[dict[str, Any]]) -> dict[tuple[str, str], dict[str, int] | None]:
     """Return how much each dataset is."""
     found: dict[tuple[str, str], dict[str, int] | None] = {}
-    for each in datasets:
-        facets = each.get("inputFacets", {}) | each.get("outputFacets", {})
+    for dataset in datasets:
+        facets = dataset.get("inputFacets", {}) | dataset.get("outputFacets", {})
         facet = facets.get("inputStatistics") or facets.get("outputStatistics")
         counts = facet and {name: value for name, value in facet.items() if not name.startswith("_")}
-        assert (each["namespace"], each["name"]) not in found
-        found[each["namespace"], each["name"]] = counts
+        assert (dataset["namespace"], dataset["name"]) not in found
+        found[dataset["namespace"], dataset["name"]] = counts
     return found
 
 
@@ -131,9 +131,11 @@ def test_odd_sources_give_a_small_event_that_can_be_sent(source: str) -> None:
 def assertions(event: dict[str, Any]) -> dict[str, list[bool]]:
     """Return whether the assertions on each text hold, by its name."""
     return {
-        each["name"]: [one["success"] for one in each["inputFacets"]["dataQualityAssertions"]["assertions"]]
-        for each in event["inputs"]
-        if "dataQualityAssertions" in each["inputFacets"]
+        dataset["name"]: [
+            one["success"] for one in dataset["inputFacets"]["dataQualityAssertions"]["assertions"]
+        ]
+        for dataset in event["inputs"]
+        if "dataQualityAssertions" in dataset["inputFacets"]
     }
 
 
@@ -155,6 +157,6 @@ def test_a_long_criterion_is_shortened() -> None:
     text = Location("s3://c@texts/1.txt")
     given = [lineage.Verdict(text, f"{'x' * 10_000}{number}", is_sufficient=False) for number in range(100)]
     (found,) = event_of(lineage.Lineage((), {}, [text], given).openlineage())["inputs"]
-    names = [each["assertion"] for each in found["inputFacets"]["dataQualityAssertions"]["assertions"]]
+    names = [dataset["assertion"] for dataset in found["inputFacets"]["dataQualityAssertions"]["assertions"]]
     assert len(set(names)) == 100
     assert all(name.endswith(lineage.SUFFICIENT) for name in names)

@@ -19,9 +19,7 @@ def filled(store: Store) -> Store:
 
 
 def found(store: Store, *sources: str) -> list[str]:
-    return [
-        each.removeprefix(store.base) for each in resolve([f"{store.base}{source}" for source in sources])
-    ]
+    return [uri.removeprefix(store.base) for uri in resolve([f"{store.base}{source}" for source in sources])]
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,9 @@ def test_a_store_that_can_t_be_read_ends_with_2(
 def shell(store: S3Store, uri: str, endpoint: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run the command as an auditor does, who has credentials for the store, and no Airflow."""
     assert store.server
-    (connection,) = [each for conn_id, each in store.connections.items() if conn_id == f"store_{store.kind}"]
+    (connection,) = [
+        found for conn_id, found in store.connections.items() if conn_id == f"store_{store.kind}"
+    ]
     environment: Mapping[str, str] = {
         "PATH": os.environ["PATH"],
         "AWS_ACCESS_KEY_ID": connection["login"],
